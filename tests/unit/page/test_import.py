@@ -140,7 +140,7 @@ HOSTILE_COCO = {
     "negative run lengths": ({"segmentation": {"size": [120, 160], "counts": [-5, 19205]}}, "whole numbers from 0"),
     "text run lengths": ({"segmentation": {"size": [120, 160], "counts": ["a"]}}, "whole numbers from 0"),
     "broken string": ({"segmentation": {"size": [120, 160], "counts": "~~~~~~~~~~~~~\u1234"}}, "run lengths"),
-    "other size": ({"segmentation": {"size": [160, 120], "counts": [19200]}}, "not that of the image"),
+    "other size": ({"segmentation": {"size": [160, 120], "counts": [19200]}}, "another size than the image"),
     "two points": ({"segmentation": [[1, 2, 3, 4]]}, "at least three pairs"),
     "not numbers": ({"segmentation": [[1, 2, 3, 4, 5, "6"]]}, "at least three pairs"),
     "nested": ({"segmentation": [[[1, 2], [3, 4], [5, 6]]]}, "at least three pairs"),
