@@ -1,0 +1,83 @@
+// Changes of the classes, and of the objects that have them.
+
+import { ClassList } from "./classlist.js";
+import { project, screen, session } from "./current.js";
+import { edit, setDisplay } from "./edits.js";
+import { showFilterClasses } from "./imagelist.js";
+import { hint } from "./notices.js";
+import { isEmpty } from "./objects.js";
+
+const classList = new ClassList({ add: addClass, choose: chooseClass, rename: renameClass, recolour: recolourClass, move: moveClass, remove: removeClass });
+
+export function showClasses() {
+  classList.show(project.classes, project.classId, (id) => project.countOf(id));
+  showFilterClasses(project.classes);
+}
+
+/** Use a class for new objects. */
+function useClass(id) {
+  project.classId = id;
+  project.saveProject();
+  if (session) {
+    session.objects.classId = id;
+    if (isEmpty(session.objects.active)) setDisplay(session.objects.active.id, { classId: id });
+  }
+  showClasses();
+}
+
+/** Use a class for new objects, and for the active one if it was selected since the image was opened. */
+export function chooseClass(id) {
+  useClass(id);
+  if (!session) return;
+  const { active, isSelected } = session.objects, { name } = project.categoryOf(id);
+  if (!isSelected || isEmpty(active) || (active.classId === id && !active.proposal)) {
+    hint(`Class of new objects: ${name}`);
+    return;
+  }
+  edit((objects) => objects.change({ classId: id, proposal: false }));
+  hint(`${active.proposal ? "proposal" : project.categoryOf(active.classId).name} → ${name}: ${active.name}`);
+}
+
+function recolourClass(id, color) {
+  project.recolourClass(id, color);
+  project.saveProject();
+  showClasses();
+  if (session) screen.show();
+}
+
+/** Move a class to another place: the first nine have number keys. */
+function moveClass(id, index) {
+  project.moveClass(id, index);
+  project.saveProject();
+  showClasses();
+}
+
+function addClass(name) {
+  useClass(project.addClass(name).id);
+}
+
+function renameClass(id, name) {
+  if (project.classes.some((category) => category.id !== id && category.name === name)) {
+    hint(`There is a class ${name} already: choose another name`);
+    return;
+  }
+  project.renameClass(id, name);
+  project.saveProject();
+  showClasses();
+  if (session) screen.showPanel();
+}
+
+async function removeClass(id) {
+  const count = project.countOf(id), { name } = project.categoryOf(id);
+  const other = project.classes.find((category) => category.id !== id);
+  if (count && !window.confirm(`Delete the class ${name}? Its ${count} objects become ${other.name}.`)) return;
+  const replacement = await project.removeClass(id, session);
+  if (session) {
+    session.objects.replaceClass(id, replacement);
+    session.objects.classId = project.classId;
+    project.changed(session);
+    screen.showPanel();
+  }
+  project.saveProject();
+  showClasses();
+}

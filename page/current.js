@@ -1,0 +1,19 @@
+// What the page works on: the service, the project, the open image, and the screen that shows it.
+
+import { showBusy, showSaved } from "./notices.js";
+import { Project } from "./project.js";
+import { Screen } from "./screen.js";
+import { Service } from "./service.js";
+
+export const service = new Service((seconds) => showBusy(`The service is busy. Retrying in ${seconds} s`));
+export const project = new Project(showSaved);
+export const screen = new Screen((classId) => project.categoryOf(classId));
+
+/** @type {import("./session.js").Session | null} the open image */
+export let session = null;
+
+/** @param {import("./session.js").Session | null} next */
+export function setSession(next) {
+  session?.close();
+  session = next;
+}

@@ -1,0 +1,122 @@
+// The formats of annotations: what the page offers for saving and opening.
+
+import { readClassesTxt, readDataYaml } from "./class_names.js";
+import { isCoco, readCoco, writeCoco, writeCocoPolygons } from "./coco.js";
+import { readLabelMaps, writeLabelMaps } from "./label_maps.js";
+import { isLabelme, readLabelme, writeLabelme } from "./labelme.js";
+import { FormatError, KnownImages, ProjectBuilder, baseName, cleanPath, parseJson, readClasses } from "./project.js";
+import { readVoc, writeVoc } from "./voc.js";
+import { readYolo, writeYolo } from "./yolo.js";
+import { unzip } from "./zip.js";
+
+/** @typedef {import("./project.js").Project} Project */
+
+const MAX_FILE_BYTES = 256 * 2 ** 20;
+const MAX_FILES = 50_000;
+const ANNOTATION_FILE = /\.(json|txt|names|ya?ml|xml)$|(^|\/)(classes|instances)\/.*\.png$/i;
+/** The first folder `classes` of a label map. */
+const LABEL_MAP = /^((?:.*?\/)??)classes\/(.*\.png)$/i;
+const NAMES_FILE = /^(classes\.txt|obj\.names|.*\.names)$/i;
+
+/**
+ * Formats by id. `images` is the folder of the images in the same ZIP: an image's place is `images + cleanPath(name)`.
+ * @type {Record<string, {title: string, images: string, write: import("./project.js").Writer}>}
+ */
+export const FORMATS = {
+  coco: { title: "COCO (RLE)", images: "images/", write: (project) => writeCoco(project) },
+  "coco-polygons": { title: "COCO (polygons)", images: "images/", write: writeCocoPolygons },
+  yolo: { title: "YOLO segmentation", images: "images/", write: writeYolo },
+  voc: { title: "Pascal VOC", images: "JPEGImages/", write: writeVoc },
+  labelme: { title: "LabelMe", images: "", write: writeLabelme },
+  "label-maps": { title: "Label maps (PNG)", images: "images/", write: writeLabelMaps },
+};
+
+/** @typedef {{path: string, bytes: () => Promise<Uint8Array<ArrayBuffer>>, text: () => Promise<string>}} Source */
+
+/**
+ * Read annotation files of all formats, also from ZIP files. Other files are ignored.
+ * @param {import("./project.js").ProjectFile[]} files
+ * @param {import("./project.js").ImageSize[]} [sizes] known images, which keep their names; YOLO labels need their sizes
+ * @returns {Promise<{project: Project, warnings: string[]}>} a file that cannot be read is a warning
+ * @throws {FormatError} no file can be read
+ */
+export async function readProject(files, sizes = []) {
+  const builder = new ProjectBuilder(new KnownImages(sizes));
+  /** @type {Source[]} */
+  const sources = [];
+  for (const file of files) sources.push(...((await builder.attempt(file.path, () => sourcesIn(file))) ?? []));
+  if (sources.length > MAX_FILES) throw new FormatError(`at most ${MAX_FILES} files can be read at once`);
+  const isClasses = ({ path }) => baseName(path) === "classes.json";
+  const byPath = new Map(sources.map((source) => [source.path, source]));
+  let namesById = null;
+  for (const { path, text } of sources.filter(isClasses)) {
+    namesById = await builder.attempt(path, async () => readClasses(parseJson(await text()), builder));
+  }
+  const names = await readNames(sources, builder);
+  const hasFolder = sources.some(({ path }) => /(^|\/)labels\/.*\.txt$/i.test(path));
+  const isLabels = (path) => /\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path)) && (!hasFolder || /(^|\/)labels\//i.test(path));
+  let read = 0;
+  for (const { path, text, bytes } of sources.filter((source) => !isClasses(source))) {
+    const isJson = /\.json$/i.test(path), isXml = /\.xml$/i.test(path), isMap = namesById && LABEL_MAP.test(path);
+    if (!isJson && !isXml && !isMap && !isLabels(path)) continue;
+    await builder.attempt(path, async () => {
+      if (isJson) await readJson(await text(), path, builder);
+      else if (isXml) await readVoc(await text(), path, builder);
+      else if (isMap) await readLabelMaps(path.replace(LABEL_MAP, "$1$2"), await bytes(), await byPath.get(path.replace(LABEL_MAP, "$1instances/$2"))?.bytes() ?? null, namesById, builder);
+      else readYolo(await text(), path, names, builder);
+      read++;
+    });
+  }
+  if (!read) throw new FormatError(builder.failures[0] ?? "no annotations of COCO or LabelMe (.json), YOLO (.txt), Pascal VOC (.xml), or a ZIP file of label maps were found");
+  return builder.build();
+}
+
+async function readJson(text, path, builder) {
+  const document = parseJson(text);
+  if (isCoco(document)) await readCoco(document, builder);
+  else if (isLabelme(document)) await readLabelme(document, path, builder);
+  else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes and imagePath");
+}
+
+/**
+ * Return a file, or the files in a ZIP file, that may have annotations.
+ * @returns {Promise<Source[]>}
+ */
+async function sourcesIn({ path, content }) {
+  const blob = new Blob([content]);
+  const file = { path: cleanPath(path), size: blob.size, bytes: async () => new Uint8Array(await blob.arrayBuffer()) };
+  const entries = /\.zip$/i.test(path) ? await unzip(blob) : [file];
+  return entries.filter(({ path }) => ANNOTATION_FILE.test(path)).map(({ path, size, bytes }) => ({ path, bytes, text: () => decoded(size, bytes) }));
+}
+
+async function decoded(size, bytes) {
+  if (size > MAX_FILE_BYTES) throw new FormatError(`an annotation file may have at most ${MAX_FILE_BYTES / 2 ** 20} MB`);
+  const content = await bytes();
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(content);
+  } catch {
+    throw new FormatError("not a text file in UTF-8");
+  }
+}
+
+/**
+ * Return the class names by index, from data.yaml or classes.txt. They become classes in this order, also without objects.
+ * @param {Source[]} sources
+ * @returns {Promise<Map<number, string>>}
+ */
+async function readNames(sources, builder) {
+  for (const [pattern, parse] of /** @type {[RegExp, (text: string) => Map<number, string> | null][]} */ ([
+    [/\.ya?ml$/i, readDataYaml], [NAMES_FILE, readClassesTxt],
+  ])) {
+    for (const { path, text } of sources) {
+      if (!pattern.test(baseName(path))) continue;
+      const names = await builder.attempt(path, async () => {
+        const found = parse(await text());
+        found?.forEach((name, index) => builder.category(name, { id: index + 1 }));
+        return found;
+      });
+      if (names?.size) return names;
+    }
+  }
+  return new Map();
+}

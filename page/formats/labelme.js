@@ -1,0 +1,130 @@
+// LabelMe 5: a JSON file beside each image.
+//
+// The islands of an object are polygons with the same group_id, and holes are cut open by a seam. Points are the outermost
+// pixels, which LabelMe and supervision paint too: at tolerance 0 both read the mask exactly. `classes` is this page's own:
+// LabelMe, which has only names, keeps it.
+
+import { polygonsOf } from "./polygons.js";
+import { FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses } from "./project.js";
+import { rasterize } from "./rasterize.js";
+import { Spans, masksOf } from "./spans.js";
+
+const VERSION = "5.5.0";
+
+/**
+ * Write `NAME.json` for each image.
+ * @type {import("./project.js").Writer}
+ */
+export function writeLabelme(project, { tolerance } = {}) {
+  const names = new Map(project.classes.map(({ id, name }) => [id, name]));
+  return imagePaths(project).map(({ image, path }) => {
+    let groups = 0;
+    const shapes = masksOf(image).flatMap(({ object, spans }) => {
+      const polygons = polygonsOf(spans, "pixels", tolerance), group_id = polygons.length > 1 ? ++groups : null;
+      const common = { label: names.get(object.categoryId), description: object.name, flags: {} };
+      return polygons.map((polygon) => ({ ...common, points: pairs(polygon), group_id, shape_type: "polygon", mask: null }));
+    });
+    const document = {
+      version: VERSION,
+      flags: {},
+      shapes,
+      imagePath: baseName(cleanPath(image.name)),
+      imageData: null,
+      imageHeight: image.height,
+      imageWidth: image.width,
+      classes: project.classes,
+    };
+    return { path: `${path}.json`, content: JSON.stringify(document) };
+  });
+}
+
+function pairs(polygon) {
+  return Array.from({ length: polygon.length / 2 }, (_, i) => [polygon[2 * i], polygon[2 * i + 1]]);
+}
+
+/** Return whether a JSON document looks like LabelMe. */
+export function isLabelme(document) {
+  return Array.isArray(document?.shapes) && typeof document.imagePath === "string";
+}
+
+/**
+ * Read a LabelMe document.
+ * @param {any} document
+ * @param {string} path its path: the image is looked for beside it
+ * @param {import("./project.js").ProjectBuilder} builder
+ */
+export async function readLabelme(document, path, builder) {
+  readClasses(document.classes, builder);
+  const folder = path.slice(0, -baseName(path).length);
+  const image = builder.image(folder + baseName(cleanPath(document.imagePath)), document.imageWidth, document.imageHeight);
+  /** @type {Map<string, {label: string, name: string, parts: Spans[]}>} */
+  const objects = new Map();
+  for (const [index, shape] of document.shapes.entries()) {
+    if (typeof shape?.label !== "string") {
+      builder.warn("a shape without a label was left out");
+      continue;
+    }
+    await builder.addOrWarn(`${image.name}: a shape`, async () => {
+      const part = await maskOfShape(shape, image);
+      if (!part) {
+        builder.warn(`a shape of type ${String(shape.shape_type).slice(0, 40)} was left out: only polygons, rectangles and masks are read`);
+        return;
+      }
+      const isGrouped = shape.group_id !== null && shape.group_id !== undefined;
+      const key = JSON.stringify(isGrouped ? [shape.label, shape.group_id] : index);
+      const name = typeof shape.description === "string" && shape.description ? shape.description : shape.label;
+      if (!objects.has(key)) objects.set(key, { label: shape.label, name, parts: [] });
+      objects.get(key).parts.push(part);
+    });
+  }
+  for (const { label, name, parts } of objects.values()) {
+    builder.add(image, union(parts), { category: label, name, score: null }, "shape");
+  }
+}
+
+/** Return a shape's mask, or null if its type is not supported. */
+function maskOfShape({ shape_type: type = "polygon", points, mask }, { width, height }) {
+  if (!["polygon", "rectangle", "mask"].includes(type)) return null;
+  const least = type === "polygon" ? 3 : 2;
+  if (!Array.isArray(points) || points.length < least || !points.every((point) => Array.isArray(point) && point.length === 2 && point.every(Number.isFinite))) {
+    throw new FormatError(`a ${type} must have at least ${least} points of two numbers`);
+  }
+  const [[x0, y0], [x1, y1]] = points;
+  if (type === "mask") return readMask(mask, Math.round(x0), Math.round(y0), width, height);
+  const polygon = type === "rectangle" ? [x0, y0, x1, y0, x1, y1, x0, y1] : points.flat();
+  return rasterize([polygon], "pixels", width, height);
+}
+
+/** Return the mask in a PNG image at a corner: pixels that are neither black nor transparent. */
+async function readMask(text, x0, y0, width, height) {
+  if (typeof text !== "string") throw new FormatError("a mask must be a PNG image in Base64");
+  const blob = new Blob([fromBase64(text)], { type: "image/png" });
+  const picture = await createImageBitmap(blob, { colorSpaceConversion: "none" }).catch(() => null);
+  if (!picture) throw new FormatError("not a PNG image");
+  if (!isWhole(x0, 0, width - picture.width) || !isWhole(y0, 0, height - picture.height)) throw new FormatError("a mask is larger than the image");
+  const context = new OffscreenCanvas(picture.width, picture.height).getContext("2d", { willReadFrequently: true });
+  context.drawImage(picture, 0, 0);
+  const pixels = new Uint32Array(context.getImageData(0, 0, picture.width, picture.height).data.buffer);
+  const spans = new Spans(width, height);
+  for (let x = 0; x < picture.width; x++) {
+    for (let y = 0; y < picture.height; y++) {
+      if (pixels[y * picture.width + x] & 0xffffff) spans.add(x0 + x, y0 + y, y0 + y + 1);
+    }
+  }
+  return spans;
+}
+
+function fromBase64(text) {
+  try {
+    return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  } catch {
+    throw new FormatError("not valid Base64");
+  }
+}
+
+/** Return the union of masks of one image. */
+export function union(parts) {
+  const spans = [];
+  for (const part of parts) part.forEach((...span) => spans.push(span));
+  return Spans.union(parts[0].width, parts[0].height, spans);
+}

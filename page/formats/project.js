@@ -1,0 +1,273 @@
+// A project: images with annotated objects. What all formats write and read.
+
+import { colourOf } from "../colours.js";
+
+/**
+ * @typedef {{size: [number, number], counts: string}} Rle COCO's compressed RLE; size: height, width
+ * @typedef {{id: number, name: string, color: string}} Category id: from 1; color: `#rrggbb`
+ * @typedef {object} Annotation
+ * @property {number} categoryId
+ * @property {string} name
+ * @property {Rle} rle
+ * @property {number | null} score
+ * @typedef {{name: string, width: number, height: number}} ImageSize name: file name, possibly with a folder
+ * @typedef {ImageSize & {objects: Annotation[]}} AnnotatedImage
+ * @typedef {{classes: Category[], images: AnnotatedImage[]}} Project
+ * @typedef {{path: string, content: string | Uint8Array<ArrayBuffer> | Blob}} ProjectFile
+ * @callback Writer writes a project in a format
+ * @param {Project} project
+ * @param {{tolerance?: number}} [options] tolerance: of polygons, in pixels
+ * @returns {ProjectFile[] | Promise<ProjectFile[]>}
+ */
+
+export const MAX_IMAGE_PIXELS = 400_000_000;
+export const MAX_IMAGE_SIDE = 65_535;
+const MAX_IMAGES = 20_000;
+const MAX_OBJECTS = 200_000;
+export const MAX_CATEGORY_ID = 65_535;
+export const MAX_CLASSES = 1000;
+
+/** A file or project that cannot be read or written; the message is a sentence for the user. */
+export class FormatError extends Error {}
+
+/** Return a path relative to its root: forward slashes, without `.` and `..`, drive and leading slash. */
+export function cleanPath(path) {
+  const parts = path.replaceAll("\\", "/").split("/");
+  return parts.filter((part) => part && part !== "." && part !== ".." && !/^[a-z]:$/i.test(part)).join("/");
+}
+
+/** Return a path without its extension. */
+export function stem(path) {
+  return path.replace(/(?<=[^/])\.[^./]*$/, "");
+}
+
+/** Return the last part of a path. */
+export function baseName(path) {
+  return path.slice(path.lastIndexOf("/") + 1);
+}
+
+/**
+ * Return each image of the project with the path of its annotation file, without extension.
+ * @param {Project} project
+ * @returns {{image: AnnotatedImage, path: string}[]}
+ * @throws {FormatError} two images have the same path, on a file system that ignores case
+ */
+export function imagePaths(project) {
+  const owners = new Map();
+  return project.images.map((image) => {
+    const path = stem(cleanPath(image.name));
+    const key = path.normalize("NFC").toLowerCase();
+    if (owners.has(key)) {
+      throw new FormatError(`the images ${owners.get(key)} and ${image.name} need different names without their extensions: rename one of them`);
+    }
+    owners.set(key, image.name);
+    return { image, path };
+  });
+}
+
+/** Return whether a value is a whole number from `min` to `max`. */
+export function isWhole(value, min, max) {
+  return Number.isInteger(value) && value >= min && value <= max;
+}
+
+/** Return a colour in lower case; if it is not valid, the colour of the class with this id. */
+export function colourOr(colour, id) {
+  return typeof colour === "string" && /^#[0-9a-f]{6}$/i.test(colour) ? colour.toLowerCase() : colourOf(id);
+}
+
+/** Return the file of the classes, for formats that have no ids. */
+export function classesFile({ classes }) {
+  return { path: "classes.json", content: JSON.stringify(classes) };
+}
+
+/**
+ * Read the classes in a file, or in a member of a document.
+ * @param {any} classes
+ * @param {ProjectBuilder} builder
+ * @returns {Map<unknown, string>} names by the ids in the file
+ */
+export function readClasses(classes, builder) {
+  const names = new Map();
+  for (const category of Array.isArray(classes) ? classes : []) {
+    if (typeof category?.name !== "string") {
+      builder.warn("a category without a name was left out");
+      continue;
+    }
+    builder.category(category.name, category);
+    names.set(category.id, category.name);
+  }
+  return names;
+}
+
+/** Images that annotation files may name with another folder or extension. */
+export class KnownImages {
+  /** @type {Map<string, ImageSize | null>} null: ambiguous */
+  #byKey = new Map();
+
+  /** @param {ImageSize[]} sizes */
+  constructor(sizes) {
+    for (const image of sizes) {
+      for (const key of keysOf(image.name)) this.#byKey.set(key, this.#byKey.has(key) ? null : image);
+    }
+  }
+
+  /** Return the image of a path, the most exact match first, or null. One of the folders may lack leading parts. */
+  find(path) {
+    const found = keysOf(path).map((key) => this.#byKey.get(key)).find(Boolean);
+    if (!found) return null;
+    // In other folders, an image of the same name is another one.
+    const [one, other] = [`/${folderOf(found.name)}`, `/${folderOf(path)}`];
+    return one === "/" || other === "/" || one.endsWith(other) || other.endsWith(one) ? found : null;
+  }
+
+  /** Return the image of a path, or the only one of its file name in any folder; null if there is none. */
+  named(path) {
+    const [exact, , name] = keysOf(path);
+    return this.#byKey.get(exact) ?? this.#byKey.get(name) ?? null;
+  }
+}
+
+/** Return what an image is looked up by: its path, its path without the extension, its name, its name without the extension. */
+function keysOf(path) {
+  const name = baseName(cleanPath(path)), folder = folderOf(path);
+  return [cleanPath(path), `${folder}/${stem(name)}`, name, stem(name)].map((key, kind) => `${kind} ${key.normalize("NFC")}`);
+}
+
+/** Return the folder of a path, without parts called images or labels. */
+function folderOf(path) {
+  return cleanPath(path).split("/").slice(0, -1).filter((part) => part !== "images" && part !== "labels").join("/").normalize("NFC");
+}
+
+/** Return a JSON document; throw a FormatError if it is not valid. */
+export function parseJson(text, message = "not valid JSON") {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new FormatError(message);
+  }
+}
+
+/** A project that is being read from files, with warnings for what was not understood. */
+export class ProjectBuilder {
+  /** @type {Map<string, Category>} */
+  #categories = new Map();
+  /** @type {Set<number>} */
+  #categoryIds = new Set();
+  /** @type {Map<string, AnnotatedImage>} */
+  #images = new Map();
+  /** @type {Map<string, string>} path in the files by name of the known image */
+  #claims = new Map();
+  #objects = 0;
+  /** @type {Map<string, number>} occurrences by message */
+  #warnings = new Map();
+  /** @type {string[]} why files could not be read */
+  failures = [];
+
+  /** @param {KnownImages} known */
+  constructor(known) {
+    this.known = known;
+  }
+
+  /**
+   * Return the id of the category with this name, which is added if it is new.
+   * @param {string} name
+   * @param {{id?: unknown, color?: unknown}} wanted id and colour of a new category; each is ignored if taken or invalid
+   */
+  category(name, wanted = {}) {
+    let category = this.#categories.get(name);
+    if (!category) {
+      const taken = this.#categoryIds;
+      if (taken.size >= MAX_CLASSES) throw new FormatError(`at most ${MAX_CLASSES} classes can be read`);
+      let id = taken.size + 1;
+      while (taken.has(id)) id++;
+      if (isWhole(wanted.id, 1, MAX_CATEGORY_ID) && !taken.has(Number(wanted.id))) id = Number(wanted.id);
+      category = { id, name, color: colourOr(wanted.color, id) };
+      this.#categories.set(name, category);
+      taken.add(id);
+    }
+    return category.id;
+  }
+
+  /**
+   * Return the image with this name, which is added if it is new. A known image keeps its name.
+   * @param {string} name path of the image, or of its annotation file
+   * @param {unknown} [givenWidth] default: the known image's
+   * @param {unknown} [givenHeight] likewise
+   * @returns {AnnotatedImage}
+   * @throws {FormatError} the size is invalid, or differs from the known image or another file
+   */
+  image(name, givenWidth, givenHeight) {
+    const size = this.known.find(name);
+    const path = cleanPath(size?.name ?? name), width = Number(givenWidth ?? size?.width), height = Number(givenHeight ?? size?.height);
+    if (!path) throw new FormatError("an image has no file name");
+    if (!isWhole(width, 1, MAX_IMAGE_SIDE) || !isWhole(height, 1, MAX_IMAGE_SIDE) || width * height > MAX_IMAGE_PIXELS) {
+      throw new FormatError(`${path}: width and height must be whole numbers up to ${MAX_IMAGE_SIDE}, with at most ${MAX_IMAGE_PIXELS / 1e6} megapixels`);
+    }
+    const known = this.#images.get(path) ?? size;
+    if (known && (known.width !== width || known.height !== height)) {
+      throw new FormatError(`${path}: the size is ${width} x ${height} in the file, but should be ${known.width} x ${known.height}`);
+    }
+    const claim = this.#claims.get(path) ?? cleanPath(name);
+    if (claim !== cleanPath(name)) throw new FormatError(`${claim} and ${cleanPath(name)} are both taken for the image ${path}`);
+    this.#claims.set(path, claim);
+    if (!this.#images.has(path)) {
+      if (this.#images.size >= MAX_IMAGES) throw new FormatError(`at most ${MAX_IMAGES} images can be read`);
+      const image = { name: path, width, height, objects: [] };
+      this.#images.set(path, image);
+    }
+    return this.#images.get(path);
+  }
+
+  /**
+   * Add an object, unless its mask is empty.
+   * @param {AnnotatedImage} image
+   * @param {import("./spans.js").Spans} spans its mask
+   * @param {{category: string, name: string, score: number | null}} fields category: name of its class
+   * @param {string} kind what the format calls an object
+   */
+  add(image, spans, { category, name, score }, kind) {
+    if (!spans.area) {
+      this.warn(`an empty ${kind} was left out`);
+      return;
+    }
+    if (++this.#objects > MAX_OBJECTS) throw new FormatError(`at most ${MAX_OBJECTS} objects can be read`);
+    image.objects.push({ categoryId: this.category(category), name, rle: spans.encode(), score });
+  }
+
+  /** Add a warning; equal warnings are counted. */
+  warn(message) {
+    this.#warnings.set(message, (this.#warnings.get(message) ?? 0) + 1);
+  }
+
+  /** Add something by an action; a FormatError becomes a warning that it was left out. */
+  async addOrWarn(what, action) {
+    try {
+      await action();
+    } catch (error) {
+      if (!(error instanceof FormatError)) throw error;
+      this.warn(`${what} was left out: ${error.message}`);
+    }
+  }
+
+  /** Return what an action returns, or null after a FormatError, which is noted as the failure of a file. */
+  async attempt(path, action) {
+    try {
+      return await action();
+    } catch (error) {
+      if (!(error instanceof FormatError)) throw error;
+      this.failures.push(`${path}: ${error.message}`);
+      return null;
+    }
+  }
+
+  /** @returns {{project: Project, warnings: string[]}} classes sorted by id */
+  build() {
+    return {
+      project: { classes: [...this.#categories.values()].sort((a, b) => a.id - b.id), images: [...this.#images.values()] },
+      warnings: [
+        ...this.failures,
+        ...[...this.#warnings].map(([message, count]) => (count > 1 ? `${message} (${count} times)` : message)),
+      ],
+    };
+  }
+}

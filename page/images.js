@@ -1,0 +1,222 @@
+// The images of the project: added, opened, removed, and read from files with their objects.
+
+import { showClasses } from "./classes.js";
+import { TooLarge } from "./copies.js";
+import { project, screen, service, session, setSession } from "./current.js";
+import { element } from "./dom.js";
+import { everything, mend, preview, refine } from "./edits.js";
+import { ImageList, thumbnailOf } from "./imagelist.js";
+import { announce, counted, hideError, hint, showBusy, showProgress, showReport } from "./notices.js";
+import { prepareImage } from "./picture.js";
+import { total } from "./project.js";
+import { connection, embed, handleError, info, segmentAll, start } from "./requests.js";
+import { RemoteImage } from "./service.js";
+import { Session } from "./session.js";
+import { importFiles } from "./transfer.js";
+
+/** Following images that are encoded in advance. */
+const IMAGES_AHEAD = 2;
+
+const imageList = new ImageList({ open: openImage, remove: removeImage });
+/** Number of images requested so far: only the latest one is opened. */
+let openCount = 0;
+/** The image that `openImage` was called for last; if no other one was requested since, it is open, or will be. */
+let latest = { request: 0, id: null };
+/** @type {Map<number, Promise<any>>} responses of `/embed` for images that are not open yet, by id */
+const encodedAhead = new Map();
+
+/**
+ * Add images to the project and open the first of them. Files that cannot be added are listed.
+ * @param {{file: Blob | Promise<Blob>, name: string, allowCopy?: boolean}[]} sources allowCopy: a large image is added as a copy
+ * @param {(() => void) | null} retry repeats a failed download
+ * @param {{added: number, problems: string[]}} before images and problems of the same list, of which these are the rest
+ */
+export async function addImages(sources, retry = null, before = { added: 0, problems: [] }) {
+  const request = ++openCount;
+  hideError();
+  showReport("", []);
+  const tooLarge = [], problems = [...before.problems], largeProblems = [];
+  let offer = "", added = before.added, opened = false;
+  for (const [index, source] of sources.entries()) {
+    const { name, allowCopy = false } = source;
+    showBusy(sources.length > 1 ? `Adding image ${index + 1} of ${sources.length}` : "Loading the image");
+    try {
+      await Promise.all([started, loaded]); // for the limits, and for where images are kept
+      const prepared = await prepareImage(await source.file, name, info?.limits, allowCopy);
+      if (sources.length === 1 && request !== openCount) return; // another image was chosen instead
+      const image = await project.add({ ...prepared, name, thumbnail: await thumbnailOf(prepared) });
+      added++;
+      showImages();
+      if (!opened && request === openCount) openImage(image);
+      opened = true;
+    } catch (error) {
+      if (sources.length === 1 && request !== openCount) return;
+      const problem = `${name}: ${error.message}`;
+      if (error instanceof TooLarge) {
+        offer = error.offer;
+        tooLarge.push({ ...source, allowCopy: true });
+        largeProblems.push(problem);
+      } else if (retry) {
+        handleError(error, () => request === openCount && retry());
+      } else {
+        problems.push(problem);
+      }
+    }
+  }
+  showBusy("");
+  const label = tooLarge.length > 1 ? `Add ${tooLarge.length} smaller copies` : offer;
+  const count = added + problems.length + tooLarge.length;
+  showReport(
+    count > 1 ? `${added} of ${count} files added` : "The file was not added",
+    [...largeProblems, ...problems],
+    tooLarge.length ? { label, act: () => addImages(tooLarge, null, { added, problems }) } : null,
+  );
+  if (sources.length > 1) announce(`${project.images.length} images in the project`);
+  if (session) encodeAhead(session);
+}
+
+function showImages() {
+  imageList.show(project.images, session?.image.id ?? null);
+}
+
+export function openSample(file) {
+  addImages([{ file: service.sample(file), name: file }], () => openSample(file));
+}
+
+/**
+ * Open an image of the project and close the current one.
+ * @param {import("./store.js").StoredImage} image
+ */
+async function openImage(image) {
+  const request = ++openCount;
+  latest = { request, id: image.id };
+  if (image.id === session?.image.id) return;
+  mend.settle();
+  connection.drop(everything);
+  hideError();
+  try {
+    const work = await project.work(image.id);
+    if (request !== openCount) return;
+    project.flush();
+    setSession(new Session(service, image, project.classId));
+    if (work) session.restore(work);
+    session.objects.useClasses(new Set(project.classes.map(({ id }) => id)));
+    project.imageId = image.id;
+    project.saveProject();
+    showProgress(false);
+    const current = session, encoded = embed(encodedAhead.get(image.id));
+    preview.use(session);
+    refine.use(session);
+    showImages();
+    showClasses();
+    await screen.use(session);
+    segmentAll();
+    encodeAhead(current);
+    await encoded;
+  } catch (error) {
+    if (request !== openCount) return;
+    showBusy("");
+    handleError(error, null);
+  }
+}
+
+/** Open the image that is `step` after the open one, or the one being opened, in the list. */
+export function moveBy(step) {
+  const from = latest.request === openCount ? latest.id : session?.image.id;
+  const { listed } = imageList, at = listed.findIndex(({ id }) => id === from);
+  const image = listed[at + step];
+  if (image && at >= 0) openImage(image);
+}
+
+/** Mark the open image as reviewed, or no longer. */
+export function toggleReviewed() {
+  if (!session) return;
+  const { image } = session;
+  image.reviewed = !image.reviewed;
+  imageList.showState(image);
+  hint(image.reviewed ? "Reviewed: datasets have this image, also without objects" : "No longer reviewed");
+  project.saveProject();
+}
+
+async function removeImage(image) {
+  const count = total(image.counts);
+  if (count && !window.confirm(`Remove ${image.name} and its ${counted(count, "object")}? This cannot be undone.`)) return;
+  const at = project.images.indexOf(image), isOpen = image.id === session?.image.id;
+  await project.remove(image.id);
+  const next = project.images[Math.min(at, project.images.length - 1)];
+  if (isOpen) closeImage();
+  if (isOpen && next) await openImage(next);
+  showImages();
+  showClasses();
+}
+
+function closeImage() {
+  mend.settle();
+  openCount++;
+  setSession(null);
+  preview.use(null);
+  refine.use(null);
+  screen.close();
+}
+
+export async function clearProject() {
+  if (!window.confirm(`Remove all ${project.images.length} images with their objects from this browser? This cannot be undone.`)) return;
+  closeImage();
+  await project.clear();
+  encodedAhead.clear();
+  showImages();
+  element("choose").focus();
+}
+
+/** Add annotations, or a saved project, to the project. */
+export async function openAnnotations(files) {
+  const open = session?.image;
+  mend.settle();
+  showBusy("Reading the files");
+  let problem = null, result = "";
+  try {
+    await loaded;
+    await project.flush();
+    if (open) closeImage();
+    const { images, objects, warnings } = await importFiles(project, files);
+    result = `${counted(objects, "object")} in ${counted(images, "image")} added`;
+    if (!objects && !images && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
+    showReport(result, warnings);
+  } catch (error) {
+    problem = error;
+  }
+  showBusy("");
+  showImages();
+  showClasses();
+  const image = open ?? project.images[0];
+  if (image) openImage(image);
+  hint(result);
+  if (problem) handleError(problem, null);
+}
+
+/** Encode the images after the open one, one after another, while it stays open. */
+async function encodeAhead(current) {
+  await current.embedding.catch(() => {});
+  const { listed } = imageList, at = listed.indexOf(current.image);
+  for (const image of listed.slice(at + 1, at + 1 + IMAGES_AHEAD)) {
+    if (current !== session) return;
+    if (!encodedAhead.has(image.id)) encodedAhead.set(image.id, service.embed(new RemoteImage(() => image.file)));
+    await encodedAhead.get(image.id).catch(() => encodedAhead.delete(image.id));
+  }
+}
+
+/** Open what the browser has stored. */
+async function resume() {
+  await loaded;
+  showImages();
+  showClasses();
+  const image = project.images.find(({ id }) => id === project.imageId) ?? project.images[0];
+  if (image && !session) await openImage(image);
+}
+
+const started = start(), loaded = project.load();
+project.onCounts = (image) => {
+  imageList.showState(image);
+  showClasses();
+};
+resume();

@@ -1,0 +1,146 @@
+// The masks of an image's objects, requested once per set of prompts and options.
+
+import { cached } from "./cached.js";
+import { isMarked, promptsOf } from "./objects.js";
+import { maskOptions } from "./options.js";
+import { clipped } from "./regions.js";
+import { Mask } from "./rle.js";
+
+/** Return the same clipped mask each time, so that it is painted once. */
+const clippedTo = cached(clipped);
+
+export class Masks {
+  /** Masks by the fields of their request. */
+  #known = new Map();
+  /** The mask displayed last, by object id. */
+  #last = new Map();
+  /** The request in flight, by object id. */
+  #requests = new Map();
+  /** @type {{key: string, masks: Promise<Mask[]>} | null} the latest preview, answered or in flight; null: it failed */
+  #previewed = null;
+
+  /**
+   * @param {import("./service.js").Service} service
+   * @param {import("./session.js").Session} image
+   */
+  constructor(service, image) {
+    this.service = service;
+    this.image = image;
+  }
+
+  /** Return the fields of the request for an object's mask, in the frame of its part. */
+  fieldsOf(object) {
+    const part = this.image.part(object.part);
+    return { ...promptsOf(object, (pixel) => (part ? part.pixel(pixel) : pixel)), ...maskOptions(part ?? this.image) };
+  }
+
+  #keyOf(object) {
+    return JSON.stringify({ ...(object.part && { part: object.part }), ...this.fieldsOf(object) });
+  }
+
+  /**
+   * Ask a service for the masks of an object's prompts, in the frame of the image.
+   * @param {import("./service.js").Service} service
+   * @param {Pick<import("./objects.js").ImageObject, "points" | "box" | "candidate" | "part">} object
+   * @param {AbortSignal} [signal]
+   */
+  async ask(service, object, signal) {
+    const part = this.image.part(object.part);
+    const found = await service.segment((part ?? this.image).remote, this.fieldsOf(object), signal);
+    return part ? found.map((mask) => part.place(mask)) : found;
+  }
+
+  /** As `ask`, ahead of a click that takes over the masks. */
+  preview(service, object) {
+    const key = this.#keyOf(object);
+    if (this.#previewed?.key === key) return this.#previewed.masks;
+    const preview = (this.#previewed = { key, masks: this.ask(service, object) });
+    preview.masks.catch(() => {
+      if (this.#previewed === preview) this.#previewed = null;
+    });
+    return preview.masks;
+  }
+
+  /** Return the known masks of these objects as plain data. */
+  save(objects) {
+    const keys = new Set(objects.map((object) => this.#keyOf(object)));
+    return [...keys].filter((key) => this.#known.has(key)).map((key) => [key, this.#known.get(key).map((mask) => mask.record)]);
+  }
+
+  /** Take over what `save` returned. */
+  restore(entries, shown) {
+    for (const [key, records] of entries) this.#known.set(key, records.map(Mask.fromRecord));
+    for (const [id, record] of shown) this.#last.set(id, Mask.fromRecord(record));
+  }
+
+  /** Return whether a request is in flight. */
+  get pending() {
+    return this.#requests.size > 0;
+  }
+
+  /** Return the smallest visible object at a pixel, or null. */
+  objectAt(x, y, objects) {
+    const visible = objects.filter((object) => !object.hidden && this.get(object)?.has(x, y));
+    return visible.sort((one, other) => this.get(one).area - this.get(other).area)[0] ?? null;
+  }
+
+  /** Return whether a request for the object's current mask is in flight. */
+  isPending(object) {
+    return this.#requests.get(object.id)?.key === this.#keyOf(object);
+  }
+
+  /** Return an object's mask, or null while it has none. */
+  get(object) {
+    if (object.drawn ?? object.found) return object.drawn ?? object.found;
+    const mask = isMarked(object) ? this.#known.get(this.#keyOf(object))?.[Math.max(object.candidate - 1, 0)] : null;
+    if (!mask) return null;
+    return object.clip && object.box ? clippedTo(mask, object.box) : mask;
+  }
+
+  /** Return the three candidates of an object's mask in the order of the API, or null while unknown. */
+  candidates(object) {
+    const candidates = [1, 2, 3].map((candidate) => this.get({ ...object, candidate }));
+    return object.drawn || object.found || candidates.includes(null) ? null : candidates;
+  }
+
+  /** Return the mask to display: the previous one while the current one is pending. */
+  displayed(object) {
+    const mask = this.get(object);
+    if (mask) this.#last.set(object.id, mask);
+    else if (!isMarked(object)) this.#last.delete(object.id);
+    return mask ?? this.#last.get(object.id) ?? null;
+  }
+
+  /**
+   * Request an object's mask and abort the object's previous request.
+   * @returns {Promise<number>} response time in milliseconds
+   * @throws {DOMException} AbortError: the object has changed in the meantime
+   */
+  async request(object) {
+    this.#requests.get(object.id)?.controller.abort();
+    const controller = new AbortController();
+    const key = this.#keyOf(object);
+    const request = { controller, key };
+    this.#requests.set(object.id, request);
+    try {
+      // If encoding failed, this request sends the image again and reports the error.
+      if (!object.part && !this.image.remote.id) await this.image.embedding.catch(() => {});
+      controller.signal.throwIfAborted();
+      const began = performance.now();
+      const previewed = this.#previewed?.key === key ? await this.#previewed.masks.catch(() => null) : null;
+      controller.signal.throwIfAborted();
+      this.#known.set(key, previewed ?? (await this.ask(this.service, object, controller.signal)));
+      return performance.now() - began;
+    } finally {
+      if (this.#requests.get(object.id) === request) this.#requests.delete(object.id);
+    }
+  }
+
+  /** Abort requests for objects that were removed, or have new prompts or options. */
+  abortStale(objects) {
+    for (const [id, { controller, key }] of this.#requests) {
+      const object = objects.find((one) => one.id === id);
+      if (!object || this.#keyOf(object) !== key) controller.abort();
+    }
+  }
+}

@@ -1,0 +1,162 @@
+// Mending masks by hand: the tools beside clicks, and where their results go.
+
+import { Brush } from "./brush.js";
+import { element, radio } from "./dom.js";
+import { hint, showResult } from "./notices.js";
+import { isMarked } from "./objects.js";
+import { PolygonEditor } from "./polygon.js";
+import { isAsking } from "./question.js";
+
+const HINTS = {
+  brush: ["Paint what belongs to the object", "(with Shift: erase)"],
+  eraser: ["Erase what does not belong to the object", "(with Shift: paint)"],
+  polygon: ["Drag the points, or a round handle to add one; double click a point to delete it"],
+};
+
+export class Mend {
+  /** @type {import("./session.js").Session | null} */
+  #session = null;
+
+  /**
+   * @param {import("./screen.js").Screen} screen
+   * @param {{edit: (change: (objects: import("./objects.js").Objects) => void) => void, leaveClicks: () => void}} actions
+   *   edit: change the objects; leaveClicks: another tool than clicks was chosen
+   */
+  constructor(screen, actions) {
+    this.screen = screen;
+    this.stage = screen.stage;
+    this.actions = actions;
+    this.brush = new Brush(screen.stage);
+    this.editor = new PolygonEditor(screen.stage, { change: () => this.#showHistory(), apply: () => this.choose("click") });
+    screen.onShow = (session) => this.#update(session);
+    element("tool").addEventListener("change", () => this.choose(this.tool));
+    element("polygon-apply").addEventListener("click", () => this.choose("click"));
+    element("polygon-cancel").addEventListener("click", () => this.escape());
+    // Exports and other objects come after the edits.
+    for (const type of ["pointerdown", "focusin"]) element("panel").addEventListener(type, () => this.settle(), true);
+    // The tab may be closed next.
+    document.addEventListener("visibilitychange", () => this.settle());
+    const showShift = (event) => this.#showTool(event.shiftKey);
+    for (const type of ["keydown", "keyup"]) document.addEventListener(type, showShift);
+    this.choose("click");
+  }
+
+  /** @returns {"click" | "brush" | "eraser" | "polygon"} */
+  get tool() {
+    return /** @type {any} */ (radio("tool").value);
+  }
+
+  /** Switch to a tool; edits of the polygon are applied. */
+  choose(tool) {
+    this.settle();
+    this.editor.close();
+    radio("tool", tool).checked = true;
+    this.#showTool(false);
+    element("click-options").hidden = tool !== "click";
+    element("brush-options").hidden = !["brush", "eraser"].includes(tool);
+    element("polygon-options").hidden = tool !== "polygon";
+    if (!this.#session) return;
+    hint(...(HINTS[tool] ?? [""]));
+    if (tool !== "click") this.actions.leaveClicks();
+    this.screen.showPanel();
+  }
+
+  /** Switch to the brush, or from the brush to the eraser. */
+  chooseBrush() {
+    this.choose(this.tool === "brush" ? "eraser" : "brush");
+  }
+
+  #showTool(shift) {
+    const { tool, stage: { view } } = this;
+    view.dataset.tool = tool;
+    view.classList.toggle("erasing", (tool === "eraser") !== shift);
+  }
+
+  /** Update the polygon after the screen: another object, another mask. */
+  #update(session) {
+    this.#session = session;
+    this.brush.showRadius();
+    if (this.tool !== "polygon") return;
+    const { masks, objects } = session;
+    const mask = masks.get(objects.active);
+    if (!mask || mask !== this.editor.mask) {
+      this.editor.close();
+      if (mask?.area && !this.editor.open(mask)) this.#leavePolygon("This outline has too many points: use the brush, or Smooth");
+      // A marked object without a mask waits for it.
+      if (mask ? !mask.area : !isMarked(objects.active)) this.#leavePolygon("There is no outline to edit: segment the object first");
+    }
+    this.#showHistory();
+  }
+
+  #leavePolygon(reason) {
+    this.choose("click");
+    hint(reason);
+  }
+
+  /** Update undo and redo: the polygon's history comes before the objects'. */
+  #showHistory() {
+    const { objects } = this.#session;
+    element("undo").toggleAttribute("disabled", !this.editor.isEdited && !objects.canUndo);
+    element("redo").toggleAttribute("disabled", !this.editor.canRedo && !objects.canRedo);
+  }
+
+  /** Store edits of the polygon. */
+  settle() {
+    if (!this.editor.isEdited) return;
+    const mask = this.editor.result();
+    this.editor.close();
+    this.#store(mask);
+  }
+
+  #store(mask) {
+    const { masks, objects } = this.#session;
+    const { active } = objects;
+    const before = masks.get(active);
+    if (before ? mask.counts === before.counts : !mask.area) return;
+    this.actions.edit((objects) => objects.draw(mask));
+    showResult(active.name, mask);
+  }
+
+  /** Cancel a question, or edits of the polygon, and go back to clicks; return false if there is nothing to leave. */
+  escape() {
+    const isLeaving = isAsking() || this.tool !== "click";
+    this.editor.close();
+    if (isAsking()) this.screen.show();
+    else if (isLeaving) this.choose("click");
+    return isLeaving;
+  }
+
+  /**
+   * Begin a stroke at the pointer; null if there is nothing to draw on.
+   * @returns {import("./gestures.js").Stroke | null}
+   */
+  beginStroke(event) {
+    return this.#begin(this.stage.pointAt(event), (this.tool === "eraser") !== (event.shiftKey || event.button === 2));
+  }
+
+  /** Handle Enter on a pixel. */
+  press(x, y, shift) {
+    if (this.tool === "polygon") this.choose("click");
+    else this.#begin({ x: x + 0.5, y: y + 0.5 }, (this.tool === "eraser") !== shift)?.end();
+  }
+
+  #begin(start, erases) {
+    const { masks, objects } = this.#session;
+    const { active } = objects;
+    if (!masks.get(active) && masks.isPending(active)) {
+      hint("Wait for the object's mask");
+      return null;
+    }
+    if (active.hidden) {
+      objects.setDisplay(active.id, { hidden: false });
+      this.screen.show();
+    }
+    this.screen.highlight(null);
+    const mask = masks.displayed(active);
+    if (!mask && erases) return null;
+    return this.brush.begin(mask, { colour: this.screen.colourOf(active), erases, start }, (drawn) => {
+      if (drawn) this.#store(drawn);
+      this.screen.paint();
+    });
+  }
+}

@@ -1,0 +1,333 @@
+// The objects on an image with their clicks and boxes, and the undo history. Their masks are in masks.js.
+
+import { cached } from "./cached.js";
+import { colourOf } from "./colours.js";
+import { Mask } from "./rle.js";
+
+/**
+ * @typedef {{x: number, y: number, label: 0 | 1}} Point image pixels
+ * @typedef {object} ImageObject
+ * @property {number} id
+ * @property {string} name
+ * @property {string} colour `#rrggbb`
+ * @property {Point[]} points
+ * @property {[number, number, number, number] | null} box x0, y0, x1, y1
+ * @property {0 | 1 | 2 | 3} candidate 0: the model's mask for unambiguous prompts
+ * @property {boolean} clip whether the mask is clipped to the box
+ * @property {import("./rle.js").Mask | null} found mask from "Segment everything", in place of clicks
+ * @property {boolean} [proposal] found, and not yet accepted: neither counted nor exported
+ * @property {import("./rle.js").Mask | null} drawn mask edited by hand, in place of the requested or found one
+ * @property {boolean} hidden
+ * @property {number[] | null} [part] x0, y0, x1, y1 of the part of the image that is asked for the mask, x1 and y1 exclusive; null: all of it
+ * @property {number} classId
+ */
+
+/** Undo steps that are stored. */
+const MAX_STORED_STEPS = 100;
+
+/** Fields with a mask. */
+const MASK_FIELDS = ["found", "drawn"];
+
+/** Return the stored form of an object, the same each time, so that all states that share the object store it once. */
+const toStored = cached((object) => {
+  const masks = MASK_FIELDS.filter((name) => object[name]).map((name) => [name, object[name].record]);
+  return { ...object, ...Object.fromEntries(masks) };
+});
+
+/** @returns {ImageObject} */
+function newObject(id, number, classId) {
+  return {
+    id,
+    name: `object ${number}`,
+    colour: colourOf(number),
+    points: [],
+    box: null,
+    candidate: 0,
+    clip: false,
+    found: null,
+    proposal: false,
+    drawn: null,
+    part: null,
+    hidden: false,
+    classId,
+  };
+}
+
+/** Return whether the object has enough clicks for a request, or a box. */
+export function isPrompted(object) {
+  return object.box !== null || object.points.some((point) => point.label === 1);
+}
+
+/** Return whether the object has a mask or enough marks for one. */
+export function isMarked(object) {
+  return object.drawn !== null || object.found !== null || isPrompted(object);
+}
+
+/** Return whether the object has neither marks nor a mask. */
+export function isEmpty(object) {
+  return !object.points.length && !isMarked(object);
+}
+
+/**
+ * Return the prompt fields of the request for the object's mask.
+ * @param {Pick<ImageObject, "points" | "box" | "candidate">} object
+ * @param {(pixel: number[]) => number[]} pixelOf returns a pixel of the image in the frame of the request
+ */
+export function promptsOf(object, pixelOf) {
+  const marked = (label) => object.points.filter((point) => point.label === label).map(({ x, y }) => pixelOf([x, y]));
+  const positive = marked(1), negative = marked(0);
+  return {
+    ...(positive.length && { pos_coords: positive }),
+    ...(negative.length && { neg_coords: negative }),
+    ...(object.box && { box: [...pixelOf(object.box.slice(0, 2)), ...pixelOf(object.box.slice(2))] }),
+    ...(object.candidate && { multimask_output: true }),
+  };
+}
+
+function activeOf({ list, activeId }) {
+  return list.find(({ id }) => id === activeId);
+}
+
+function withFields(list, id, fields) {
+  return list.map((object) => (object.id === id ? { ...object, ...fields } : object));
+}
+
+function withActiveFields(state, fields) {
+  return { ...state, list: withFields(state.list, state.activeId, fields) };
+}
+
+/** All objects and the undo history. States are immutable, so undo and redo only swap them. */
+export class Objects {
+  #past = [];
+  #future = [];
+  /** Ids are never reused, even after undo, because responses for an old id may still arrive. */
+  #lastId = 0;
+  /** Which proposals are listed, and how: kept with the image. `size`: least share of the image in per cent. */
+  filter = { size: 0, score: 0, sort: "order" };
+  /** Whether the active object was selected or changed since the image was opened. */
+  isSelected = true;
+
+  /** @param {number} classId class of new objects */
+  constructor(classId) {
+    this.classId = classId;
+    /**
+     * Returns the part of the image that is asked for an object's mask after a new click or box; isAhead: there is none yet.
+     * @type {(object: ImageObject, isAhead: boolean) => number[] | null}
+     */
+    this.partOf = () => null;
+    const list = this.#append([], 1);
+    this.now = { list, activeId: list[0].id };
+  }
+
+  /** Return the objects and the undo history as plain data. */
+  save() {
+    const plain = ({ list, activeId }) => ({ list: list.map((object) => toStored(object)), activeId });
+    const [past, future] = [this.#past.slice(-MAX_STORED_STEPS), this.#future.slice(-MAX_STORED_STEPS)];
+    return { past: past.map(plain), now: plain(this.now), future: future.map(plain), lastId: this.#lastId, filter: this.filter };
+  }
+
+  /** Take over what `save` returned. */
+  restore({ past, now, future, lastId, filter }) {
+    /** @type {Map<object, any>} */
+    const revived = new Map();
+    const once = (record, revive) => {
+      if (!revived.has(record)) revived.set(record, revive(record));
+      return revived.get(record);
+    };
+    const object = (record) => {
+      const masks = MASK_FIELDS.filter((name) => record[name]).map((name) => [name, once(record[name], Mask.fromRecord)]);
+      return { ...record, ...Object.fromEntries(masks) };
+    };
+    const state = ({ list, activeId }) => ({ list: list.map((record) => once(record, object)), activeId });
+    [this.#past, this.now, this.#future] = [past.map(state), state(now), future.map(state)];
+    this.#lastId = lastId;
+    Object.assign(this.filter, filter);
+    this.isSelected = false;
+  }
+
+  /** @returns {ImageObject[]} */
+  get list() {
+    return this.now.list;
+  }
+
+  /** @returns {ImageObject} */
+  get active() {
+    return activeOf(this.now);
+  }
+
+  /** Return the objects that are counted and exported: all but the proposals. */
+  get accepted() {
+    return this.list.filter(({ proposal }) => !proposal);
+  }
+
+  get canUndo() {
+    return this.#past.length > 0;
+  }
+
+  get canRedo() {
+    return this.#future.length > 0;
+  }
+
+  undo() {
+    if (!this.canUndo) return;
+    this.#future.push(this.now);
+    this.now = this.#past.pop();
+  }
+
+  redo() {
+    if (!this.canRedo) return;
+    this.#past.push(this.now);
+    this.now = this.#future.pop();
+  }
+
+  /**
+   * Add a click to the active object or to a new one. An object found automatically keeps the grid click that found it.
+   * @param {Point} point
+   * @param {boolean} isNew
+   */
+  addPoint(point, isNew) {
+    this.#step(this.#withPoint(point, isNew, false));
+  }
+
+  /** Return the object that `addPoint` would leave as the active one. @returns {ImageObject} */
+  clicked(point, isNew) {
+    return activeOf(this.#withPoint(point, isNew, true));
+  }
+
+  #withPoint(point, isNew, isAhead) {
+    const state = isNew ? this.#withNew() : this.now;
+    const { points, found } = activeOf(state);
+    return this.#marked(state, { points: [...(found?.point ? [found.point] : points), point] }, isAhead);
+  }
+
+  /** Set the box of the active object or of a new one. An object found automatically loses the click that found it. */
+  addBox(box, isNew) {
+    this.#step(this.#marked(isNew ? this.#withNew() : this.now, { box }, false));
+  }
+
+  /** Return a state that replaces the active object's mask by other clicks or another box. */
+  #marked(state, fields, isAhead) {
+    const marked = withActiveFields(state, { ...this.#accepting(activeOf(state)), ...fields, found: null, drawn: null, hidden: false });
+    return withActiveFields(marked, { part: this.partOf(activeOf(marked), isAhead) });
+  }
+
+  /** Replace the active object's mask by one made by hand. An object found automatically keeps the click that found it. */
+  draw(mask) {
+    const { points, found } = this.active;
+    this.change({ ...this.#accepting(this.active), drawn: mask, points: found?.point ? [found.point] : points, found: null, hidden: false });
+  }
+
+  /** Remove a click by its index, or the box with null. */
+  removeMark(index) {
+    const { points } = this.active;
+    this.change({ ...(index === null ? { box: null } : { points: points.filter((_, at) => at !== index) }), drawn: null });
+  }
+
+  /** Remove the active object's clicks, box and mask. */
+  clear() {
+    if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, proposal: false, drawn: null, part: null, candidate: 0 });
+  }
+
+  /** Change the active object as an undoable step. */
+  change(fields) {
+    this.#step(withActiveFields(this.now, fields));
+  }
+
+  /** Change an object's name or visibility in all states: not an undoable step. */
+  setDisplay(id, fields) {
+    this.#updateAll((list) => withFields(list, id, fields));
+  }
+
+  /** Move all objects of a class to another one, in all states. */
+  replaceClass(classId, newId) {
+    this.#updateAll((list) => list.map((object) => (object.classId === classId ? { ...object, classId: newId } : object)));
+  }
+
+  /** Give the class of new objects to all that are empty, and to those of no class in `ids`, in all states. */
+  useClasses(ids) {
+    const isKept = (object) => ids.has(object.classId) && !isEmpty(object);
+    this.#updateAll((list) => list.map((object) => (isKept(object) ? object : { ...object, classId: this.classId })));
+  }
+
+  /** @param {(list: ImageObject[]) => ImageObject[]} change */
+  #updateAll(change) {
+    const update = (state) => ({ ...state, list: change(state.list) });
+    this.now = update(this.now);
+    this.#past = this.#past.map(update);
+    this.#future = this.#future.map(update);
+  }
+
+  select(id) {
+    this.now = { ...this.now, activeId: id };
+    this.isSelected = true;
+  }
+
+  /** Add an object, unless the active one is empty. */
+  add() {
+    const state = this.#withNew();
+    if (state !== this.now) this.#step(state);
+  }
+
+  /**
+   * Add objects, and select a new empty one.
+   * @param {Partial<ImageObject>[]} added fields of each, such as `found`
+   */
+  addAll(added) {
+    if (!added.length) return;
+    const kept = this.list.filter((object) => !isEmpty(object));
+    const list = this.#append(kept, added.length + 1);
+    added.forEach((fields, index) => Object.assign(list[kept.length + index], fields));
+    this.#step({ list, activeId: list.at(-1).id });
+  }
+
+  /** Return the fields that make an object of a proposal, with the class of new objects. @param {ImageObject} object */
+  #accepting({ proposal, classId }) {
+    return { proposal: false, classId: proposal ? this.classId : classId };
+  }
+
+  /**
+   * Make objects of proposals.
+   * @param {number[]} ids
+   * @param {number} [activeId] the object to select
+   */
+  accept(ids, activeId = this.now.activeId) {
+    const accepted = new Set(ids);
+    this.#step({ list: this.list.map((object) => (accepted.has(object.id) ? { ...object, ...this.#accepting(object) } : object)), activeId });
+  }
+
+  /** Remove all proposals, also those that are not listed. */
+  discardProposals() {
+    let list = this.accepted;
+    if (!list.length) list = this.#append([], 1);
+    this.#step({ list, activeId: (list.find(({ id }) => id === this.now.activeId) ?? list.at(-1)).id });
+  }
+
+  remove(id) {
+    const index = this.list.findIndex((object) => object.id === id);
+    let list = this.list.filter((object) => object.id !== id);
+    if (!list.length) list = this.#append([], 1);
+    this.#step({ list, activeId: this.now.activeId === id ? list[Math.min(index, list.length - 1)].id : this.now.activeId });
+  }
+
+  /** Return a state with an empty active object, a new one if there is none. */
+  #withNew() {
+    if (isEmpty(this.active)) return this.now;
+    const empty = this.list.find(isEmpty);
+    if (empty) return withActiveFields({ ...this.now, activeId: empty.id }, { classId: this.classId });
+    const list = this.#append(this.list, 1);
+    return { list, activeId: list.at(-1).id };
+  }
+
+  /** Return the list with `count` new objects, numbered after the highest number so far. */
+  #append(list, count) {
+    const highest = Math.max(list.length, ...list.map(({ name }) => Number(/^object (\d+)$/.exec(name)?.[1] ?? 0)));
+    return [...list, ...Array.from({ length: count }, (_, index) => newObject(++this.#lastId, highest + index + 1, this.classId))];
+  }
+
+  #step(state) {
+    this.#past.push(this.now);
+    this.#future = [];
+    this.isSelected ||= activeOf(state) !== this.active;
+    this.now = state;
+  }
+}

@@ -1,0 +1,110 @@
+// Masks before the click that takes them over: previews under the pointer, one request at a time and always for the
+// latest position; and the mask of a press, which arrives while the button is still down.
+
+import { isPrompted } from "./objects.js";
+import { Service } from "./service.js";
+
+const COLOUR = "#ffffff";
+/** Previews pause after this many consecutive requests slower than the limit. */
+const MAX_SLOW_PREVIEWS = 4, MAX_PREVIEW_MS = 400;
+/** The pause doubles until a preview succeeds again. */
+const FIRST_PAUSE_MS = 2000, MAX_PAUSE_MS = 30_000;
+
+export class Preview {
+  // No retries when the service is busy: the preview would arrive too late.
+  #service = new Service(() => {
+    throw new Error("The service is busy");
+  });
+  #session = null;
+  #wanted = null;
+  #running = false;
+  #slowCount = 0;
+  #pauseMs = FIRST_PAUSE_MS;
+  #paused = false;
+
+  /**
+   * @param {import("./stage.js").Stage} stage
+   * @param {(reason: string) => void} onPause called at the first of several pauses
+   */
+  constructor(stage, onPause) {
+    this.stage = stage;
+    this.onPause = onPause;
+  }
+
+  /** Switch to a new session. */
+  use(session) {
+    this.#session = session;
+    this.#slowCount = 0;
+    this.clear();
+  }
+
+  /**
+   * Show the mask of an object as a click would leave it; null ends the preview.
+   * @param {import("./objects.js").ImageObject | null} object
+   */
+  at(object) {
+    if (!object || !this.#isKnown(object)) {
+      if (this.#wanted) this.clear();
+      return;
+    }
+    if (JSON.stringify(object) === JSON.stringify(this.#wanted)) return; // the pointer moved within the pixel
+    this.#wanted = object;
+    if (!this.#running && !this.#paused) this.#run();
+  }
+
+  /**
+   * Ask for the mask of a click before the button is released.
+   * @param {import("./objects.js").ImageObject} object as the click would leave it
+   */
+  press(object) {
+    const { masks } = this.#session;
+    if (isPrompted(object) && !this.#paused && this.#isKnown(object) && !masks.get(object)) masks.preview(this.#service, object);
+  }
+
+  /**
+   * Return whether the service has encoded what an object asks for: no file is sent for a preview.
+   * @param {import("./objects.js").ImageObject} object
+   */
+  #isKnown({ part }) {
+    return Boolean(this.#session && (this.#session.part(part) ?? this.#session).remote.id);
+  }
+
+  clear() {
+    this.#wanted = null;
+    this.stage.paint(this.stage.preview, []);
+  }
+
+  async #run() {
+    this.#running = true;
+    const session = this.#session;
+    try {
+      for (let last = null; this.#wanted && this.#wanted !== last && session === this.#session; ) {
+        last = this.#wanted;
+        const began = performance.now();
+        const masks = await session.masks.preview(this.#service, last);
+        const mask = masks[Math.max(last.candidate - 1, 0)];
+        this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
+        if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews");
+        if (!this.#slowCount) this.#pauseMs = FIRST_PAUSE_MS;
+        if (this.#wanted && session === this.#session) this.stage.paint(this.stage.preview, [{ mask, colour: COLOUR }]);
+      }
+    } catch (error) {
+      this.stage.paint(this.stage.preview, []);
+      this.#pause(error.message.replace(/\.$/, ""));
+    } finally {
+      this.#running = false;
+    }
+  }
+
+  #pause(reason) {
+    if (this.#pauseMs === FIRST_PAUSE_MS) this.onPause(`${reason}: previews pause and come back by themselves`);
+    this.#paused = true;
+    setTimeout(() => {
+      this.#paused = false;
+      const wanted = this.#wanted;
+      this.#wanted = null;
+      this.at(wanted);
+    }, this.#pauseMs);
+    this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
+  }
+}

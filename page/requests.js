@@ -1,0 +1,133 @@
+// Requests about the open image, and what follows when one fails.
+
+import { isUncertain } from "./candidates.js";
+import { Connection } from "./connection.js";
+import { project, screen, service, session } from "./current.js";
+import { element } from "./dom.js";
+import { askForKey, hideError, hint, nextPaint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
+import { isEmpty, isMarked } from "./objects.js";
+import { isAway } from "./service.js";
+
+/** Delay before the busy indicator appears. */
+const BUSY_DELAY_MS = 400;
+
+export const connection = new Connection(hideError);
+
+/** The response of `/info`. */
+export let info = null;
+
+/** Ask the service what it has, and for a key if it needs one. */
+export async function start() {
+  try {
+    info = await service.info();
+    if (info.weights) showWeights(info.weights);
+    if (info.key_needed && !service.key) handleError({ status: 401 }, null);
+  } catch (error) {
+    handleError(error, start);
+  }
+}
+
+/**
+ * Encode the image ahead of the first click.
+ * @param {Promise<any>} [ahead] response of an earlier `/embed` for it
+ */
+export async function embed(ahead) {
+  const current = session;
+  const began = performance.now();
+  element("about").textContent = "";
+  showBusy("Encoding the image");
+  try {
+    const embedding = await current.embed(ahead);
+    if (current !== session) return;
+    const seconds = ((performance.now() - began) / 1000).toFixed(1);
+    element("about").textContent = `${current.about}, encoded in ${seconds} s with ${embedding.engine.encoder}`;
+    showWeights(embedding.weights);
+    if (isEmpty(current.objects.active) && element("hint").hidden) hint("Click an object, or drag a box around it", "(Shift + click: the next object)");
+  } catch (error) {
+    if (current === session) handleError(error, retryAll);
+  } finally {
+    if (current === session) showBusy("");
+  }
+}
+
+function retryAll() {
+  embed();
+  segmentAll();
+}
+
+/**
+ * Request and paint an object's mask, unless it is already known or requested.
+ * @param {import("./objects.js").ImageObject} object
+ * @param {number} [clickTime] time stamp of the click, to measure the latency
+ */
+export async function segment(object, clickTime) {
+  const current = session;
+  const { masks, objects } = current;
+  if (!isMarked(object) || masks.get(object) || masks.isPending(object)) return;
+  const busyTimer = setTimeout(() => current === session && element("busy").hidden && showBusy("Segmenting"), BUSY_DELAY_MS);
+  screen.stage.view.setAttribute("aria-busy", "true");
+  try {
+    const milliseconds = await masks.request(object);
+    if (current !== session) return;
+    screen.paint();
+    const painted = await nextPaint(); // the panel can wait for the mask
+    if (clickTime !== undefined) showLatency(painted - clickTime, milliseconds);
+    if (current !== session) return;
+    screen.showPanel();
+    project.changed(current);
+    const { id, candidate } = objects.active;
+    if (id !== object.id || candidate !== object.candidate) return;
+    showResult(object.name, masks.get(object));
+    if (!candidate && isUncertain(object, masks)) compare();
+  } catch (error) {
+    if (current === session) handleError(error, segmentAll);
+  } finally {
+    clearTimeout(busyTimer);
+    if (current === session && !masks.pending) {
+      screen.stage.view.setAttribute("aria-busy", "false");
+      showBusy("");
+    }
+  }
+}
+
+/** Request the candidates of the active object's mask. */
+export function compare() {
+  segment({ ...session.objects.active, candidate: 1 });
+}
+
+/** Request all missing masks. */
+export function segmentAll() {
+  for (const object of session.objects.list) segment(object);
+}
+
+/**
+ * Show an error.
+ * @param {any} error
+ * @param {(() => void) | null} [retry] repeats what failed
+ */
+export function handleError(error, retry = null) {
+  if (error.name === "AbortError") return;
+  if (isAway(error)) {
+    if (!connection.away || element("alert").hidden) showError(error, () => connection.check(), { note: "This page reconnects by itself." });
+    connection.lose(retry);
+    return;
+  }
+  if (error.status !== 401) {
+    const tryAgain = () => {
+      hideError();
+      retry();
+    };
+    showError(error, retry && tryAgain);
+    return;
+  }
+  askForKey(async (key) => {
+    service.key = key;
+    if (!(await service.acceptsKey())) {
+      service.key = "";
+      return false;
+    }
+    hideError();
+    if (session) retryAll();
+    return true;
+  });
+}

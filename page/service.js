@@ -1,0 +1,201 @@
+// Client of the service's HTTP API.
+
+import { Mask } from "./rle.js";
+
+const MAX_RETRIES = 5;
+const MAX_RETRY_WAIT_S = 30;
+const KEY_ITEM = "mobile-sam-key";
+
+/** An error response with its RFC 9457 problem document. */
+class Problem extends Error {
+  /**
+   * @param {number} status
+   * @param {{type?: string, title?: string, detail?: string}} document
+   * @param {string | null} requestId id of the request in the service's log
+   */
+  constructor(status, document, requestId) {
+    super(document.detail || document.title || `status ${status}`);
+    this.status = status;
+    this.slug = (document.type ?? "").replace("urn:mobile-sam:", "");
+    this.title = document.title || "The request failed";
+    this.requestId = requestId;
+    /** Seconds after which to try again; 0: never. */
+    this.retryAfter = 0;
+  }
+}
+
+/** No response, or an unusable one. */
+class Unreachable extends Error {}
+
+/** Return whether an error means that the service is away for a while: no response, or a proxy or the service says so. */
+export function isAway(error) {
+  return error instanceof Unreachable || [502, 503].includes(error.status);
+}
+
+/** An image known to the service: sent once, then referred to by its id. */
+export class RemoteImage {
+  /** @param {() => Blob | Promise<Blob>} load returns the file: PNG, JPEG or WebP */
+  constructor(load) {
+    this.load = load;
+    this.id = null;
+  }
+
+  /** @returns {Promise<string>} the file as a `data:` URL */
+  async dataUrl() {
+    const file = await this.load();
+    return new Promise((resolve, reject) => {
+      const reader = new FileReader();
+      reader.onload = () => resolve(/** @type {string} */ (reader.result));
+      reader.onerror = () => reject(reader.error);
+      reader.readAsDataURL(file);
+    });
+  }
+}
+
+export class Service {
+  /** @param {(seconds: number) => void} onWait called when the service is busy, with the seconds until the next attempt */
+  constructor(onWait) {
+    this.onWait = onWait;
+  }
+
+  /** The API key, stored until the tab is closed. */
+  get key() {
+    return sessionStorage.getItem(KEY_ITEM) ?? "";
+  }
+
+  set key(key) {
+    if (key) sessionStorage.setItem(KEY_ITEM, key);
+    else sessionStorage.removeItem(KEY_ITEM);
+  }
+
+  /** Return the response of `/info`. */
+  async info() {
+    return this.#read("info", undefined, (response) => response.json());
+  }
+
+  /** Return whether the service accepts the API key: it is asked for an image that it cannot have. */
+  async acceptsKey() {
+    return this.#send("embed", { image_id: "0".repeat(64) }, undefined, async () => true).catch(({ status }) => status !== 401);
+  }
+
+  /** Load a sample image. */
+  async sample(file) {
+    return this.#read(`ui/samples/${file}`, undefined, (response) => response.blob());
+  }
+
+  /** Encode an image ahead of the first click. */
+  async embed(image, signal) {
+    const embedding = await this.#post("embed", image, {}, signal, (response) => response.json());
+    image.id = embedding.image_id;
+    return embedding;
+  }
+
+  /**
+   * Segment one object: return its mask, or its three candidates.
+   * @param {RemoteImage} image
+   * @param {object} fields of the request
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Mask[]>}
+   */
+  async segment(image, fields, signal) {
+    return this.#post("mobile_sam", image, fields, signal, async (response) => {
+      const { image_id, masks } = await response.json();
+      image.id = image_id;
+      return masks.map((mask) => new Mask(mask.rle, mask));
+    });
+  }
+
+  /**
+   * Segment everything on an image.
+   * @param {RemoteImage} image
+   * @param {object} fields of the request
+   * @param {(done: number, total: number) => void} onProgress
+   * @param {AbortSignal} signal
+   * @returns {Promise<Mask[]>}
+   */
+  async everything(image, fields, onProgress, signal) {
+    return this.#post("everything", image, { ...fields, progress: true }, signal, async (response) => {
+      let result = null;
+      for await (const line of lines(response.body)) {
+        const step = JSON.parse(line);
+        if (step.problem) throw new Problem(step.problem.status, step.problem, response.headers.get("X-Request-ID"));
+        onProgress(step.done, step.total);
+        result = step.result ?? result;
+      }
+      return result.masks.map(maskFromRecord);
+    });
+  }
+
+  /** Send a request about an image by its id, or with the file if the service does not have it. */
+  async #post(path, image, fields, signal, read) {
+    if (image.id) {
+      try {
+        return await this.#send(path, { image_id: image.id, ...fields }, signal, read);
+      } catch (error) {
+        if (error.slug !== "image-not-cached") throw error;
+      }
+    }
+    return this.#send(path, { input_image: await image.dataUrl(), ...fields }, signal, read);
+  }
+
+  /** Send a request; retry as `Retry-After` says. */
+  async #send(path, body, signal, read) {
+    const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json", Accept: "application/json" } };
+    if (this.key) options.headers.Authorization = `Bearer ${this.key}`;
+    for (let left = MAX_RETRIES; ; left--) {
+      try {
+        return await this.#read(path, options, read);
+      } catch (error) {
+        if (!error.retryAfter || !left) throw error;
+        const seconds = Math.min(error.retryAfter, MAX_RETRY_WAIT_S);
+        this.onWait(seconds);
+        await Promise.race([new Promise((resolve) => setTimeout(resolve, 1000 * seconds)), aborted(signal)]);
+      }
+    }
+  }
+
+  /** Fetch a response and parse it with `read`. */
+  async #read(path, options, read) {
+    const response = await fetch(path, options).catch(unreachable("The service does not respond. Is it running?"));
+    if (response.ok) return read(response).catch(unreachable("The response was cut off or did not come from this service."));
+    const document = await response.json().catch(() => ({ detail: `status ${response.status} without an explanation` }));
+    const problem = new Problem(response.status, document, response.headers.get("X-Request-ID"));
+    if ([429, 503].includes(response.status)) problem.retryAfter = Number(response.headers.get("Retry-After")) || 0;
+    throw problem;
+  }
+}
+
+/** Return a function that throws an error as one of an unreachable service, unless the request was aborted or answered. */
+function unreachable(message) {
+  return (error) => {
+    throw error.name === "AbortError" || error instanceof Problem ? error : new Unreachable(message);
+  };
+}
+
+/** Convert a record of Segment Anything's automatic mask generator. */
+function maskFromRecord(record) {
+  const [x, y, width, height] = record.bbox;
+  const [clickX, clickY] = record.point_coords[0].map(Math.floor);
+  return new Mask(record.segmentation, {
+    score: record.predicted_iou,
+    area: record.area,
+    box: [x, y, x + width, y + height],
+    point: { x: clickX, y: clickY, label: 1 },
+  });
+}
+
+async function* lines(stream) {
+  let rest = "";
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    const complete = (rest + read.value).split("\n");
+    rest = complete.pop();
+    yield* complete;
+  }
+  if (rest) yield rest;
+}
+
+/** Return a promise that rejects when the signal is aborted. */
+export function aborted(signal) {
+  return new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+}

@@ -1,0 +1,120 @@
+// The open image: its objects, masks and requests.
+
+/** @typedef {import("./store.js").StoredImage} StoredImage */
+
+import { Masks } from "./masks.js";
+import { Objects } from "./objects.js";
+import { smoothing } from "./options.js";
+import { Part } from "./parts.js";
+import { aborted, RemoteImage } from "./service.js";
+
+export class Session {
+  #service;
+  #everything = null;
+  /** @type {Map<string, Part>} by box */
+  #parts = new Map();
+  #closed = new AbortController();
+
+  /**
+   * @param {import("./service.js").Service} service
+   * @param {StoredImage} image
+   * @param {number} classId class of new objects
+   */
+  constructor(service, image, classId) {
+    this.#service = service;
+    this.image = image;
+    this.name = image.name;
+    this.width = image.width;
+    this.height = image.height;
+    this.url = URL.createObjectURL(image.file);
+    this.remote = new RemoteImage(() => image.file);
+    this.objects = new Objects(classId);
+    this.masks = new Masks(service, this);
+    /** @type {Promise<object>} the response of `/embed` */
+    this.embedding = null;
+  }
+
+  /** Return the size, and what was done to open the image. */
+  get about() {
+    const size = `${this.width} × ${this.height}`, { original } = this.image;
+    if (!original) return `${size} pixels`;
+    const { width, height } = original;
+    if (width === this.width && height === this.height) return `${size} pixels, opened as a JPEG copy`;
+    return `${width} × ${height} pixels, opened as a copy of ${size}, exported at full size`;
+  }
+
+  /** Return the part of the image in a box; null, the whole image, for null. */
+  part(box) {
+    if (!box) return null;
+    const key = String(box);
+    if (!this.#parts.has(key)) this.#parts.set(key, new Part(this.image, box));
+    return this.#parts.get(key);
+  }
+
+  /** Return objects, undo history and masks as plain data. */
+  save() {
+    return {
+      objects: this.objects.save(),
+      masks: this.masks.save(this.objects.list),
+      /** Masks as displayed, by object id: what is exported. */
+      shown: this.annotated.map(({ object, mask }) => [object.id, mask.record]),
+      imageId: this.remote.id,
+    };
+  }
+
+  /** Take over what `save` returned. */
+  restore({ objects, masks, shown, imageId }) {
+    this.objects.restore(objects);
+    this.masks.restore(masks, shown);
+    this.remote.id = imageId;
+  }
+
+  /** Return the objects that are counted and exported: those with a mask, with the mask that is displayed. */
+  get annotated() {
+    const found = this.objects.accepted.map((object) => ({ object, mask: this.masks.displayed(object) }));
+    return found.filter(({ mask }) => mask?.area);
+  }
+
+  /**
+   * Encode the image ahead of the first click.
+   * @param {Promise<any>} [ahead] response of an earlier `/embed` for the image
+   */
+  embed(ahead) {
+    const encode = () => this.#service.embed(this.remote, this.#closed.signal);
+    this.embedding = ahead ? ahead.then((embedding) => ((this.remote.id = embedding.image_id), embedding), encode) : encode();
+    return this.embedding;
+  }
+
+  /**
+   * Segment everything on the image.
+   * @param {number} perSide grid points per side
+   * @param {(done: number, total: number) => void} onProgress
+   * @returns {Promise<import("./rle.js").Mask[]>} largest first
+   * @throws {DOMException} AbortError: stopped, or already running
+   */
+  async everything(perSide, onProgress) {
+    if (this.#everything) throw new DOMException("already running", "AbortError");
+    const stop = (this.#everything = new AbortController());
+    try {
+      await Promise.race([this.embedding, aborted(stop.signal)]);
+      const fields = { points_per_side: perSide, ...smoothing(this) };
+      const found = await this.#service.everything(this.remote, fields, onProgress, stop.signal);
+      stop.signal.throwIfAborted(); // the result may have arrived with the last progress
+      return found.sort((one, other) => other.area - one.area);
+    } finally {
+      this.#everything = null;
+    }
+  }
+
+  stopEverything() {
+    this.#everything?.abort();
+  }
+
+  /** Abort all requests and release the image. */
+  close() {
+    this.#closed.abort();
+    this.masks.abortStale([]);
+    this.stopEverything();
+    URL.revokeObjectURL(this.url);
+  }
+}

@@ -1,0 +1,203 @@
+// The project as files: annotations in other programs' formats, and the whole project to go on with elsewhere.
+
+import { atFullSize, download, fileName } from "./exports.js";
+import { writeCoco } from "./formats/coco.js";
+import { FORMATS, readProject } from "./formats/formats.js";
+import { baseName, cleanPath, FormatError, KnownImages, parseJson } from "./formats/project.js";
+import { unzip } from "./formats/zip.js";
+import { Spans } from "./formats/spans.js";
+import { thumbnailOf } from "./imagelist.js";
+import { isMarked, Objects } from "./objects.js";
+import { pack } from "./packer.js";
+import { total } from "./project.js";
+import { scaled } from "./regions.js";
+import { Mask } from "./rle.js";
+
+/**
+ * @typedef {import("./project.js").Project} Project
+ * @typedef {import("./store.js").StoredImage} StoredImage
+ * @typedef {import("./formats/project.js").AnnotatedImage} AnnotatedImage
+ */
+
+const PROJECT_FILE = "project.json", PROJECT_VERSION = 1;
+const MAX_PROJECT_BYTES = 2 ** 30;
+
+/**
+ * Return the annotations of images in a format, as a ZIP file.
+ * @param {Project} project
+ * @param {StoredImage[]} images
+ * @param {string} format a key of FORMATS
+ * @param {boolean} withImages whether the ZIP has the image files too
+ * @returns {Promise<Blob>}
+ * @throws {Error} the project does not fit into the format
+ */
+export async function exportAnnotations(project, images, format, withImages) {
+  if (!images.length) throw new FormatError("No image has objects or is marked as reviewed: there is nothing to export.");
+  const annotated = [];
+  for (const image of images) annotated.push(annotatedImage(image, await project.work(image.id)));
+  const folder = FORMATS[format].images;
+  const files = images.map(({ name, file, original }) => ({ path: folder + cleanPath(name), content: original?.file ?? file }));
+  // By id, so that the order in the list does not change the numbers in YOLO's labels.
+  const classes = [...project.classes].sort((a, b) => a.id - b.id);
+  return pack({ format, project: { classes, images: annotated }, files: withImages ? files : [] });
+}
+
+/**
+ * Save all objects of the open image as COCO JSON.
+ * @param {import("./session.js").Session} session
+ * @param {import("./project.js").Category[]} classes
+ * @returns {number} number of marked objects omitted because they have no mask
+ */
+export function saveCoco(session, classes) {
+  const image = annotatedImage(session.image, session.save());
+  const [{ content }] = writeCoco({ classes, images: [image] });
+  download(new Blob([content], { type: "application/json" }), fileName(session.name, "coco.json"));
+  return session.objects.accepted.filter(isMarked).length - image.objects.length;
+}
+
+/**
+ * @param {StoredImage} image
+ * @returns {AnnotatedImage} the objects as they were displayed when they were saved; those on a copy at full size
+ */
+function annotatedImage(image, work) {
+  const objects = new Map((work?.objects.now.list ?? []).map((object) => [object.id, object]));
+  return {
+    name: image.name,
+    ...sizeOf(image),
+    objects: (work?.shown ?? []).map(([id, record]) => {
+      const { classId, name } = objects.get(id);
+      const { size, counts, score } = atFullSize(Mask.fromRecord(record), image.original).record;
+      return { categoryId: classId, name, rle: { size, counts }, score };
+    }),
+  };
+}
+
+/** Return the size of an image in exported files: a copy has that of its original. @param {StoredImage} image */
+function sizeOf({ width, height, original }) {
+  return { width: original?.width ?? width, height: original?.height ?? height };
+}
+
+/**
+ * Return the whole project, with images, objects and prompts, as a ZIP file.
+ * @param {Project} project
+ * @returns {Promise<Blob>}
+ */
+export async function exportProject(project) {
+  const images = [], files = [];
+  for (const [index, image] of project.images.entries()) {
+    const { name, width, height, counts, reviewed, file, original } = image;
+    const path = `images/${index + 1}/${baseName(cleanPath(name))}`;
+    const work = await project.work(image.id);
+    const full = original && { path: `originals/${index + 1}/${baseName(cleanPath(name))}`, type: original.file.type };
+    if (full) files.push({ path: full.path, content: original.file });
+    const size = original && { width: original.width, height: original.height };
+    images.push({ name, width, height, counts, reviewed, path, type: file.type, original: full ? { ...size, ...full } : null, work: work ? withoutHistory(work) : null });
+    files.push({ path, content: file });
+  }
+  const { classes, removedClassId } = project;
+  const document = { version: PROJECT_VERSION, classes, removedClassId, images };
+  return pack({ format: null, project: null, files: [{ path: PROJECT_FILE, content: JSON.stringify(document) }, ...files] });
+}
+
+/** Return the work without its undo steps: as JSON, each of them would repeat all objects. */
+function withoutHistory(work) {
+  return { ...work, objects: { ...work.objects, past: [], future: [] } };
+}
+
+/**
+ * Add what files contain to the project: a project that `exportProject` wrote, or annotations of images of the project.
+ * @param {Project} project
+ * @param {File[]} files
+ * @returns {Promise<{images: number, objects: number, warnings: string[]}>} what was added
+ * @throws {FormatError} nothing in the files can be read
+ */
+export async function importFiles(project, files) {
+  if (files.length === 1 && /\.zip$/i.test(files[0].name)) {
+    const entries = await unzip(files[0]);
+    const main = entries.find(({ path }) => path === PROJECT_FILE);
+    if (main) return importProject(project, main, entries);
+  }
+  const sources = files.map((file) => ({ path: file.webkitRelativePath || file.name, content: file }));
+  const sizes = project.images.map((image) => ({ ...sizeOf(image), name: image.name, image }));
+  const { project: read, warnings } = await readProject(sources, sizes);
+  const known = new KnownImages(sizes);
+  /** @type {[any, import("./formats/project.js").AnnotatedImage][]} */
+  const found = [];
+  for (const annotated of read.images) {
+    const size = /** @type {typeof sizes[number] | null} */ (known.named(annotated.name));
+    if (!annotated.objects.length) {
+      // A dataset that has an image without objects says that there are none.
+      if (size && !total(size.image.counts)) size.image.reviewed = true;
+      continue;
+    }
+    if (!size) warnings.push(`${annotated.name}: add this image first; its ${annotated.objects.length} objects were left out`);
+    else if (size.width !== annotated.width || size.height !== annotated.height) {
+      warnings.push(`${annotated.name}: its objects are for ${annotated.width} x ${annotated.height} pixels, the image has ${size.width} x ${size.height}`);
+    } else {
+      found.push([size.image, annotated]);
+    }
+  }
+  const classIds = await project.addClasses(found.length ? read.classes : []);
+  let objects = 0;
+  for (const [image, annotated] of found) {
+    const added = annotated.objects.map(({ categoryId, name, rle, score }) => (
+      { drawn: scaled(Mask.fromSpans(Spans.decode(rle), score), image), classId: classIds.get(categoryId), ...(name && { name }) }
+    ));
+    await addObjects(project, image, added);
+    objects += added.length;
+  }
+  await project.saveProject();
+  return { images: found.length, objects, warnings };
+}
+
+/** Add objects with masks to an image that is not open. */
+async function addObjects(project, image, added) {
+  const work = (await project.work(image.id)) ?? { masks: [], shown: [], imageId: null };
+  const objects = new Objects(project.classId);
+  if (work.objects) objects.restore(work.objects);
+  objects.addAll(added);
+  const shown = new Map(work.shown);
+  for (const { id, drawn } of objects.list) if (drawn) shown.set(id, drawn.record);
+  await project.saveWork(image, { ...work, objects: objects.save(), shown: [...shown] });
+}
+
+async function importProject(project, main, entries) {
+  if (main.size > MAX_PROJECT_BYTES) throw new FormatError(`${PROJECT_FILE} has more than ${MAX_PROJECT_BYTES} bytes`);
+  const document = parseJson(new TextDecoder().decode(await main.bytes()), `${PROJECT_FILE} is not valid JSON`);
+  if (document.version !== PROJECT_VERSION || !Array.isArray(document.images) || !Array.isArray(document.classes)) {
+    throw new FormatError(`${PROJECT_FILE} is not a project of this page`);
+  }
+  const files = new Map(entries.map((entry) => [entry.path, entry]));
+  const ids = await project.addClasses(document.classes);
+  project.removedClassId = Math.max(project.removedClassId, Number(document.removedClassId) || 0);
+  let objects = 0;
+  const fileOf = async ({ path, type }) => {
+    const entry = files.get(path);
+    if (!entry) throw new FormatError(`the ZIP file has no ${path}`);
+    return new Blob([await entry.bytes()], { type });
+  };
+  for (const { name, width, height, reviewed, path, type, original, work } of document.images) {
+    const file = await fileOf({ path, type }), thumbnail = await thumbnailOf({ file, width, height });
+    const full = original && { width: original.width, height: original.height, file: await fileOf(original) };
+    const image = await project.add({ name, width, height, file, thumbnail, original: full, reviewed: reviewed === true });
+    if (!work) continue;
+    checkWork(name, width, height, work);
+    for (const object of work.objects.now.list) object.classId = ids.get(object.classId) ?? project.classId;
+    await project.saveWork(image, work);
+    objects += work.shown.length;
+  }
+  await project.saveProject();
+  return { images: document.images.length, objects, warnings: [] };
+}
+
+/** @throws {FormatError} the work on an image in a project file is damaged */
+function checkWork(name, width, height, work) {
+  try {
+    new Objects(1).restore(work.objects);
+    for (const [, record] of work.shown) Spans.decode(record);
+    const sizes = work.shown.map(([, { size }]) => size);
+    if (sizes.some(([h, w]) => h !== height || w !== width)) throw new Error("a mask has another size than the image");
+  } catch (error) {
+    throw new FormatError(`${PROJECT_FILE}: the objects of ${name} are damaged (${error.message})`);
+  }
+}
