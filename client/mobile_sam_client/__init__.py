@@ -24,6 +24,7 @@ from mobile_sam_client._errors import (
     Unavailable,
 )
 from mobile_sam_client._images import ImageInput
+from mobile_sam_client._options import EverythingOptions, MaskOptions
 from mobile_sam_client._prompts import Prompt
 from mobile_sam_client._results import Embedding, Engine, Everything, Info, Record, Rle, Segmentation, Weights
 
@@ -34,12 +35,14 @@ __all__ = [
     "Embedding",
     "Engine",
     "Everything",
+    "EverythingOptions",
     "FieldError",
     "ImageInput",
     "ImageNotCached",
     "Info",
     "InvalidImage",
     "InvalidRequest",
+    "MaskOptions",
     "MobileSamError",
     "NotThisService",
     "Problem",

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client._errors import MobileSamError, NotThisService, one_line, problem_from_document
+from mobile_sam_client._exports import Photo
 from mobile_sam_client._prompts import MASK_SHAPE
-from mobile_sam_client._results import Embedding, Engine, Everything, Info, Photo, Record, Rle, Segmentation, Weights
+from mobile_sam_client._results import Embedding, Engine, Everything, Info, Record, Rle, Segmentation, Weights
 
 PROBLEM_TYPE = "application/problem+json"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -28,10 +29,10 @@ def error_from_response(response: httpx.Response, body: bytes, url: str) -> Mobi
     status, headers = response.status_code, response.headers
     content_type = headers.get("Content-Type", "")
     if content_type.startswith(PROBLEM_TYPE):
+        retry_after = parse_retry_after(headers.get("Retry-After"))
         try:
-            document = {"status": status, **json.loads(body)}
             return problem_from_document(
-                document, headers.get("X-Request-ID"), parse_retry_after(headers.get("Retry-After"))
+                {"status": status, **json.loads(body)}, headers.get("X-Request-ID"), retry_after
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return NotThisService(f"{url} answered {status} with a malformed problem document")
@@ -67,9 +68,7 @@ def parse_info(body: bytes) -> Info:
         weights=None if document["weights"] is None else _weights(document["weights"]),
         engine=None if document["engine"] is None else _engine(document["engine"]),
         key_needed=bool(document["key_needed"]),
-        max_body_bytes=int(limits["max_body_bytes"]),
-        max_image_pixels=int(limits["max_image_pixels"]),
-        max_objects=int(limits["max_objects"]),
+        **{name: int(limits[name]) for name in ("max_body_bytes", "max_image_pixels", "max_objects")},
         model_versions=tuple(int(version) for version in document["model_versions"]),
     )
 
@@ -91,38 +90,44 @@ def parse_segmentations(content_type: str, body: bytes, count: int, photo: Photo
     objects: dict[int, list[Segmentation]] = {}
     for mask, rle in zip(result["masks"], rles, strict=True):
         candidates = objects.setdefault(int(mask["object"]), [])
-        segmentation = Segmentation(
-            **image,
-            photo=photo,
-            candidate_index=len(candidates),
-            rle=_rle(rle, image),
-            score=float(mask["score"]),
-            area=int(mask["area"]),
-            box_xyxy=_four_ints(mask["box"]),
-            low_res_mask=_low_res_mask(mask["low_res_mask"]) if "low_res_mask" in mask else None,
+        candidates.append(
+            Segmentation(
+                **image,
+                photo=photo,
+                candidate_index=len(candidates),
+                rle=_rle(rle, image),
+                score=float(mask["score"]),
+                area=int(mask["area"]),
+                box_xyxy=_four_ints(mask["box"]),
+                low_res_mask=_low_res_mask(mask["low_res_mask"]) if "low_res_mask" in mask else None,
+            )
         )
-        candidates.append(segmentation)
     if sorted(objects) != list(range(count)):
         raise ValueError(f"expected masks of objects 0 to {count - 1}, got {sorted(objects)}")
-    return [_best_candidate(objects[number], picture) for number in range(count)]
+    ranked = [sorted(objects[number], key=lambda candidate: -candidate.score) for number in range(count)]
+    return [
+        dataclasses.replace(best, picture_png=picture, candidates=(best, *others) if others else ())
+        for best, *others in ranked
+    ]
 
 
 def parse_everything(document: Mapping[str, Any], photo: Photo) -> Everything:
     """Parse the `result` in the last line of the answer of `POST /everything`."""
-    image = _image_fields(document)
-    records = [
-        Record(
-            photo=photo,
-            rle=_rle(record["segmentation"], image),
-            area=int(record["area"]),
-            score=float(record["predicted_iou"]),
-            box_xyxy=_box_xyxy(record["bbox"]),
-            stability_score=float(record["stability_score"]),
-            point_coords=tuple((float(x), float(y)) for x, y in record["point_coords"]),
-            crop_box=_four_ints(record["crop_box"]),
+    image, records = _image_fields(document), []
+    for record in document["masks"]:
+        x, y, width, height = _four_ints(record["bbox"])
+        records.append(
+            Record(
+                photo=photo,
+                rle=_rle(record["segmentation"], image),
+                area=int(record["area"]),
+                score=float(record["predicted_iou"]),
+                box_xyxy=(x, y, x + width, y + height),
+                stability_score=float(record["stability_score"]),
+                point_coords=tuple((float(x), float(y)) for x, y in record["point_coords"]),
+                crop_box=_four_ints(record["crop_box"]),
+            )
         )
-        for record in document["masks"]
-    ]
     return Everything(**image, masks=records, photo=photo)
 
 
@@ -134,7 +139,7 @@ def parse_progress_line(line: bytes, request_id: str | None, photo: Photo) -> tu
     """
     step = _parse_object(line)
     if "problem" in step:
-        raise problem_from_document(_check_object(step["problem"]), request_id)
+        raise problem_from_document(step["problem"], request_id)
     result = parse_everything(step["result"], photo) if "result" in step else None
     return int(step["done"]), int(step["total"]), result
 
@@ -150,33 +155,27 @@ def parse_multipart(content_type: str, body: bytes) -> dict[str, bytes]:
     preamble, *pieces = (LINE_END + body).split(LINE_END + b"--" + boundary.encode())
     if preamble or not pieces or not pieces[-1].startswith(b"--"):
         raise ValueError(f"expected a multipart body with a closing boundary, got {len(body)} bytes without one")
-    return dict(_part(piece) for piece in pieces[:-1])
-
-
-def _part(piece: bytes) -> tuple[str, bytes]:
-    """Return the name and data of the bytes between two boundaries."""
-    headers, blank_line, data = piece.removeprefix(LINE_END).partition(2 * LINE_END)
-    name = BytesParser().parsebytes(headers).get_param("name", header="Content-Disposition")
-    if not blank_line or not isinstance(name, str):
-        raise ValueError("a part of the multipart body has no name")
-    return name, data
+    parts: dict[str, bytes] = {}
+    for piece in pieces[:-1]:
+        headers, blank_line, data = piece.removeprefix(LINE_END).partition(2 * LINE_END)
+        name = BytesParser().parsebytes(headers).get_param("name", header="Content-Disposition")
+        if not blank_line or not isinstance(name, str):
+            raise ValueError("a part of the multipart body has no name")
+        parts[name] = data
+    return parts
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
     try:
-        return _check_object(json.loads(body))
+        document = json.loads(body)
     except ValueError:
         raise ValueError(f"expected JSON, got {body[:100].decode(errors='replace')!r}") from None
-
-
-def _check_object(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise TypeError(f"expected a JSON object, got {type(document).__name__}")
     return document
 
 
 def _image_fields(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that every answer has."""
     return {
         "image_id": str(document["image_id"]),
         "width": int(document["width"]),
@@ -188,8 +187,8 @@ def _image_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _weights(document: Mapping[str, Any]) -> Weights:
-    name, sha256, note = (str(document[member]) for member in ("name", "sha256", "note"))
-    return Weights(name, sha256, bool(document["trained"]), note)
+    trained, note = bool(document["trained"]), str(document["note"])
+    return Weights(str(document["name"]), str(document["sha256"]), trained, note)
 
 
 def _engine(document: Mapping[str, Any]) -> Engine:
@@ -204,13 +203,8 @@ def _rle(document: Mapping[str, Any], image: Mapping[str, Any]) -> Rle:
 
 
 def _four_ints(numbers: Any) -> tuple[int, int, int, int]:
-    first, second, third, fourth = numbers
-    return int(first), int(second), int(third), int(fourth)
-
-
-def _box_xyxy(bbox_xywh: Any) -> tuple[int, int, int, int]:
-    x, y, width, height = _four_ints(bbox_xywh)
-    return x, y, x + width, y + height
+    first, second, third, fourth = map(int, numbers)
+    return first, second, third, fourth
 
 
 def _low_res_mask(text: str) -> npt.NDArray[np.float32]:
@@ -219,9 +213,3 @@ def _low_res_mask(text: str) -> npt.NDArray[np.float32]:
         raise ValueError(f"expected a low_res_mask of (256, 256) float32, got {array.dtype} of shape {array.shape}")
     low_res_mask: npt.NDArray[np.float32] = array
     return low_res_mask
-
-
-def _best_candidate(candidates: list[Segmentation], picture: bytes | None) -> Segmentation:
-    """Return the mask with the highest score, with the picture and all candidates attached."""
-    ranked = sorted(candidates, key=lambda candidate: -candidate.score)
-    return dataclasses.replace(ranked[0], picture_png=picture, candidates=tuple(ranked) if len(ranked) > 1 else ())

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
+
+from mobile_sam_client._pictures import Pixels, draw
 
 if TYPE_CHECKING:
     import supervision
 
     from mobile_sam_client._results import MaskResult
 
+Photo = Callable[[], Pixels]
+"""Returns the pixels of a result's image, (H, W, 3) uint8 RGB."""
 
+LABEL_STUDIO_KINDS = ("brushlabels", "polygonlabels")
 CHANNELS = 4
 LENGTH_BITS = (3, 4, 8, 16)
 """Bit widths of run lengths, smallest first."""
@@ -23,7 +29,18 @@ MAX_LENGTHS = [2**bits for bits in LENGTH_BITS]
 
 
 class Exports:
-    """Conversions that a mask and a sequence of masks have in common."""
+    """Pictures and conversions that a mask and a sequence of masks have in common."""
+
+    photo: Photo
+
+    def overlay(self) -> Image.Image:
+        """Return the image with each mask tinted and outlined in its own colour, smaller ones on top, RGB.
+
+        Raises:
+            OSError: the image was passed as a path and is no longer there.
+            ValueError: the image has another size than the masks.
+        """
+        return Image.fromarray(draw(self.photo(), [result.rle for result in self._results()]))
 
     def to_supervision(self, class_id: int | None = None) -> supervision.Detections:
         """Return `supervision.Detections` with boxes, masks and scores.
@@ -99,20 +116,12 @@ class Exports:
         if kind not in LABEL_STUDIO_KINDS:
             raise ValueError(f"kind: expected {' or '.join(LABEL_STUDIO_KINDS)}, got {kind!r}")
         height, width = self._size_hw()
+        tags = {"type": kind, "from_name": from_name, "to_name": to_name}
+        frame = {"original_width": width, "original_height": height, "image_rotation": 0}
         return [
-            {
-                "id": secrets.token_hex(5),
-                "type": kind,
-                "from_name": from_name,
-                "to_name": to_name,
-                "original_width": width,
-                "original_height": height,
-                "image_rotation": 0,
-                "value": {**value, kind: [label]},
-                "score": result.score,
-            }
+            {"id": secrets.token_hex(5), **tags, **frame, "value": {**value, kind: [label]}, "score": result.score}
             for result in self._results()
-            for value in LABEL_STUDIO_KINDS[kind](result, tolerance)
+            for value in _label_studio_values(result, kind, tolerance)
         ]
 
     def _results(self) -> Sequence[MaskResult]:
@@ -166,19 +175,10 @@ def _brush_rle(mask: npt.NDArray[np.bool_]) -> list[int]:
     return [*int(stream.ljust(8 * count, "0"), 2).to_bytes(count, "big")]
 
 
-def _brush(result: MaskResult, _: float) -> list[dict[str, Any]]:
-    return [{"format": "rle", "rle": _brush_rle(result._decode_mask())}]
-
-
-def _polygons(result: MaskResult, tolerance: float) -> list[dict[str, Any]]:
-    """Return the outer rings, in percent of the image."""
+def _label_studio_values(result: MaskResult, kind: str, tolerance: float) -> list[dict[str, Any]]:
+    """Return a mask as values of Label Studio's results; polygons are in percent of the image."""
+    if kind == "brushlabels":
+        return [{"format": "rle", "rle": _brush_rle(result._decode_mask())}]
     height, width = result.rle["size"]
     outlines = [outline for outline, *_ in result.polygons(tolerance)]
     return [{"points": (outline * (100 / width, 100 / height)).tolist(), "closed": True} for outline in outlines]
-
-
-LABEL_STUDIO_KINDS: dict[str, Callable[[MaskResult, float], list[dict[str, Any]]]] = {
-    "brushlabels": _brush,
-    "polygonlabels": _polygons,
-}
-"""Functions from a mask and a tolerance to the values of its results in Label Studio, by type of result."""

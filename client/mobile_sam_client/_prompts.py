@@ -36,42 +36,54 @@ class Prompt:
     """(256, 256) logits, the `low_res_mask` of an earlier result, to refine it."""
 
 
-def request_fields(prompt: Prompt) -> dict[str, Any]:
+POINTS = "one point (x, y) or (N, 2) numbers, x then y"
+EXPECTED = {
+    "pos_coords": POINTS,
+    "labels": "integers from 0 to 3, one per point of pos_coords",
+    "neg_coords": POINTS,
+    "box": "four numbers, x0, y0, x1, y1",
+    "mask_input": "the low_res_mask of an earlier result, (256, 256) floating-point logits",
+}
+
+
+def request_fields(prompt: Prompt, name: str = "") -> dict[str, Any]:
     """Return the request fields of a prompt, without those that are None.
+
+    Args:
+        prompt: the prompt.
+        name: name of the prompt in errors, such as `prompts[1]`; empty if it is the only one.
 
     Raises:
         ValueError: a field is not numeric, not finite, or has the wrong shape.
+        TypeError: the argument is not a prompt.
     """
-    converters = {
-        "pos_coords": _points,
-        "labels": _labels,
-        "neg_coords": _points,
-        "box": _box,
-        "mask_input": _mask_input,
-    }
-    given = {name: getattr(prompt, name) for name in converters}
-    return {name: converters[name](name, value) for name, value in given.items() if value is not None}
+    if not isinstance(prompt, Prompt):
+        raise TypeError(f"{name}: expected a Prompt, got {type(prompt).__name__}")
+    sent: dict[str, Any] = {}
+    for field, expected in EXPECTED.items():
+        if (value := getattr(prompt, field)) is not None:
+            try:
+                sent[field] = _mask_input(value, expected) if field == "mask_input" else _numbers(field, value)
+            except ValueError as error:
+                raise ValueError(f"{name}.{field}: {error}".removeprefix(".")) from None
+    return sent
 
 
-def body_with_image_id(image_id: str, fields: Mapping[str, Any]) -> bytes:
-    """Return a request body with an image id.
+def request_body(image: str | bytes, fields: Mapping[str, Any]) -> bytes:
+    """Return a request body in JSON.
+
+    Args:
+        image: the image's id, or its file.
+        fields: the other fields.
 
     Raises:
         ValueError: a field is not a finite number, bool, string or list of these.
     """
-    return _encode({"image_id": image_id, **fields})
-
-
-def body_with_image_file(file: bytes, fields: Mapping[str, Any]) -> bytes:
-    """Return a request body with an image file. Raises as `body_with_image_id`."""
+    members = "".join(f",{_member(name, value)}" for name, value in fields.items()).encode()
+    if isinstance(image, str):
+        return b"".join([b"{", _member("image_id", image).encode(), members, b"}"])
     # Base64 needs no escaping, so the file bypasses the JSON encoder, which would scan megabytes.
-    other_fields = _encode(fields)[1:]
-    comma = b"," if len(other_fields) > 1 else b""
-    return b"".join([b'{"input_image":"', base64.b64encode(file), b'"', comma, other_fields])
-
-
-def _encode(fields: Mapping[str, Any]) -> bytes:
-    return f"{{{','.join(_member(name, value) for name, value in fields.items())}}}".encode()
+    return b"".join([b'{"input_image":"', base64.b64encode(image), b'"', members, b"}"])
 
 
 def _member(name: str, value: object) -> str:
@@ -83,65 +95,46 @@ def _member(name: str, value: object) -> str:
 
 
 def _to_python(value: object) -> Any:
-    """Convert NumPy scalars to Python numbers."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
-def _points(name: str, value: Any) -> list[Any]:
-    expected = "one point (x, y) or (N, 2) numbers, x then y"
-    array = _array(name, value, expected)
-    array = array[np.newaxis] if array.shape == (2,) else array
-    return _finite(name, array, expected, array.ndim == 2 and array.shape[1] == 2) if array.size else []
-
-
-def _box(name: str, value: Any) -> list[Any]:
-    expected = "four numbers, x0, y0, x1, y1"
-    array = _array(name, value, expected)
-    return _finite(name, array, expected, array.shape == (4,))
-
-
-def _finite(name: str, array: npt.NDArray[Any], expected: str, shape_is_right: bool) -> list[Any]:
-    """Convert an array to lists of finite floats."""
-    if not shape_is_right:
-        raise ValueError(f"{name}: expected {expected}, got shape {array.shape}")
+def _numbers(field: str, value: Any) -> list[Any]:
+    """Return points, labels or a box as lists."""
+    expected = EXPECTED[field]
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"expected {expected}, got lists of different lengths") from None
+    if array.size and array.dtype.kind not in "iuf":
+        got = {"O": "values that are not numbers", "U": "strings"}.get(array.dtype.kind, f"{array.dtype.name} values")
+        raise ValueError(f"expected {expected}, got {got}")
+    if field == "labels":
+        if array.ndim != 1 or not np.isfinite(array).all() or (array % 1).any():
+            raise ValueError(f"expected {expected}, got {value!r}"[:292])
+        return [int(label) for label in array]
+    if field != "box":
+        if not array.size:
+            return []
+        array = array[np.newaxis] if array.shape == (2,) else array
+    if array.shape != (4,) if field == "box" else array.ndim != 2 or array.shape[1] != 2:
+        raise ValueError(f"expected {expected}, got shape {array.shape}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
+        raise ValueError("expected finite numbers, got NaN or infinity")
     numbers: list[Any] = array.astype(float).tolist()
     return numbers
 
 
-def _labels(name: str, value: Any) -> list[int]:
-    expected = "integers from 0 to 3, one per point of pos_coords"
-    array = _array(name, value, expected)
-    if array.ndim != 1 or not np.isfinite(array).all() or (array % 1).any():
-        raise ValueError(f"{name}: expected {expected}, got {value!r}"[:300])
-    return [int(label) for label in array]
-
-
-def _mask_input(name: str, value: Any) -> str:
+def _mask_input(value: Any, expected: str) -> str:
     """Return the logits as base64 of an .npy file."""
-    expected = "the low_res_mask of an earlier result, (256, 256) floating-point logits"
     array = np.asarray(value)
     if array.shape != MASK_SHAPE or array.dtype.kind != "f":
-        raise ValueError(f"{name}: expected {expected}, got {array.dtype} of shape {array.shape}")
+        raise ValueError(f"expected {expected}, got {array.dtype} of shape {array.shape}")
     with np.errstate(over="ignore"):  # overflows to infinity, which is rejected below
         logits = array.astype("<f4", order="C")
     if not np.isfinite(logits).all():
-        raise ValueError(f"{name}: expected finite float32 numbers, got NaN or infinity")
+        raise ValueError("expected finite float32 numbers, got NaN or infinity")
     file = io.BytesIO()
     np.save(file, logits)
     return base64.b64encode(file.getvalue()).decode()
-
-
-def _array(name: str, value: Any, expected: str) -> npt.NDArray[Any]:
-    """Convert the value to a numeric array."""
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        raise ValueError(f"{name}: expected {expected}, got lists of different lengths") from None
-    if array.size and array.dtype.kind not in "iuf":
-        got = {"O": "values that are not numbers", "U": "strings"}.get(array.dtype.kind, f"{array.dtype.name} values")
-        raise ValueError(f"{name}: expected {expected}, got {got}")
-    return array

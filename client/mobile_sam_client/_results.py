@@ -17,12 +17,9 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from mobile_sam_client._errors import NotThisService
-from mobile_sam_client._exports import Exports, coco_fields
-from mobile_sam_client._pictures import Pixels, draw, encode
+from mobile_sam_client._exports import Exports, Photo, coco_fields
+from mobile_sam_client._pictures import encode
 from mobile_sam_client._polygons import Ring, polygons
-
-Photo = Callable[[], Pixels]
-"""Returns the pixels of a result's image, (H, W, 3) uint8 RGB."""
 
 
 class Rle(TypedDict):
@@ -72,7 +69,7 @@ class Info:
     """Loaded versions of the model, the last being the default; empty while the service starts."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ImageResult:
     """Fields common to all results for an image."""
 
@@ -82,9 +79,9 @@ class ImageResult:
     """Width of the displayed image in pixels."""
     height: int
     """Height of the displayed image in pixels."""
-    weights: Weights
-    engine: Engine
-    model_version: int
+    weights: Weights = field(repr=False)
+    engine: Engine = field(repr=False)
+    model_version: int = field(repr=False)
     """Version of the model that computed the result."""
 
 
@@ -139,15 +136,6 @@ class MaskResult(Exports):
         """
         return polygons(self._decode_mask(), tolerance)
 
-    def overlay(self) -> Image.Image:
-        """Return the image with the mask tinted and outlined, RGB.
-
-        Raises:
-            OSError: the image was passed as a path and is no longer there.
-            ValueError: the image has another size than the mask.
-        """
-        return Image.fromarray(draw(self.photo(), [self.rle]))
-
     def cutout(self) -> Image.Image:
         """Return the image, transparent outside the mask, RGBA. Raises as `overlay`."""
         picture = Image.fromarray(self.photo())
@@ -165,18 +153,20 @@ class MaskResult(Exports):
             ValueError: the name has another suffix.
         """
         annotation = json.dumps(coco_fields(self)).encode
-        _write(Path(path), {".png": self._mask_png, ".npy": self._mask_npy, ".json": annotation})
+        _write(Path(path), {".png": self._mask_png, ".npy": self._npy, ".json": annotation})
 
     def _mask_png(self) -> bytes:
         return encode(Image.fromarray(self.mask))
 
-    def _mask_npy(self) -> bytes:
+    def _repr_png_(self) -> bytes:
+        return self._mask_png()
+
+    def _npy(self) -> bytes:
         file = io.BytesIO()
         np.save(file, self.mask)
         return file.getvalue()
 
     def _scores(self) -> dict[str, float]:
-        """Return the scores by name."""
         return {"score": self.score}
 
     def _results(self) -> Sequence[MaskResult]:
@@ -187,18 +177,17 @@ class MaskResult(Exports):
         return height, width
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Embedding(ImageResult):
     """An image already encoded by the service.
 
     It keeps the image file, to upload it again if the service no longer has it.
     """
 
-    file: bytes
+    file: bytes = field(repr=False)
     """A PNG, JPEG or WebP file."""
-
-    def __repr__(self) -> str:
-        return f"Embedding(image_id={self.image_id!r}, width={self.width}, height={self.height})"
+    sent_wh: tuple[int, int] | None = field(default=None, repr=False)
+    """Width and height in which the image was sent, if `max_side` of the client made it smaller."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -218,7 +207,7 @@ class Segmentation(ImageResult, MaskResult):
     def image(self) -> Image.Image | None:
         """Overlay (RGB) or cutout (RGBA) in the displayed image's size, or None if not requested.
 
-        It shows the best mask of every object of the request.
+        It shows the best mask of every object of the request. `max_side` of the client also limits its size.
         """
         if self.picture_png is None:
             return None
@@ -274,9 +263,6 @@ class Record(MaskResult):
             f"stability_score={self.stability_score:.3f})"
         )
 
-    def _repr_png_(self) -> bytes:
-        return self._mask_png()
-
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Everything(ImageResult, Exports):
@@ -299,15 +285,6 @@ class Everything(ImageResult, Exports):
     def __getitem__(self, index: int | slice) -> Record | list[Record]:
         return self.masks[index]
 
-    def overlay(self) -> Image.Image:
-        """Return the image with all masks in colours, smaller ones on top, RGB.
-
-        Raises:
-            OSError: the image was passed as a path and is no longer there.
-            ValueError: the image has another size than the masks.
-        """
-        return Image.fromarray(draw(self.photo(), [record.rle for record in self.masks]))
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the records, with Segment Anything's keys, to a `.json` file."""
         _write(Path(path), {".json": lambda: json.dumps([record.as_sam() for record in self.masks]).encode()})
@@ -323,7 +300,6 @@ class Everything(ImageResult, Exports):
 
 
 def _write(path: Path, encoders: dict[str, Callable[[], bytes]]) -> None:
-    """Write a file in the format of its suffix."""
     encoder = encoders.get(path.suffix.lower())
     if encoder is None:
         raise ValueError(f"path: expected a name that ends with {', '.join(encoders)}, got {str(path)!r}")

@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import httpx
 
 from mobile_sam_client._errors import NotThisService, ServiceTimeout, ServiceUnreachable, one_line
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CHUNK_BYTES = 65_536
@@ -44,21 +45,26 @@ class Wire:
 
     async def send(self, method: str, path: str, body: bytes | None) -> httpx.Response:
         """Send a request with a JSON body and wait for the response headers."""
-        content = None if body is None else _chunks_of(body) if self._blocks else _async_chunks_of(body)
-        options = _request_options(self._http.timeout, body)
-        request = self._http.build_request(method, path, content=content, **options)
+        headers, timeout = {}, self._http.timeout.as_dict()
+        if body is not None:
+            headers = {"Content-Type": "application/json"}
+            # More time for the answer, while buffered bytes are still being sent.
+            timeout["read"] = (timeout["read"] or 0) + min(len(body), SEND_BUFFER_BYTES) // MIN_UPLOAD_BYTES_PER_S
+        request = self._http.build_request(
+            method, path, content=body, headers=headers, timeout=httpx.Timeout(**timeout)
+        )
+        if body is not None:
+            request.stream = ChunkedBody(body)
         with _translated_errors(request):
             if isinstance(self._http, httpx.Client):
                 return self._http.send(request, stream=True)
             return await self._http.send(request, stream=True)
 
     async def read(self, response: httpx.Response) -> bytes:
-        """Read the whole body."""
         with _translated_errors(response.request):
             return response.read() if self._blocks else await response.aread()
 
     async def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        """Read the body in chunks."""
         with _translated_errors(response.request):
             if self._blocks:
                 for chunk in response.iter_bytes():
@@ -75,33 +81,24 @@ class Wire:
         """Wait, without blocking the event loop."""
         time.sleep(seconds) if self._blocks else await asyncio.sleep(seconds)
 
-    async def run(self, task: Callable[[], T]) -> T:
+    async def run(self, task: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Run blocking work: in this thread, or in a worker thread where that would block the event loop."""
-        return task() if self._blocks else await asyncio.to_thread(task)
+        return task(*arguments, **named) if self._blocks else await asyncio.to_thread(task, *arguments, **named)
 
 
-def _request_options(default: httpx.Timeout, body: bytes | None) -> dict[str, Any]:
-    """Return headers and timeouts, with more time for the answer while buffered bytes are still being sent."""
-    if body is None:
-        return {}
-    extra_s = min(len(body), SEND_BUFFER_BYTES) // MIN_UPLOAD_BYTES_PER_S
-    return {
-        "headers": {"Content-Type": "application/json", "Content-Length": str(len(body))},
-        "timeout": httpx.Timeout(
-            connect=default.connect, read=(default.read or 0) + extra_s, write=default.write, pool=default.pool
-        ),
-    }
+class ChunkedBody(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A request body in chunks, for either client of httpx."""
 
+    def __init__(self, body: bytes) -> None:
+        self._body = body
 
-def _chunks_of(body: bytes) -> Iterator[bytes]:
-    view = memoryview(body)
-    for start in range(0, len(body), CHUNK_BYTES):
-        yield bytes(view[start : start + CHUNK_BYTES])
+    def __iter__(self) -> Iterator[bytes]:
+        view = memoryview(self._body)
+        return (bytes(view[start : start + CHUNK_BYTES]) for start in range(0, len(view), CHUNK_BYTES))
 
-
-async def _async_chunks_of(body: bytes) -> AsyncIterator[bytes]:
-    for chunk in _chunks_of(body):
-        yield chunk
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self:
+            yield chunk
 
 
 @contextlib.contextmanager
@@ -114,7 +111,7 @@ def _translated_errors(request: httpx.Request) -> Iterator[None]:
         seconds = request.extensions["timeout"]["write" if isinstance(error, httpx.WriteTimeout) else "read"]
         raise ServiceTimeout(f"no answer from {url} within {seconds:g} s; increase `timeout` to wait longer") from error
     except (httpx.TransportError, httpx.DecodingError) as error:
-        reason = one_line(str(error)) or type(error).__name__
+        reason = one_line(str(error)) or "without a reason"
         if isinstance(error, httpx.ConnectError):
             origin = str(request.url.copy_with(raw_path=b"/")).rstrip("/")
             remedy = "start the service with `make serve`, or set its address in MOBILE_SAM_URL"

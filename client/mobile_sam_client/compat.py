@@ -1,43 +1,99 @@
-"""`SamPredictor` and `SamAutomaticMaskGenerator` with the signatures of Segment Anything, answered by the service.
+"""Segment Anything's model, predictor and generator, answered by the service.
 
-from mobile_sam_client import Client
-from mobile_sam_client.compat import SamPredictor
+from mobile_sam_client.compat import SamPredictor, sam_model_registry
 
-predictor = SamPredictor(Client())
+predictor = SamPredictor(sam_model_registry["vit_t"]())
 predictor.set_image(image)
 masks, scores, logits = predictor.predict(point_coords=point_coords, point_labels=point_labels)
 
-Scores are rounded to four decimals, and points must be inside the image. There are no tensors: what needs PyTorch or
-the image's embedding raises `NotImplementedError`.
+Scores are rounded to four decimals, and points must be inside the image. Tensors are NumPy arrays; what needs the
+image's embedding raises `NotImplementedError`.
 """
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client._client import Client
-from mobile_sam_client._prompts import MASK_SHAPE
+from mobile_sam_client._frames import FRAME, Array, Floats, ResizeLongestSide, Tensor, tensor, torch, upsampled
+from mobile_sam_client._options import EverythingOptions
+from mobile_sam_client._prompts import MASK_SHAPE, Prompt
 from mobile_sam_client._results import Embedding, MaskResult
 
-__all__ = ["SamAutomaticMaskGenerator", "SamPredictor"]
+__all__ = ["ResizeLongestSide", "Sam", "SamAutomaticMaskGenerator", "SamPredictor", "sam_model_registry", "torch"]
 
-FRAME = 1024
-"""Longest side of an image as the model sees it."""
-NO_TENSORS = "the service returns no tensors and no embeddings; use set_image and predict"
+NO_EMBEDDINGS = "the service returns no embeddings; use set_image with predict or predict_torch"
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float32]
+
+class Sam(Client):
+    """Segment Anything's model: a client with the members that programs use. The service chooses the hardware."""
+
+    device = "cpu"
+    """Device of the arrays that are passed and returned."""
+    mask_threshold = 0.0
+    image_encoder = SimpleNamespace(img_size=FRAME)
+
+    def to(self, device: Any = None) -> "Sam":  # noqa: ARG002 (the parameters of PyTorch)
+        """Return the model itself."""
+        return self
+
+    def eval(self) -> "Sam":
+        """Return the model itself."""
+        return self
+
+    def __call__(
+        self, batched_input: Sequence[dict[str, Any]], multimask_output: bool, return_logits: bool = False
+    ) -> list[dict[str, Tensor]]:
+        """Segment objects in several images.
+
+        Each image is a dict with `image`, (3, H, W) uint8 RGB with a longest side of 1024, `original_size`, and prompts
+        as for `predict_torch`: `point_coords`, `point_labels`, `boxes`, `mask_inputs`. Returns per image `masks`,
+        (B, C, H, W) in the original size, `iou_predictions`, (B, C), and `low_res_logits`, (B, C, 256, 256).
+        """
+        answers = []
+        for given in batched_input:
+            predictor = SamPredictor(self)
+            predictor.set_image(np.asarray(given["image"]).transpose(1, 2, 0))
+            points, labels, boxes = (given.get(name) for name in ("point_coords", "point_labels", "boxes"))
+            _, scores, low_res = predictor.predict_torch(
+                points, labels, boxes, given.get("mask_inputs"), multimask_output
+            )
+            logits = tensor([[upsampled(plane, given["original_size"]) for plane in planes] for planes in low_res])
+            masks = logits if return_logits else tensor(logits > self.mask_threshold)
+            answers.append({"masks": masks, "iou_predictions": scores, "low_res_logits": low_res})
+        return answers
+
+
+def _build_sam(checkpoint: object = None) -> Sam:
+    if checkpoint is not None:
+        text = f"{checkpoint} is not loaded: the service answers with its own weights, see Client.info().weights"
+        warnings.warn(text, stacklevel=2)
+    return Sam()
+
+
+sam_model_registry: dict[str, Callable[..., Sam]] = dict.fromkeys(
+    ("default", "vit_h", "vit_l", "vit_b", "vit_t"), _build_sam
+)
+"""Builders of a `Sam` by model type. The service's own model answers for all of them."""
 
 
 class SamPredictor:
     """Segment Anything's predictor. As there, an image is encoded once and then prompted."""
 
     def __init__(self, sam_model: Client) -> None:
-        """Create a predictor; `sam_model` is a client of the service."""
+        """Create a predictor; `sam_model` is a client of the service, such as a `Sam`."""
         self.model = sam_model
+        self.transform = ResizeLongestSide()
         self._photo: Embedding | None = None
+
+    @property
+    def device(self) -> str:
+        """Device of the arrays that are passed and returned."""
+        return Sam.device
 
     def set_image(self, image: npt.NDArray[np.uint8], image_format: str = "RGB") -> None:
         """Encode an image for `predict`.
@@ -47,11 +103,15 @@ class SamPredictor:
             image_format: order of the channels, `RGB` or `BGR`.
 
         Raises:
+            TypeError: the image is no array, such as a path.
             ValueError: the image has another shape or type, or the format is unknown.
             MobileSamError: the service cannot answer.
         """
         if image_format not in {"RGB", "BGR"}:
             raise ValueError(f"image_format: expected RGB or BGR, got {image_format!r}")
+        if not isinstance(image, np.ndarray):
+            example = "numpy.asarray(PIL.Image.open(path).convert('RGB'))"
+            raise TypeError(f"image: expected (H, W, 3) uint8, such as {example}, got {str(image)[:80]!r}")
         if image.shape[2:] != (3,):
             raise ValueError(f"image: expected (H, W, 3) uint8, got shape {image.shape}")
         self.reset_image()
@@ -86,26 +146,51 @@ class SamPredictor:
             ValueError: the prompt has the wrong shape, or points without labels.
             MobileSamError: the service cannot answer.
         """
+        prompt = _prompt(point_coords, point_labels, box, mask_input)
+        masks, scores, low_res = self._predict([prompt], multimask_output, return_logits)
+        return masks[0], scores[0], low_res[0]
+
+    def predict_torch(  # noqa: PLR0917 (the parameters of Segment Anything)
+        self,
+        point_coords: Any,
+        point_labels: Any,
+        boxes: Any = None,
+        mask_input: Any = None,
+        multimask_output: bool = True,
+        return_logits: bool = False,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the masks of B objects, asked for in one request. Arrays and CPU tensors are accepted.
+
+        Arguments, results and errors are those of `predict` with a first axis B, but `point_coords` and `boxes`, which
+        is (B, 4), are scaled by `transform`.
+        """
+        if point_coords is not None:
+            point_coords = self.transform.to_image(point_coords, self.original_size)
+        if boxes is not None:
+            boxes = self.transform.to_image(np.reshape(boxes, (-1, 2, 2)), self.original_size)
+        given = [None if each is None else np.asarray(each) for each in (point_coords, point_labels, boxes, mask_input)]
+        counts = [len(each) for each in given if each is not None]
+        if len(set(counts)) != 1:
+            raise ValueError(f"expected points, labels, boxes and masks of the same number of objects, got {counts}")
+        prompts = [_prompt(*(each if each is None else each[i] for each in given)) for i in range(counts[0])]
+        masks, scores, low_res = self._predict(prompts, multimask_output, return_logits)
+        return tensor(masks), tensor(scores), tensor(low_res)
+
+    def _predict(
+        self, prompts: Sequence[Prompt], multimask_output: bool, return_logits: bool
+    ) -> tuple[Array, Floats, Floats]:
+        """Return the masks, (B, C, H, W), scores and logits of several objects."""
         photo = self._current_photo()
-        if point_coords is not None and point_labels is None:
-            raise ValueError("point_labels: expected one label per point, got None")
-        found = self.model.segment(
-            photo,
-            pos_coords=point_coords,
-            labels=None if point_coords is None else point_labels,
-            box=None if box is None else np.reshape(box, 4),
-            mask_input=None if mask_input is None else np.reshape(mask_input, MASK_SHAPE),
-            multimask_output=multimask_output,
-            segmented_image="none",
-            low_res_mask=True,
-        )
-        results = sorted(found.candidates, key=lambda candidate: candidate.candidate_index) or [found]
-        low_res = np.stack([result.low_res_mask for result in results if result.low_res_mask is not None])
+        found = self.model.segment_many(photo, prompts, multimask_output=multimask_output, low_res_mask=True)
+        objects = [sorted(best.candidates, key=lambda candidate: candidate.candidate_index) or [best] for best in found]
+
+        low_res = np.array([[result.low_res_mask for result in results] for results in objects])
+        scores = np.array([[result.score for result in results] for results in objects], np.float32)
         if return_logits:
-            masks: list[Array] = [_upsampled(plane, self.original_size) for plane in low_res]
+            masks = np.array([[upsampled(plane, self.original_size) for plane in planes] for planes in low_res])
         else:
-            masks = [result.mask for result in results]
-        return np.stack(masks), np.array([result.score for result in results], np.float32), low_res
+            masks = np.array([[result.mask for result in results] for results in objects])
+        return masks, scores, low_res
 
     def reset_image(self) -> None:
         """Forget the current image."""
@@ -125,32 +210,20 @@ class SamPredictor:
     @property
     def input_size(self) -> tuple[int, int]:
         """Height and width of the current image as the model sees it: its longest side is 1024."""
-        return _input_hw(self.original_size)
+        return self.transform.get_preprocess_shape(*self.original_size, FRAME)
 
     @property
     def features(self) -> NoReturn:
         """Not available."""
-        raise NotImplementedError(NO_TENSORS)
+        raise NotImplementedError(NO_EMBEDDINGS)
 
     def set_torch_image(self, transformed_image: Any, original_image_size: tuple[int, ...]) -> NoReturn:
         """Not available."""
-        raise NotImplementedError(NO_TENSORS)
-
-    def predict_torch(  # noqa: PLR0917 (the parameters of Segment Anything)
-        self,
-        point_coords: Any,
-        point_labels: Any,
-        boxes: Any = None,
-        mask_input: Any = None,
-        multimask_output: bool = True,
-        return_logits: bool = False,
-    ) -> NoReturn:
-        """Not available. `Client.segment_many` answers several prompts at once."""
-        raise NotImplementedError(f"{NO_TENSORS}, or Client.segment_many for several prompts at once")
+        raise NotImplementedError(NO_EMBEDDINGS)
 
     def get_image_embedding(self) -> NoReturn:
         """Not available."""
-        raise NotImplementedError(NO_TENSORS)
+        raise NotImplementedError(NO_EMBEDDINGS)
 
     def _current_photo(self) -> Embedding:
         if self._photo is None:
@@ -165,7 +238,7 @@ class SamAutomaticMaskGenerator:
         self,
         model: Client,
         points_per_side: int | None = 32,
-        points_per_batch: int = 64,  # noqa: ARG002
+        points_per_batch: int = 64,
         pred_iou_thresh: float = 0.88,
         stability_score_thresh: float = 0.95,
         stability_score_offset: float = 1.0,
@@ -190,24 +263,14 @@ class SamAutomaticMaskGenerator:
             NotImplementedError: `point_grids` is given, or `points_per_side` is None.
             ValueError: the output mode is unknown.
         """
+        given = locals()
         if point_grids is not None or points_per_side is None:
             raise NotImplementedError("the service takes no point_grids; pass points_per_side")
         if output_mode not in SEGMENTATIONS:
             raise ValueError(f"output_mode: expected {', '.join(SEGMENTATIONS)}, got {output_mode!r}")
         self.predictor = SamPredictor(model)
         self.output_mode = output_mode
-        self._parameters: dict[str, Any] = {
-            "points_per_side": points_per_side,
-            "pred_iou_thresh": pred_iou_thresh,
-            "stability_score_thresh": stability_score_thresh,
-            "stability_score_offset": stability_score_offset,
-            "box_nms_thresh": box_nms_thresh,
-            "crop_n_layers": crop_n_layers,
-            "crop_nms_thresh": crop_nms_thresh,
-            "crop_overlap_ratio": crop_overlap_ratio,
-            "crop_n_points_downscale_factor": crop_n_points_downscale_factor,
-            "min_mask_region_area": min_mask_region_area,
-        }
+        self._options: dict[str, Any] = {name: given[name] for name in EverythingOptions.__annotations__}
 
     def generate(self, image: npt.NDArray[np.uint8]) -> list[dict[str, Any]]:
         """Return a record for each mask in an image.
@@ -222,7 +285,7 @@ class SamAutomaticMaskGenerator:
         Raises:
             MobileSamError: the service cannot answer.
         """
-        found = self.predictor.model.everything(image, **self._parameters)
+        found = self.predictor.model.everything(image, **self._options)
         segmentation = SEGMENTATIONS[self.output_mode]
         return [{**record.as_sam(), "segmentation": segmentation(record)} for record in found]
 
@@ -242,24 +305,12 @@ SEGMENTATIONS: dict[str, Callable[[MaskResult], Any]] = {
 """Conversions of a mask by `output_mode`."""
 
 
-def _input_hw(size_hw: tuple[int, int]) -> tuple[int, int]:
-    scale = FRAME / max(size_hw)
-    height, width = (max(1, int(side * scale + 0.5)) for side in size_hw)
-    return height, width
-
-
-def _upsampled(logits: Floats, size_hw: tuple[int, int]) -> Floats:
-    """Scale (256, 256) float32 logits to the size of an image, in Segment Anything's steps."""
-    height, width = _input_hw(size_hw)
-    return _bilinear(_bilinear(logits, (FRAME, FRAME))[:height, :width], size_hw)
-
-
-def _bilinear(plane: Floats, size_hw: tuple[int, int]) -> Floats:
-    """Scale (H, W) float32 without anti-aliasing, as PyTorch and OpenCV do."""
-    for axis, length in enumerate(size_hw):
-        last = plane.shape[axis] - 1
-        position = np.clip((np.arange(length) + 0.5) * (plane.shape[axis] / length) - 0.5, 0, last)
-        low = position.astype(int)
-        weight = np.expand_dims((position - low).astype(np.float32), 1 - axis)
-        plane = plane.take(low, axis) * (1 - weight) + plane.take(np.minimum(low + 1, last), axis) * weight
-    return plane
+def _prompt(points: Any, labels: Any, box: Any, mask_input: Any) -> Prompt:
+    if points is not None and labels is None:
+        raise ValueError("point_labels: expected one label per point, got None")
+    return Prompt(
+        pos_coords=points,
+        labels=None if points is None else labels,
+        box=None if box is None else np.reshape(box, 4),
+        mask_input=None if mask_input is None else np.reshape(mask_input, MASK_SHAPE),
+    )

@@ -7,13 +7,13 @@ The service's URL and API key come from the environment variables MOBILE_SAM_URL
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from PIL import Image
 
 from mobile_sam_client._client import Client
+from mobile_sam_client._options import EverythingOptions, check_options
 from mobile_sam_client._results import Embedding, MaskResult
 
 try:
@@ -35,12 +35,12 @@ class Detector:
         Args:
             client: client of the service.
             label: name of a label of the task.
-            parameters: parameters of `Client.everything`, such as `points_per_side`.
+            parameters: options of `Client.everything`, such as `points_per_side`.
 
         Raises:
             TypeError: `Client.everything` has no such parameter.
         """
-        inspect.signature(client.everything).bind(None, **parameters)
+        check_options("everything", parameters, EverythingOptions)
         self.spec = cvataa.DetectionFunctionSpec(labels=[cvataa.label_spec(label, 0, type="mask")])
         self._client, self._parameters = client, parameters
 

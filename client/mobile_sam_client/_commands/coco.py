@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mobile_sam_client import Weights
+from mobile_sam_client import Everything, Weights
 from mobile_sam_client._commands.files import atomic_writer, write_json
 from mobile_sam_client._commands.output import CommandError
-from mobile_sam_client._exports import coco_annotation
+from mobile_sam_client._exports import coco_annotation, coco_fields
 
-CATEGORY_ID = 1
-CATEGORY = {"id": CATEGORY_ID, "name": "object", "supercategory": ""}
+CATEGORY = {"id": 1, "name": "object", "supercategory": ""}
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,10 @@ class LabelledImage:
     height: int
     objects: list[dict[str, Any]]
     """Objects as returned by `coco_fields`, possibly with more members."""
+
+    @classmethod
+    def from_everything(cls, name: str, found: Everything) -> LabelledImage:
+        return cls(name, found.width, found.height, [coco_fields(record) for record in found])
 
 
 @dataclass(frozen=True)
@@ -42,39 +45,33 @@ class ImageIds:
 
 
 class CocoIds:
-    """Assigned ids, counted from 1. An id is never reused for another image or object."""
+    """Ids by image name, counted from 1. An id is never reused for another image or object."""
 
-    def __init__(self, known: Mapping[str, ImageIds] | None = None) -> None:
-        """Continue from known ids by image name."""
-        self._known = dict(known or {})
+    def __init__(self, path: Path | None = None) -> None:
+        """Continue from the ids in a file written by `write`, if it exists."""
+        self._known: dict[str, ImageIds] = {}
+        if path is not None and path.exists():
+            try:
+                self._known = {name: ImageIds(**ids) for name, ids in json.loads(path.read_bytes()).items()}
+            except (ValueError, TypeError, AttributeError):
+                expected = "expected the ids written by an earlier run; delete the file to assign new ids"
+                raise CommandError(f"{path}: malformed, {expected}") from None
         self._next_image = max((ids.image for ids in self._known.values()), default=0) + 1
         self._next_object = max((ids.first_object + ids.objects for ids in self._known.values()), default=1)
 
-    @classmethod
-    def read(cls, path: Path) -> CocoIds:
-        """Read the ids written by `write`; empty if the file does not exist."""
-        try:
-            return cls({name: ImageIds(**ids) for name, ids in json.loads(path.read_bytes()).items()})
-        except FileNotFoundError:
-            return cls()
-        except (ValueError, TypeError, AttributeError):
-            raise CommandError(
-                f"{path}: malformed, expected the ids written by an earlier run; delete the file to assign new ids"
-            ) from None
-
     def write(self, path: Path) -> None:
-        """Write the ids for a later run."""
         write_json(path, {name: asdict(ids) for name, ids in self._known.items()})
 
-    def assign(self, name: str, objects: Sequence[Mapping[str, Any]]) -> ImageIds:
+    def assign(self, image: LabelledImage) -> ImageIds:
         """Return the ids of an image: known ones, or new ones for a new image or changed objects."""
-        sha256 = hashlib.sha256(json.dumps(objects, sort_keys=True).encode()).hexdigest()
-        known = self._known.get(name)
+        sha256 = hashlib.sha256(json.dumps(image.objects, sort_keys=True).encode()).hexdigest()
+        known = self._known.get(image.file_name)
         if known is None or known.objects_sha256 != sha256:
-            known = ImageIds(known.image if known else self._next_image, self._next_object, len(objects), sha256)
-            self._known[name] = known
+            count = len(image.objects)
+            known = ImageIds(known.image if known else self._next_image, self._next_object, count, sha256)
+            self._known[image.file_name] = known
             self._next_image = max(self._next_image, known.image + 1)
-            self._next_object += len(objects)
+            self._next_object += count
         return known
 
 
@@ -87,14 +84,13 @@ def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | N
         file.write(f'{{"info": {json.dumps(info)}, "licenses": [], "categories": {json.dumps([CATEGORY])}, '.encode())
         file.write(b'"annotations": [')
         for image in images:
-            image_ids = ids.assign(image.file_name, image.objects)
+            assigned = ids.assign(image)
             size = {"width": image.width, "height": image.height}
-            image_entries.append({"id": image_ids.image, "file_name": image.file_name, **size})
-            for object_id, fields in enumerate(image.objects, image_ids.first_object):
+            image_entries.append({"id": assigned.image, "file_name": image.file_name, **size})
+            for object_id, fields in enumerate(image.objects, assigned.first_object):
                 file.write(b",\n" if count else b"\n")
                 count += 1
-                annotation = coco_annotation(fields, object_id, image_ids.image, CATEGORY_ID)
-                file.write(json.dumps(annotation).encode())
+                file.write(json.dumps(coco_annotation(fields, object_id, assigned.image, 1)).encode())
         file.write(f'\n], "images": {json.dumps(image_entries)}}}\n'.encode())
     return count
 
@@ -108,11 +104,6 @@ def read_record(path: Path, name: str, question: dict[str, Any] | None = None) -
         return LabelledImage(name, record["width"], record["height"], record["objects"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def write_record(path: Path, question: dict[str, Any], image: LabelledImage) -> None:
-    """Write the result for an image, to resume the batch."""
-    write_json(path, {"question": question, **asdict(image)})
 
 
 def record_question(image: bytes, asked: dict[str, Any], weights: Weights | None) -> dict[str, Any]:

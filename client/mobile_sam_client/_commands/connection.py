@@ -1,40 +1,30 @@
-"""Clients for `--url` and `--local`, and work on several images with them."""
+"""The service that a command asks, by `--url` or `--local`, and work on several images with it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from mobile_sam_client import BodyTooLarge, Client, InvalidImage, InvalidRequest, Problem, Weights
-from mobile_sam_client._commands.files import check_distinct, check_free, read_image
+from mobile_sam_client import BodyTooLarge, Client, Everything, InvalidImage, InvalidRequest, Problem, Segmentation
+from mobile_sam_client._base import URL, checked_url
+from mobile_sam_client._commands import output
+from mobile_sam_client._commands.files import STANDARD, check_writable, read_image
 from mobile_sam_client._commands.local_service import local_service
-from mobile_sam_client._commands.output import (
-    CannotWrite,
-    CommandError,
-    describe,
-    log_to_stderr,
-    print_error,
-    print_weights,
-    progress,
-)
+from mobile_sam_client._commands.options import number
+from mobile_sam_client._commands.output import CannotWrite, CommandError, describe, print_error
+from mobile_sam_client._results import Weights
 
 T = TypeVar("T")
 
 PROBE_TIMEOUT_S = 10
-
-
-@contextmanager
-def service_url(url: str, local: bool) -> Iterator[str]:
-    """Yield the URL of the service: `url`, or a local service's, which runs for the duration of the block."""
-    if local:
-        with local_service() as local_url:
-            yield local_url
-    else:
-        yield url
+IMAGE_ERRORS = (InvalidImage, InvalidRequest, BodyTooLarge, CommandError, ValueError)
+"""Errors that concern one image of many."""
 
 
 def make_client(client_type: Callable[[str], T], url: str) -> T:
@@ -50,52 +40,146 @@ def probing_client(url: str) -> Client:
     return make_client(partial(Client, timeout=PROBE_TIMEOUT_S, retries=0), url)
 
 
-def for_each(
-    outputs: Mapping[Path, Sequence[Path]],
-    work: Callable[[Client, Path, bytes], Weights | None],
-    *,
-    url: str,
-    local: bool,
-    as_json: bool,
-    force: bool = False,
-) -> None:
-    """Run a command for each image; errors of one image do not stop the others.
+def _is_typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
-    Args:
-        outputs: output files of each image. All are checked, and the images are read, before the service is asked.
-        work: does the work on an image, given its path and file; returns the weights to print after the last one.
-        url: URL of the service.
-        local: True to start a service for this run.
-        as_json: True if standard output is for JSON only.
-        force: True to overwrite existing files.
 
-    Raises:
-        typer.BadParameter: an output file is also an image, or would be written twice.
-        typer.Exit: an image failed.
-    """
-    check_distinct(outputs)
+def _not_both(ctx: typer.Context, value: Any) -> Any:
+    """Reject `--url`, before or after the command, together with `--local`."""
+    if _is_typed(ctx, "local") and (_is_typed(ctx, "url") or ctx.find_root().params["url"]):
+        raise typer.BadParameter("--url and --local cannot be combined")
+    return value
 
-    def check(image: Path) -> None:
-        check_free(outputs[image], force=force)
-        read_image(image)
 
-    done: dict[Path, Weights | None] = {}
-    if ready := _results(outputs, check):
-        with service_url(url, local) as address:
-            with probing_client(address) as client, suppress(Problem):  # a Problem shows that it is reachable
-                client.info()
-            with make_client(Client, address) as client, log_to_stderr():
-                done = _results(ready, lambda image: work(client, image, read_image(image)))
-    if weights := next(reversed(done.values()), None):
-        print_weights(weights, name=not as_json)
-    if len(done) < len(outputs):
-        raise typer.Exit(1)
+def _url(ctx: typer.Context, value: str) -> str:
+    _not_both(ctx, value)
+    before = ctx.find_root().params["url"]
+    value = before if before and not _is_typed(ctx, "url") else value
+    try:
+        return checked_url(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error).removeprefix("url: ")) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """Options of the commands that ask the service."""
+
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON to standard output, and all else to standard error.")
+    ] = False
+    url: Annotated[
+        str, typer.Option("--url", metavar="URL", envvar="MOBILE_SAM_URL", callback=_url, help="URL of the service.")
+    ] = URL
+    local: Annotated[
+        bool,
+        typer.Option(
+            "--local",
+            callback=_not_both,
+            help="Start a service for this run only. Needs the project's checkout as the current folder, or a client "
+            "installed from it.",
+        ),
+    ] = False
+
+    def address(self) -> AbstractContextManager[str]:
+        """Return the URL of the service for a block: `url`, or that of a local service, which ends with the block."""
+        return local_service() if self.local else nullcontext(self.url)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(ServiceOptions):
+    """Options of the commands that send images."""
+
+    max_side: Annotated[
+        int | None,
+        number(
+            "Send larger images scaled down to a longest side of N pixels; coordinates and masks are those of the "
+            "whole image.",
+            "--max-side",
+            min=1,
+        ),
+    ] = None
+
+    def client(self, client_type: Callable[..., T], url: str) -> T:
+        """Create a client with these options."""
+        return make_client(partial(client_type, max_side=self.max_side), url)
+
+    def for_each(
+        self,
+        outputs: Mapping[Path, Sequence[Path]],
+        work: Callable[[Client, Path, bytes], Weights | None],
+        *,
+        force: bool = False,
+    ) -> None:
+        """Run a command for each image; errors of one image do not stop the others.
+
+        Args:
+            outputs: output files of each image. All are checked, and the images are read, before the service is asked.
+            work: does the work on an image, given its path and file; returns the weights to print after the last one.
+            force: True to overwrite existing files.
+
+        Raises:
+            typer.BadParameter: an output file is also an image, or would be written twice; standard output would have
+                JSON as well.
+            typer.Exit: an image failed.
+        """
+        used = {image.resolve() for image in outputs if image != STANDARD}
+        all_outputs = list(itertools.chain(*outputs.values()))
+        if self.as_json and STANDARD in all_outputs:
+            raise typer.BadParameter("cannot be combined with a file on standard output", param_hint="--json")
+        for path in all_outputs:
+            if path.resolve() in used:
+                text = f"{path} is already used as an input or output file; name outputs by {{stem}} and {{parent}}"
+                raise typer.BadParameter(text, param_hint="--out / --picture")
+            used.add(path.resolve())
+
+        def check(image: Path) -> bytes | None:
+            for path in outputs[image]:
+                if path == STANDARD:
+                    continue
+                if not force and path.is_file():
+                    raise CommandError(f"{path} exists; overwrite it with --force")
+                check_writable(path)
+            file = read_image(image)
+            return file if image == STANDARD else None  # which is read once
+
+        done: dict[Path, Weights | None] = {}
+        if ready := _results(outputs, check):
+            with self.address() as url:
+                with probing_client(url) as client, suppress(Problem):  # a Problem shows that it is reachable
+                    client.info()
+                with self.client(Client, url) as client, output.log_to_stderr():
+                    done = _results(ready, lambda image: work(client, image, ready[image] or read_image(image)))
+        if weights := next(reversed(done.values()), None):
+            output.print_weights(weights, name=not (self.as_json or STANDARD in all_outputs))
+        if len(done) < len(outputs):
+            raise typer.Exit(1)
+
+    def print_found(
+        self,
+        image: Path,
+        found: Segmentation | Everything,
+        outputs: Sequence[Path],
+        *,
+        picture: Path | None,
+        members: Mapping[str, Any],
+        lines: Sequence[str],
+    ) -> None:
+        """Print what was found in an image: JSON with further members, or lines, beside a file to standard error."""
+        if self.as_json:
+            shown = {"weights": asdict(found.weights), "picture": str(picture) if picture else None}
+            size = {"width": found.width, "height": found.height}
+            output.print_json({"image": str(image), "image_id": found.image_id, **size, **shown, **members})
+        else:
+            for line in lines:
+                output.print_line(line, err=STANDARD in outputs)
 
 
 async def run_concurrently(images: Collection[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
     """Do some work on each image, a few at a time, and show the progress. The first error stops all."""
     remaining = iter(images)
-    with progress("Images", len(images)) as update:
+    with output.progress("Images", len(images)) as update:
 
         async def worker() -> None:
             for image in remaining:
@@ -117,7 +201,7 @@ def _results(images: Collection[Path], function: Callable[[Path], T]) -> dict[Pa
     for image in images:
         try:
             results[image] = function(image)
-        except (InvalidImage, InvalidRequest, BodyTooLarge, CommandError, OSError) as error:
+        except (*IMAGE_ERRORS, OSError) as error:
             if isinstance(error, BrokenPipeError):  # such as `mobile-sam ... | head`
                 raise
             print_error(describe(error) if isinstance(error, CannotWrite) else f"{image}: {describe(error)}")

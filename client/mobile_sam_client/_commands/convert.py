@@ -2,18 +2,15 @@
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mobile_sam_client._commands.files import check_writable
-from mobile_sam_client._commands.options import Force, examples
+from mobile_sam_client._commands.options import Force, option
 from mobile_sam_client._commands.output import CommandError, describe_with_file, print_line
 
 REQUIREMENT = "supervision>=0.31"
-CONVERT_EXAMPLES = examples(
-    "mobile-sam convert found/annotations.json --images photos --to yolo --out yolo",
-)
 
 
 class Target(str, Enum):
@@ -29,15 +26,11 @@ def convert(
         Path, typer.Argument(metavar="FILE", help="COCO annotations, such as annotations.json of mobile-sam batch.")
     ],
     *,
-    images: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the images.", show_default=False)],
+    images: Annotated[Path, option("Folder of the images.", "FOLDER")],
     to: Annotated[
-        Target,
-        typer.Option(
-            help="yolo: labels for segmentation and data.yaml; voc: Pascal VOC, XML; labelme: LabelMe, JSON.",
-            show_default=False,
-        ),
+        Target, option("yolo: labels for segmentation and data.yaml; voc: Pascal VOC, XML; labelme: LabelMe, JSON.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the files.", show_default=False)],
+    out: Annotated[Path, option("Folder for the files.", "FOLDER")],
     force: Force = False,
 ) -> None:
     """Convert COCO annotations to YOLO, Pascal VOC or LabelMe.
@@ -50,7 +43,11 @@ def convert(
     if not force and out.exists() and any(out.iterdir()):
         raise CommandError(f"{out} is not empty; write into it with --force")
     try:
-        dataset = _dataset(annotations, images)
+        import supervision  # noqa: PLC0415 (optional, and slow to import)
+    except ImportError:
+        raise CommandError(f"convert needs another package: pip install '{REQUIREMENT}'") from None
+    try:
+        dataset = supervision.DetectionDataset.from_coco(str(images), str(annotations), force_masks=True)
         if to is Target.yolo:
             dataset.as_yolo(annotations_directory_path=str(out / "labels"), data_yaml_path=str(out / "data.yaml"))
         elif to is Target.voc:
@@ -61,12 +58,3 @@ def convert(
         reason = f"{error} is missing" if isinstance(error, KeyError) else describe_with_file(error)
         raise CommandError(f"cannot convert {annotations}: {reason}") from error
     print_line(f"wrote {out}: {len(dataset)} images")
-
-
-def _dataset(annotations: Path, images: Path) -> Any:
-    """Return supervision's data set with the annotations."""
-    try:
-        import supervision  # noqa: PLC0415 (optional, and slow to import)
-    except ImportError:
-        raise CommandError(f"convert needs another package: pip install '{REQUIREMENT}'") from None
-    return supervision.DetectionDataset.from_coco(str(images), str(annotations), force_masks=True)

@@ -2,10 +2,10 @@
 
 import errno
 import glob
-import itertools
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +18,9 @@ from mobile_sam_client._commands.output import CannotWrite, CommandError
 from mobile_sam_client._images import displayed_pixels
 from mobile_sam_client._pictures import FORMATS, draw, encode
 
+STANDARD = Path("-")
+"""Standard input as an image, standard output as a result."""
+
 
 def list_images(folder: Path, excluded: Path) -> list[str]:
     """Return the sorted relative paths of all images in a folder and its subfolders, except an excluded one.
@@ -28,23 +31,29 @@ def list_images(folder: Path, excluded: Path) -> list[str]:
     def fail(error: OSError) -> None:
         raise error
 
-    excluded = excluded.resolve()
-    found = []
+    excluded, found = excluded.resolve(), []
     for parent, folders, files in os.walk(folder, onerror=fail):
         here = Path(parent)
         folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() != excluded]
         found += [
             (here / name).relative_to(folder).as_posix()
             for name in files
-            if Path(name).suffix.lower() in FORMATS and not name.startswith(".")
+            if Path(name).suffix.lower() in {*FORMATS, ".heic", ".heif"} and not name.startswith(".")
         ]
     return sorted(found)
 
 
 def find_images(paths: Iterable[Path]) -> list[Path]:
-    """Return paths with glob patterns replaced by the files that match, if any; each path once."""
+    """Return paths with glob patterns replaced by the files that match, if any; each path once.
+
+    Raises:
+        typer.BadParameter: a path is a folder.
+    """
     found: list[Path] = []
     for path in paths:
+        if path.is_dir():
+            text = f"{path} is a folder; use `mobile-sam batch {path} --out FOLDER`, or name images: '{path}/*.jpg'"
+            raise typer.BadParameter(text, param_hint="IMAGE")
         names = glob.glob(str(path), recursive=True) if not path.exists() else []  # noqa: PTH207 (also absolute)
         found += sorted(match for match in map(Path, names) if match.is_file()) or [path]
     return list(dict.fromkeys(found))
@@ -52,7 +61,7 @@ def find_images(paths: Iterable[Path]) -> list[Path]:
 
 def read_image(path: Path) -> bytes:
     """Read an image file, which must not be empty. The service checks its contents."""
-    content = path.read_bytes()
+    content = sys.stdin.buffer.read() if path == STANDARD else path.read_bytes()
     if not content:
         raise OSError(errno.EINVAL, "expected a PNG, JPEG or WebP file, got an empty one", str(path))
     return content
@@ -66,6 +75,10 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """
     target = path.resolve()
     try:
+        if path == STANDARD:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+            return
         if target.exists() and not target.is_file():  # devices and pipes are written directly, not replaced
             with target.open("wb") as file:
                 yield file
@@ -98,37 +111,22 @@ def write_overlay(path: Path, image: bytes, rles: Sequence[Rle]) -> None:
         drawn = draw(displayed_pixels(image), rles)
     except ValueError as error:
         raise CommandError(f"cannot draw on the image: {error}") from error
-    write_bytes(path, encode(Image.fromarray(drawn), path.suffix))
+    write_bytes(path, encode(Image.fromarray(drawn), path.suffix or ".png"))
 
 
 def output_file(template: Path, image: Path, *numbers: int) -> Path:
     """Return the path with `{stem}` and `{parent}` replaced by the image's, and with numbers before its suffix."""
-    path = Path(str(template).replace("{parent}", str(image.parent)).replace("{stem}", image.stem))
+    if template == STANDARD:
+        return template
+    stem = "stdin" if image == STANDARD else image.stem
+    path = Path(str(template).replace("{parent}", str(image.parent)).replace("{stem}", stem))
     return path.with_name("_".join([path.stem, *map(str, numbers)]) + path.suffix)
 
 
 def check_suffix(path: Path | None, suffixes: Collection[str], option: str) -> None:
     """Raise `typer.BadParameter` unless the file of an option, if given, has one of the suffixes (lower case)."""
-    if path is not None and path.suffix.lower() not in suffixes:
+    if path not in {None, STANDARD} and path.suffix.lower() not in suffixes:
         raise typer.BadParameter(f"expected a {' or '.join(suffixes)} file, got {path}", param_hint=option)
-
-
-def check_distinct(outputs: Mapping[Path, Iterable[Path]]) -> None:
-    """Raise `typer.BadParameter` if an output file of an image is also an image, or would be written twice."""
-    used = {image.resolve() for image in outputs}
-    for path in itertools.chain(*outputs.values()):
-        if path.resolve() in used:
-            text = f"{path} is already used as an input or output file; name outputs by {{stem}} and {{parent}}"
-            raise typer.BadParameter(text, param_hint="--out / --picture")
-        used.add(path.resolve())
-
-
-def check_free(paths: Iterable[Path], *, force: bool) -> None:
-    """Check before any work on an image that its output files can be written, and do not exist unless `force`."""
-    for path in paths:
-        if not force and path.is_file():
-            raise CommandError(f"{path} exists; overwrite it with --force")
-        check_writable(path)
 
 
 def check_writable(path: Path) -> None:

@@ -65,8 +65,10 @@ def serve_environment() -> dict[str, str]:
 @contextmanager
 def local_service() -> Iterator[str]:
     """Run a service on a free port of this machine for the duration of the block, and yield its URL."""
-    port = _free_port()
-    command = serve_command(HOST, port)
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+    url, command = f"http://{HOST}:{port}", serve_command(HOST, port)
     # Bypass proxies for this machine.
     no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     os.environ["no_proxy"] = f"{no_proxy},{HOST}"
@@ -81,7 +83,6 @@ def local_service() -> Iterator[str]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    url = f"http://{HOST}:{port}"
     start_failed = False
     try:
         with waiting(f"Starting a local service; its log is {log}"):
@@ -105,17 +106,13 @@ def _wait_until_ready(service: subprocess.Popen[bytes], url: str, log: Path) -> 
     deadline = time.monotonic() + START_TIMEOUT_S
     while why_not_ready(url, timeout=5) is not None:
         if service.poll() is not None:
-            raise ServiceStartError(f"the service did not start: {_failure_in_log(log)}; its log is {log}")
+            lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+            reason = (errors or lines or ["its log is empty"])[-1]
+            raise ServiceStartError(f"the service did not start: {reason}; its log is {log}")
         if time.monotonic() > deadline:
             raise ServiceStartError(f"the service was not ready within {START_TIMEOUT_S} s; its log is {log}")
         time.sleep(POLL_INTERVAL_S)
-
-
-def _failure_in_log(log: Path) -> str:
-    """Return the last error line of a log, or else its last line."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return (errors or lines or ["its log is empty"])[-1]
 
 
 def _stop(service: subprocess.Popen[bytes]) -> None:
@@ -151,10 +148,3 @@ def _live_processes(service: subprocess.Popen[bytes]) -> list[int]:
             if int(session) == service.pid and state != "Z":
                 pids.append(int(status.parent.name))
     return pids
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port

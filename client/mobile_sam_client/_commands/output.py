@@ -1,12 +1,9 @@
 """Output and errors: results go to standard output, all else to standard error, animations only to a terminal."""
 
-import io
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mobile_sam_client import Unauthorized, Weights
-from mobile_sam_client._calls import logger
-from mobile_sam_client._client import KEY_VARIABLE
-from mobile_sam_client._results import ImageResult
+from mobile_sam_client._base import KEY_VARIABLE, logger
 
 EXIT_INTERRUPTED = 130
 """Exit status of a command ended by Ctrl-C, by shell convention."""
@@ -49,13 +44,6 @@ def describe_with_file(error: Exception) -> str:
     return f"{name}{describe(error)}"
 
 
-def escape_unencodable_output() -> None:
-    """Escape characters that standard output or error cannot encode, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def print_line(line: str, *, err: bool = False) -> None:
     """Print a line of the result to standard output.
 
@@ -65,29 +53,14 @@ def print_line(line: str, *, err: bool = False) -> None:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print a result as a line of JSON to standard output."""
     typer.echo(json.dumps(document))
 
 
-def image_summary(image: Path, result: ImageResult, picture: Path | None) -> dict[str, Any]:
-    """Return the JSON that all commands print for an image."""
-    return {
-        "image": str(image),
-        "image_id": result.image_id,
-        "width": result.width,
-        "height": result.height,
-        "weights": asdict(result.weights),
-        "picture": str(picture) if picture else None,
-    }
-
-
 def print_note(line: str) -> None:
-    """Print a line to standard error."""
     print_line(line, err=True)
 
 
 def print_error(line: str) -> None:
-    """Print an error to standard error."""
     print_note(f"error: {line}")
 
 
@@ -126,13 +99,8 @@ def log_to_stderr() -> Iterator[None]:
 def progress(description: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """Show a progress bar on standard error, if that is a terminal, and yield its `update`, as Rich's."""
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
     with Progress(*columns, console=console, disable=not console.is_interactive, transient=True) as bar:
         yield partial(bar.update, bar.add_task(description, total=total))
 

@@ -33,28 +33,29 @@ class TypedObject:
     """Value of `--object`; empty if the object comes from the options `--point`, `--negative` and `--box`."""
 
     def prompt(self) -> Prompt:
-        """Return the object as the client takes it."""
         points, negatives, boxes = (
             [[float(number) for number in text.split(",")] for text in self.values[name]] for name in FORMS
         )
         return Prompt(points or None, None, negatives or None, boxes[0] if boxes else None)
 
-    def option_of(self, field: str, index: str | None) -> str:
-        """Return the option and the value that a field of the request comes from."""
-        if self.text:
-            return f"--object '{self.text}'"
-        name, number = NAMES_BY_FIELD[field], "0" if field == "box" else index
-        return f"--{name}" if number is None else f"--{name} {self.values[name][int(number)]}"
-
 
 def point(text: str) -> str:
-    """Check a value of `--point` or `--negative`."""
     return _checked("point", text)
 
 
 def box(text: str) -> str:
-    """Check a value of `--box`."""
     return _checked("box", text)
+
+
+def _checked(name: str, text: str) -> str:
+    form = FORMS[name]
+    try:
+        finite = [isfinite(float(part)) for part in text.split(",")]
+    except ValueError:
+        finite = []
+    if len(finite) != len(form.split(",")) or not all(finite):
+        raise typer.BadParameter(f"expected {form}, {len(form.split(','))} comma-separated numbers, got {text!r}")
+    return text
 
 
 def typed_object(text: str) -> TypedObject:
@@ -85,17 +86,6 @@ def typed_objects(
     return [TypedObject(values)]
 
 
-def _checked(name: str, text: str) -> str:
-    form = FORMS[name]
-    try:
-        finite = [isfinite(float(part)) for part in text.split(",")]
-    except ValueError:
-        finite = []
-    if len(finite) != len(form.split(",")) or not all(finite):
-        raise typer.BadParameter(f"expected {form}, {len(form.split(','))} comma-separated numbers, got {text!r}")
-    return text
-
-
 @contextmanager
 def errors_in_options(ctx: typer.Context, objects: Sequence[TypedObject] = ()) -> Iterator[None]:
     """Replace an `InvalidRequest` that names fields by a `CommandError` that names the options that were typed.
@@ -122,7 +112,11 @@ def _option_of(field: str, ctx: typer.Context, objects: Sequence[TypedObject]) -
     match = FIELD.match(field)
     number, name, index = match.groups() if match else (None, field, None)
     if name in NAMES_BY_FIELD and objects:
-        return objects[int(number or 0)].option_of(name, index)
+        typed, option = objects[int(number or 0)], NAMES_BY_FIELD[name]
+        if typed.text:
+            return f"--object '{typed.text}'"
+        position = "0" if name == "box" else index
+        return f"--{option}" if position is None else f"--{option} {typed.values[option][int(position)]}"
     return next((param.opts[0] for param in ctx.command.params if param.name == name), field)
 
 
@@ -156,7 +150,6 @@ def _objects(where: str, name: str, value: Any) -> list[dict[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    """Return the beginning of an invalid value for a message."""
     return json.dumps(value)[:80]
 
 

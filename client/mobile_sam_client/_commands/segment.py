@@ -11,10 +11,9 @@ import typer
 from PIL import Image
 
 from mobile_sam_client import Client, Segmentation, Weights
-from mobile_sam_client._commands.connection import for_each
-from mobile_sam_client._commands.files import check_suffix, find_images, output_file, write_bytes
-from mobile_sam_client._commands.options import DEFAULT_URL, Force, Images, Json, Local, Url, examples
-from mobile_sam_client._commands.output import image_summary, print_json, print_line
+from mobile_sam_client._commands import files
+from mobile_sam_client._commands.connection import ImageOptions
+from mobile_sam_client._commands.options import MIN_AREA, Force, Images, option
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
 from mobile_sam_client._exports import coco_fields
 from mobile_sam_client._pictures import FORMATS, encode
@@ -22,12 +21,14 @@ from mobile_sam_client._pictures import FORMATS, encode
 MASK_SUFFIXES = (".png", ".npy", ".json")
 CUTOUT_SUFFIXES = (".png", ".webp")
 CANDIDATES = 3
-SEGMENT_EXAMPLES = examples(
-    "mobile-sam segment photo.jpg --point 903,310 --picture found.png",
-    "mobile-sam segment photo.jpg --box 299,518,492,767 --negative 400,800 --out boat.npy --picture boat.png "
-    "--style cutout",
-    "mobile-sam segment photo.jpg --object 'point=903,310' --object 'box=299,518,492,767;negative=400,800'",
-    "mobile-sam segment 'photos/*.jpg' --point 320,240 --multimask --out 'masks/{stem}.json' --format polygon --json",
+OBJECT_HELP = "One of several objects: point=X,Y, negative=X,Y and box=X0,Y0,X1,Y1, separated by ';'; repeatable."
+FORMAT_HELP = (
+    "png: black and white; npy: bool array of height x width; rle, polygon: JSON with COCO's RLE, or with polygons as "
+    "lists of rings (outline, then holes), and bbox, area, score. Default: by the suffix of --out, or png."
+)
+OUT_HELP = (
+    "File for the mask, by default '{stem}_mask.png', or none with --picture; {stem} and {parent} are the image's name "
+    "and folder, and - is standard output. Several masks are numbered: photo_mask_1.png."
 )
 
 
@@ -38,7 +39,7 @@ class Style(str, Enum):
     cutout = "cutout"
 
 
-class Format(str, Enum):
+class MaskFormat(str, Enum):
     """File formats of masks."""
 
     png = "png"
@@ -48,8 +49,7 @@ class Format(str, Enum):
 
     @property
     def suffix(self) -> str:
-        """The suffix of files in this format."""
-        return ".json" if self in {Format.rle, Format.polygon} else f".{self.value}"
+        return ".json" if self in {MaskFormat.rle, MaskFormat.polygon} else f".{self.value}"
 
 
 def segment(
@@ -57,52 +57,20 @@ def segment(
     images: Images,
     *,
     points: Annotated[
-        list[Any] | None,
-        typer.Option("--point", parser=point, metavar="X,Y", help="Point on the object; repeatable."),
+        list[Any] | None, option("Point on the object; repeatable.", "X,Y", "--point", parser=point)
     ] = None,
     negatives: Annotated[
-        list[Any] | None,
-        typer.Option("--negative", parser=point, metavar="X,Y", help="Point outside the object; repeatable."),
+        list[Any] | None, option("Point outside the object; repeatable.", "X,Y", "--negative", parser=point)
     ] = None,
-    around: Annotated[
-        Any | None, typer.Option("--box", parser=box, metavar="X0,Y0,X1,Y1", help="Box around the object.")
-    ] = None,
-    prompts: Annotated[
-        list[Any] | None,
-        typer.Option(
-            "--object",
-            parser=typed_object,
-            metavar="OBJECT",
-            help="One of several objects: point=X,Y, negative=X,Y and box=X0,Y0,X1,Y1, separated by ';'; repeatable.",
-        ),
-    ] = None,
+    around: Annotated[Any | None, option("Box around the object.", "X0,Y0,X1,Y1", "--box", parser=box)] = None,
+    prompts: Annotated[list[Any] | None, option(OBJECT_HELP, "OBJECT", "--object", parser=typed_object)] = None,
     multimask_output: Annotated[
         bool, typer.Option("--multimask", help="Write the three candidates of each object, best first.")
     ] = False,
-    mask_format: Annotated[
-        Format | None,
-        typer.Option(
-            "--format",
-            help="png: black and white; npy: bool array of height x width; rle, polygon: JSON with COCO's RLE, or with "
-            "polygons as lists of rings (outline, then holes), and bbox, area, score. Default: by the suffix of "
-            "--out, or png.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File for the mask, by default '{stem}_mask.png'; {stem} and {parent} are the image's name and folder."
-            " Several masks are numbered: photo_mask_1.png.",
-            show_default=False,
-        ),
-    ] = None,
+    mask_format: Annotated[MaskFormat | None, option(FORMAT_HELP, None, "--format")] = None,
+    out: Annotated[Path | None, option(OUT_HELP, "FILE")] = None,
     picture: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Also write a picture of the objects: .png, .jpg or .webp.", show_default=False
-        ),
+        Path | None, option("File for a picture of the objects: .png, .jpg, .webp or -.", "FILE")
     ] = None,
     segmented_image: Annotated[
         Style,
@@ -110,25 +78,13 @@ def segment(
             "--style", help="Style of the picture: overlay, with the objects tinted, or cutout, transparent elsewhere."
         ),
     ] = Style.overlay,
-    min_mask_region_area: Annotated[
-        int | None,
-        typer.Option(
-            "--min-area", min=0, metavar="N", help="Fill holes and remove islands of fewer pixels.", show_default=False
-        ),
-    ] = None,
+    min_mask_region_area: Annotated[int | None, MIN_AREA] = None,
     mask_threshold: Annotated[
         float | None,
-        typer.Option(
-            "--mask-threshold",
-            metavar="LOGIT",
-            help="Logit above which a pixel belongs to the mask, by default 0: lower for larger masks.",
-            show_default=False,
-        ),
+        option("Logit above which a pixel belongs to the mask, by default 0: lower for larger masks.", "LOGIT"),
     ] = None,
     force: Force = False,
-    as_json: Json = False,
-    url: Url = DEFAULT_URL,
-    local: Local = False,
+    service: ImageOptions,
 ) -> None:
     """Segment objects given by points and boxes.
 
@@ -136,19 +92,18 @@ def segment(
     """
     objects = typed_objects(points, negatives, around, prompts)
     suffix = out.suffix.lower() if out else ".png"
-    form = mask_format or next((form for form in Format if form.suffix == suffix), Format.png)
-    check_suffix(out, (form.suffix,) if mask_format else MASK_SUFFIXES, "--out")
-    check_suffix(picture, CUTOUT_SUFFIXES if segmented_image is Style.cutout else tuple(FORMATS), "--picture")
+    form = mask_format or next((form for form in MaskFormat if form.suffix == suffix), MaskFormat.png)
+    files.check_suffix(out, (form.suffix,) if mask_format else MASK_SUFFIXES, "--out")
+    files.check_suffix(picture, CUTOUT_SUFFIXES if segmented_image is Style.cutout else tuple(FORMATS), "--picture")
     # Objects and candidates are numbered where there are several.
     counts = (len(objects), CANDIDATES if multimask_output else 1)
     numbers = list(itertools.product(*(range(1, count + 1) for count in counts if count > 1)))
     template = out or Path(f"{{stem}}_mask{form.suffix}")
-    files = {
-        image: [
-            *(output_file(template, image, *number) for number in numbers),
-            *([output_file(picture, image)] if picture else []),
-        ]
-        for image in find_images(images)
+    masks_wanted = bool(out or mask_format or not picture)
+    templates = [(template, number) for number in numbers if masks_wanted] + ([(picture, ())] if picture else [])
+    outputs = {
+        image: [files.output_file(template, image, *number) for template, number in templates]
+        for image in files.find_images(images)
     }
 
     def work(client: Client, image: Path, file: bytes) -> Weights:
@@ -162,38 +117,33 @@ def segment(
                 min_mask_region_area=min_mask_region_area,
             )
         masks = [mask for best in found for mask in best.candidates or (best,)]
-        written = list(zip(files[image][: len(numbers)], masks, strict=True))
-        shown = files[image][-1] if picture else None
-        for path, mask in written:
-            write_bytes(path, _mask_file(mask, form))
+        paths = outputs[image][: len(numbers)] if masks_wanted else [None] * len(masks)
+        lines, entries = [f"{image}: {found[0].width} x {found[0].height} pixels"], []
+        for path, number, mask in zip(paths, numbers, masks, strict=True):
+            if path:
+                files.write_bytes(path, _mask_file(mask, form))
+            name = f"wrote {path}" if path else f"mask {'_'.join(map(str, number))}".strip()
+            box = ",".join(map(str, mask.box_xyxy))
+            lines.append(f"{name}: score {mask.score:.3f}, {mask.area} pixels in box {box}")
+            shown_path = str(path) if path else None
+            entries.append({"file": shown_path, "score": mask.score, "area": mask.area, "box": mask.box_xyxy})
+        shown = outputs[image][-1] if picture else None
         if shown and found[0].image:
-            write_bytes(shown, encode(found[0].image, shown.suffix))
-        if as_json:
-            entries = [
-                {"file": str(path), "score": mask.score, "area": mask.area, "box": mask.box_xyxy}
-                for path, mask in written
-            ]
-            print_json({**image_summary(image, found[0], shown), "masks": entries})
-        else:
-            print_line(f"{image}: {found[0].width} x {found[0].height} pixels")
-            for path, mask in written:
-                box_xyxy = ",".join(map(str, mask.box_xyxy))
-                print_line(f"wrote {path}: score {mask.score:.3f}, {mask.area} pixels in box {box_xyxy}")
-            if shown:
-                print_line(f"wrote {shown}")
+            files.write_bytes(shown, encode(found[0].image, shown.suffix or ".png"))
+            lines.append(f"wrote {shown}")
+        service.print_found(image, found[0], outputs[image], picture=shown, members={"masks": entries}, lines=lines)
         return found[0].weights
 
-    for_each(files, work, url=url, local=local, as_json=as_json, force=force)
+    service.for_each(outputs, work, force=force)
 
 
-def _mask_file(mask: Segmentation, form: Format) -> bytes:
-    """Return the file of a mask."""
-    if form is Format.png:
+def _mask_file(mask: Segmentation, form: MaskFormat) -> bytes:
+    if form is MaskFormat.png:
         return encode(Image.fromarray(mask.mask * np.uint8(255)))
-    if form is Format.npy:
-        return mask._mask_npy()
+    if form is MaskFormat.npy:
+        return mask._npy()
     document = coco_fields(mask)
-    if form is Format.polygon:
+    if form is MaskFormat.polygon:
         del document["segmentation"]
         document["polygons"] = [[ring.tolist() for ring in rings] for rings in mask.polygons()]
     return json.dumps(document).encode() + b"\n"

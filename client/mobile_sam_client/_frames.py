@@ -1,0 +1,102 @@
+"""The frame in which the model sees an image, and the arrays that stand in for PyTorch's tensors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+FRAME = 1024
+"""Longest side of an image as the model sees it."""
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+SizeHw = tuple[int, int]
+
+
+class Tensor(np.ndarray[Any, Any]):
+    """A NumPy array with the methods of tensors that Segment Anything's examples call."""
+
+    def cpu(self) -> Tensor:
+        """Return the array itself."""
+        return self
+
+    def numpy(self) -> Array:
+        """Return the same data as a plain array."""
+        return self.view(np.ndarray)
+
+    def permute(self, *axes: int) -> Tensor:
+        """Return the array with its axes in this order."""
+        return self.transpose(axes)
+
+    def contiguous(self) -> Tensor:
+        """Return the array in C order."""
+        return tensor(np.ascontiguousarray(self))
+
+
+def tensor(data: Any, *, device: str = "cpu") -> Tensor:  # noqa: ARG001 (the parameters of PyTorch)
+    """Return data as an array; `device` is ignored."""
+    return np.asarray(data).view(Tensor)
+
+
+torch = SimpleNamespace(tensor=tensor, as_tensor=tensor)
+"""The functions of PyTorch that Segment Anything's examples call, for programs without PyTorch."""
+
+
+class ResizeLongestSide:
+    """Segment Anything's transform between an image, its coordinates, and the model's frame."""
+
+    def __init__(self, target_length: int = FRAME) -> None:
+        """Create a transform; `target_length` is the longest side of the frame in pixels."""
+        self.target_length = target_length
+
+    def apply_image(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """Scale an image, (H, W, 3) uint8, to the frame."""
+        height, width = self.get_preprocess_shape(image.shape[0], image.shape[1], self.target_length)
+        return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+
+    def apply_coords(self, coords: Any, original_size: SizeHw) -> Tensor:
+        """Scale (..., 2) coordinates, x then y, of an image with this height and width to the frame."""
+        return tensor(np.asarray(coords) * self._scale_xy(original_size))
+
+    def apply_boxes(self, boxes: Any, original_size: SizeHw) -> Tensor:
+        """Scale (B, 4) boxes, x0, y0, x1, y1, as `apply_coords`."""
+        return tensor(self.apply_coords(np.reshape(boxes, (-1, 2, 2)), original_size).reshape(-1, 4))
+
+    apply_coords_torch, apply_boxes_torch = apply_coords, apply_boxes
+
+    def to_image(self, coords: Any, original_size: SizeHw) -> Array:
+        """Undo `apply_coords`; rounding to 0.001 pixels keeps the image's corners inside the image."""
+        scaled: Array = np.round(np.asarray(coords) / self._scale_xy(original_size), 3)
+        return scaled
+
+    @staticmethod
+    def get_preprocess_shape(oldh: int, oldw: int, long_side_length: int) -> SizeHw:
+        """Return height and width in a frame of this length."""
+        scale = long_side_length / max(oldh, oldw)
+        height, width = (max(1, int(side * scale + 0.5)) for side in (oldh, oldw))
+        return height, width
+
+    def _scale_xy(self, size_hw: SizeHw) -> Array:
+        height, width = self.get_preprocess_shape(*size_hw, self.target_length)
+        return np.array([width / size_hw[1], height / size_hw[0]])
+
+
+def upsampled(logits: Floats, size_hw: SizeHw) -> Floats:
+    """Scale (256, 256) float32 logits to the size of an image, in Segment Anything's steps."""
+    height, width = ResizeLongestSide.get_preprocess_shape(*size_hw, FRAME)
+    return _bilinear(_bilinear(logits, (FRAME, FRAME))[:height, :width], size_hw)
+
+
+def _bilinear(plane: Floats, size_hw: SizeHw) -> Floats:
+    """Scale (H, W) float32 without anti-aliasing, as PyTorch and OpenCV do."""
+    for axis, length in enumerate(size_hw):
+        last = plane.shape[axis] - 1
+        position = np.clip((np.arange(length) + 0.5) * (plane.shape[axis] / length) - 0.5, 0, last)
+        low = position.astype(int)
+        weight = np.expand_dims((position - low).astype(np.float32), 1 - axis)
+        plane = plane.take(low, axis) * (1 - weight) + plane.take(np.minimum(low + 1, last), axis) * weight
+    return plane

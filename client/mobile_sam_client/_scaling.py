@@ -1,0 +1,101 @@
+"""Images that are sent smaller than they are: their prompts and results in the frame of the displayed image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from pycocotools import mask as coco
+
+from mobile_sam_client._images import displayed_pixels, displayed_wh
+from mobile_sam_client._pictures import encode
+from mobile_sam_client._results import Embedding, Everything, MaskResult, Record, Rle, Segmentation
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The sizes of an image that is sent smaller than it is."""
+
+    size_wh: tuple[int, int]
+    """Width and height of the displayed image."""
+    sent_wh: tuple[int, int]
+    """Width and height in which it is sent."""
+
+    @classmethod
+    def of_file(cls, file: bytes, max_side: int) -> Scaling | None:
+        """Return the scaling to a longest side of `max_side` pixels; None if the image is not larger.
+
+        Raises:
+            ValueError: Pillow cannot read the file.
+        """
+        size_wh = displayed_wh(file)
+        width, height = (max(1, round(side * max_side / max(size_wh))) for side in size_wh)
+        return cls(size_wh, (width, height)) if max(size_wh) > max_side else None
+
+    def scaled_file(self, file: bytes) -> bytes:
+        """Return the displayed image as a smaller file."""
+        smaller = Image.fromarray(displayed_pixels(file)).resize(self.sent_wh, Image.Resampling.BILINEAR)
+        return encode(smaller, ".jpg")
+
+    def fields_to_send(self, fields: Mapping[str, Any], name: str = "") -> dict[str, Any]:
+        """Return request fields with points, boxes and areas in the frame of the image that is sent.
+
+        Raises:
+            ValueError: a coordinate lies outside the image; `name` is the path of the fields in this error.
+        """
+        sent = dict(fields)
+        for field in fields.keys() & {"pos_coords", "neg_coords", "box"}:
+            xy = np.reshape(fields[field], (-1, 2))
+            if not ((xy >= 0) & (xy <= self.size_wh)).all():
+                width, height = self.size_wh
+                raise ValueError(f"{name}{field}: expected x of 0 to {width} and y of 0 to {height}, got {xy.tolist()}")
+            sent[field] = np.reshape(xy * self.sent_wh / self.size_wh, np.shape(fields[field])).tolist()
+        if area := fields.get("min_mask_region_area"):
+            sent["min_mask_region_area"] = round(area * float(np.prod(np.divide(self.sent_wh, self.size_wh))))
+        if "prompts" in fields:
+            sent["prompts"] = [self.fields_to_send(each, f"prompts[{i}].") for i, each in enumerate(fields["prompts"])]
+        return sent
+
+    def displayed(self, result: Any) -> Any:
+        """Return a result in the frame of the displayed image."""
+        size: dict[str, Any] = dict(zip(("width", "height"), self.size_wh, strict=True))
+        if isinstance(result, Embedding):
+            return replace(result, **size, sent_wh=self.sent_wh)
+        if isinstance(result, Everything):
+            return replace(result, **size, masks=[self.displayed(record) for record in result.masks])
+        if isinstance(result, Segmentation):
+            return replace(
+                result, **size, **self._mask(result), candidates=tuple(map(self.displayed, result.candidates))
+            )
+        assert isinstance(result, Record)
+        points = np.multiply(result.point_coords, self.size_wh) / self.sent_wh
+        crop = np.round(np.reshape(result.crop_box, (2, 2)) * self.size_wh / self.sent_wh).astype(int)
+        point_coords, crop_box = tuple(map(tuple, points.tolist())), tuple(crop.ravel().tolist())
+        return replace(result, **self._mask(result), point_coords=point_coords, crop_box=crop_box)
+
+    def _mask(self, result: MaskResult) -> dict[str, Any]:
+        """Return RLE, area and box of a mask: each pixel is that of the smaller mask at its centre."""
+        (width, height), (columns, rows) = self.size_wh, self.sent_wh
+        (x_shown, x_first), (y_shown, y_first) = _nearest(columns, width), _nearest(rows, height)
+        x, y, w, h = (int(number) for number in coco.toBbox(result.rle))
+        left, right = x_first[x], x_first[x + w]
+        # Only the columns of its box are scaled; column by column, as they lie in an RLE.
+        scaled = result._decode_mask().T[x_shown[left:right]][:, y_shown]
+        edges = np.flatnonzero(np.diff(scaled.ravel(), prepend=0, append=0)) + left * height
+        counts = np.trim_zeros(np.diff(edges, prepend=0, append=width * height), "b").tolist()
+        encoded = coco.frPyObjects({"size": [height, width], "counts": counts}, height, width)
+        return {
+            "rle": Rle(size=[height, width], counts=encoded["counts"].decode()),
+            "area": int((edges[1::2] - edges[::2]).sum()),
+            "box_xyxy": tuple(map(int, (left, y_first[y], right, y_first[y + h]))),
+        }
+
+
+def _nearest(small: int, large: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return which of `small` positions each of `large` ones shows, and the first of those that show each."""
+    shown = (2 * np.arange(large) + 1) * small // (2 * large)
+    return shown, np.searchsorted(shown, np.arange(small + 1))
