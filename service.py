@@ -4,12 +4,12 @@ import asyncio
 
 import bentoml
 import orjson
+from starlette.requests import Request
 from starlette.responses import Response
 
 from utils.api.answers import (
-    JsonAnswer,
-    MultipartAnswer,
-    RequestBody,
+    RawJson,
+    RawMultipart,
     errors_as_problems,
     json_lines,
     json_response,
@@ -17,9 +17,8 @@ from utils.api.answers import (
 )
 from utils.api.everything import everything as segment_everything
 from utils.api.everything import result_of
-from utils.api.inputs import image_source, to_prompts
-from utils.api.jobs import Job
-from utils.api.received import JSON, Received, apply_answer_type, parse_body
+from utils.api.inputs import image_source, to_job
+from utils.api.received import JSON, receive
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.app import build
 
@@ -28,36 +27,36 @@ svc = app.service
 
 
 @svc.api(
-    input=RequestBody(SegmentRequest),
-    output=MultipartAnswer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
+    input=RawJson(),
+    output=RawMultipart(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
     route="/mobile_sam",
 )
 @errors_as_problems
-async def mobile_sam(received: Received) -> Response:
+async def mobile_sam(request: Request) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
-    request = parse_body(received.fields, SegmentRequest)
-    apply_answer_type(request, received.answer_type)
-    job = Job(to_prompts(request), request, request.model_version, document=received.answer_type == JSON)
-    segmentation = await app.segmenter.segment(image_source(request, received.file), job)
-    return segmentation_response(segmentation, request.mask_format, received.answer_type)
+    received = await receive(request, SegmentRequest)
+    job = to_job(received.fields, document=received.answer_type == JSON)
+    segmentation = await app.segmenter.segment(image_source(received.fields, received.file), job)
+    return segmentation_response(segmentation, received.fields.mask_format, received.answer_type)
 
 
-@svc.api(input=RequestBody(EmbedRequest), output=JsonAnswer(), route="/embed")
+@svc.api(input=RawJson(), output=RawJson(), route="/embed")
 @errors_as_problems
-async def embed(received: Received) -> Response:
+async def embed(request: Request) -> Response:
     """Encode an image before its first prompt; return its id."""
-    request = parse_body(received.fields, EmbedRequest)
-    return json_response(await app.segmenter.embed(image_source(request, received.file), request.model_version))
+    received = await receive(request, EmbedRequest)
+    image = image_source(received.fields, received.file)
+    return json_response(await app.segmenter.embed(image, received.fields.model_version))
 
 
-@svc.api(input=RequestBody(EverythingRequest), output=JsonAnswer(), route="/everything")
+@svc.api(input=RawJson(), output=RawJson(), route="/everything")
 @errors_as_problems
-async def everything(received: Received) -> Response:
+async def everything(request: Request) -> Response:
     """Segment everything in an image; return the records of Segment Anything's automatic mask generator."""
-    request = parse_body(received.fields, EverythingRequest)
-    image = image_source(request, received.file)
-    steps = segment_everything(app.segmenter, image, request, app.settings.max_answer_bytes)
-    if request.progress:
+    received = await receive(request, EverythingRequest)
+    image = image_source(received.fields, received.file)
+    steps = segment_everything(app.segmenter, image, received.fields, app.settings.max_answer_bytes)
+    if received.fields.progress:
         return await json_lines(steps)
     result = await result_of(steps, app.settings.inference_timeout)
     return json_response(await asyncio.to_thread(orjson.dumps, result))

@@ -1,8 +1,7 @@
 """Conversion of MobileSAM checkpoints to ONNX, without PyTorch.
 
 state = checkpoint.load_checkpoint("mobile_sam.pt")
-onnx.save(model.build_encoder(state), "encoder.onnx")
-onnx.save(model.build_decoder(state), "decoder.onnx")
+encoder, decoder = model.build(state)
 
 Only names that need no ONNX are here, so that a check of an export that is up to date takes no time.
 """

@@ -11,7 +11,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
 from mobile_sam_onnx.encoder import EMBEDDING_SIZE
-from mobile_sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear, reshape
+from mobile_sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, finished_model, ints, layer_norm, linear, reshape
 from mobile_sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions
 from mobile_sam_onnx.tensors import Array, StateDict, Tensors
 from mobile_sam_onnx.two_way import two_way_transformer
@@ -20,8 +20,8 @@ MASK_SIZE = 4 * EMBEDDING_SIZE
 ABSENT_SCORE = -3e4  # its exp() is 0 in float32, and it fits float16
 
 
-def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
-    """Build the decoder as an ONNX graph.
+def build_decoder(state: StateDict) -> onnx.ModelProto:
+    """Build the decoder.
 
     Inputs, float32 except the first: `image_embeddings` (1, 64, 64, C) float16; `point_coords` (N, P, 2), x then y in
     pixels of the 1024-frame, without the half pixel to the centre; `point_labels` (N, P): 0 negative, 1 positive, 2 and
@@ -69,7 +69,8 @@ def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
     logits = reshape(logits, -1, masks, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
     logits = reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, masks, MASK_SIZE, MASK_SIZE)
     first_mask = op.slice(logits, ints(0), ints(1), ints(1))
-    return spox.build(
+    return finished_model(
+        "mobile_sam_decoder",
         {
             "image_embeddings": embeddings,
             "point_coords": coords,

@@ -3,26 +3,26 @@
 Downloads are resumable, bounded in size, and checked against their SHA-256.
 """
 
-import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import requests
 from tqdm import tqdm
 
 from mobile_sam_onnx.errors import DownloadError
-from mobile_sam_onnx.identity import sha256_of
+from mobile_sam_onnx.locks import locked
 from mobile_sam_onnx.package_index import fetch_from_package
-from mobile_sam_onnx.sources import Package, Source
+from mobile_sam_onnx.repository import sha256_of
+from mobile_sam_onnx.sources import Package, WebFile
 
 Report = Callable[[str], None]
 
 CHUNK_BYTES = 2**18
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
+WAITING = "waiting for another process that fetches the official weights"
 
 
 def cache_directory() -> Path:
@@ -32,7 +32,7 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
 
 
-def fetch_official(source: Source, package: Package, report: Report) -> Path:
+def fetch_official(source: WebFile, package: Package, report: Report) -> Path:
     """Return the checkpoint's path in the cache, after fetching it if necessary.
 
     Each attempt is reported in a line. Only one process fetches; others wait for it.
@@ -49,7 +49,7 @@ def fetch_official(source: Source, package: Package, report: Report) -> Path:
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _locked(directory, report):
+        with locked(directory / ".lock", WAITING, report):
             if path := cached(source, directory):  # fetched by another process
                 return path
             for name, fetch in sources.items():
@@ -69,19 +69,7 @@ def fetch_official(source: Source, package: Package, report: Report) -> Path:
     )
 
 
-@contextmanager
-def _locked(directory: Path, report: Report) -> Iterator[None]:
-    """Hold the cache's lock; the kernel releases it if the process dies."""
-    with (directory / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("waiting for another process that fetches the official weights")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def cached(source: Source, directory: Path) -> Path | None:
+def cached(source: WebFile, directory: Path) -> Path | None:
     """Return the path of a file downloaded earlier, None if it is missing or its checksum is wrong."""
     path = directory / source.name
     try:
@@ -91,7 +79,7 @@ def cached(source: Source, directory: Path) -> Path | None:
     return path if intact else None
 
 
-def download(source: Source, directory: Path) -> Path:
+def download(source: WebFile, directory: Path) -> Path:
     """Return the path of the file in `directory`, after downloading it or resuming its download if necessary.
 
     Raises:
@@ -116,7 +104,7 @@ def download(source: Source, directory: Path) -> Path:
     return path
 
 
-def _fetch(source: Source, partial: Path) -> None:
+def _fetch(source: WebFile, partial: Path) -> None:
     have = partial.stat().st_size if partial.exists() else 0
     if have >= source.size:
         return

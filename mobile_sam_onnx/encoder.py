@@ -16,6 +16,7 @@ from mobile_sam_onnx.nodes import (
     LAYER_NORM_2D_EPSILON,
     constant,
     conv_batch_norm,
+    finished_model,
     fold_batch_norm,
     ints,
     layer_norm,
@@ -32,8 +33,8 @@ PIXEL_MEAN = (123.675, 116.28, 103.53)
 PIXEL_STD = (58.395, 57.12, 57.375)
 
 
-def build_encoder_graph(state: StateDict) -> onnx.ModelProto:
-    """Build the encoder as an ONNX graph.
+def build_encoder(state: StateDict) -> onnx.ModelProto:
+    """Build the encoder.
 
     Inputs `images` (N, 1024, 1024, 3) uint8 RGB, the image in the top left corner, and `sizes_hw` (N, 2) int32, the
     height and width of that image; pixels outside it are ignored. Output `image_embeddings` (N, 64, 64, C) float16,
@@ -59,7 +60,8 @@ def build_encoder_graph(state: StateDict) -> onnx.ModelProto:
     if size != EMBEDDING_SIZE:
         raise CheckpointError(f"expected two or more down-samplings to {EMBEDDING_SIZE}x{EMBEDDING_SIZE}, got {size}")
     embeddings = op.cast(_neck(x, tensors.under("neck"), channels), to=np.float16)
-    return spox.build({"images": images, "sizes_hw": sizes_hw}, {"image_embeddings": embeddings})
+    inputs = {"images": images, "sizes_hw": sizes_hw}
+    return finished_model("mobile_sam_encoder", inputs, {"image_embeddings": embeddings})
 
 
 def _centred_pixels(images: Var, sizes_hw: Var) -> Var:

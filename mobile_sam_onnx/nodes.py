@@ -1,16 +1,20 @@
-"""Layers that both graphs share, with constant factors folded into their weights."""
+"""What the graphs share: layers, with constant factors folded into their weights, and the finished model."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
+import onnx
+import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
+from mobile_sam_onnx.repository import BUILDER_VERSION
 from mobile_sam_onnx.tensors import Array, Tensors
 
 Size: TypeAlias = int | None
 
+IR_VERSION = 9  # the one of opset 20; ONNX Runtime 1.19 reads up to 10
 BATCH_NORM_EPSILON = 1e-5  # torch.nn.BatchNorm2d's default
 LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's default
 LAYER_NORM_2D_EPSILON = 1e-6  # segment-anything's LayerNorm2d
@@ -89,3 +93,13 @@ def conv_batch_norm(
         strides=[stride, stride],
         group=weight.shape[0] if depthwise else 1,
     )
+
+
+def finished_model(name: str, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
+    """Build a model of an IR version that older runtimes read, and check it."""
+    model = spox.build(inputs, outputs)
+    model.ir_version = IR_VERSION
+    model.graph.name = name
+    model.producer_name, model.producer_version = "mobile_sam_onnx", BUILDER_VERSION
+    onnx.checker.check_model(model, full_check=True)
+    return model

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Source:
+class WebFile:
     """A file at a web address."""
 
     url: str
@@ -34,7 +34,7 @@ class Package:
     """Path of the file in the archive."""
 
 
-OFFICIAL = Source(
+OFFICIAL = WebFile(
     url="https://raw.githubusercontent.com/ChaoningZhang/MobileSAM/"
     "34bbbfdface3c18e5221aa7de6032d7220c6c6a1/weights/mobile_sam.pt",
     size=40_728_226,

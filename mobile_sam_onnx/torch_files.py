@@ -8,8 +8,7 @@ storages. The storages follow in the order of the keys, each after its length.
 
 import io
 import zipfile
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,11 @@ from mobile_sam_onnx.torch_pickle import (
     MAX_PICKLE_BYTES,
     STORAGES,
     Storage,
-    Tensor,
+    Storages,
     array,
     printable,
     state_dict,
+    storages_of,
     to_native,
     unpickle,
 )
@@ -58,20 +58,19 @@ def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
                     order = file.read(16)
             if order not in (b"little", b"big"):
                 raise CheckpointError(f"expected byteorder little or big, got {order!r}")
-            values = _zip_storages(archive, f"{root}data/", "<" if order == b"little" else ">", path.stat().st_size)
-            return {key: array(key, tensor, values) for key, tensor in entries.items()}
+            sign = "<" if order == b"little" else ">"
+            storages = _zip_storages(archive, f"{root}data/", sign, path.stat().st_size, storages_of(entries))
+            return {key: array(key, tensor, storages) for key, tensor in entries.items()}
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise CheckpointError(f"truncated or damaged checkpoint {path.name}: {error}") from error
 
 
 def _zip_storages(
-    archive: zipfile.ZipFile, folder: str, order: str, budget: int
-) -> Callable[[Storage], npt.NDArray[np.generic]]:
-    """Return a reader of an archive's storages; it reads each once, and together at most `budget` bytes."""
-
-    @cache
-    def read(storage: Storage) -> npt.NDArray[np.generic]:
-        nonlocal budget
+    archive: zipfile.ZipFile, folder: str, order: str, budget: int, wanted: Iterable[Storage]
+) -> Storages:
+    """Return the values of an archive's storages, together at most `budget` bytes."""
+    found = {}
+    for storage in wanted:
         try:
             info = archive.getinfo(folder + storage.key)
         except KeyError:
@@ -85,9 +84,8 @@ def _zip_storages(
         budget -= info.file_size
         if budget < 0:
             raise CheckpointError("expected storages that fit into the file, got more bytes than it has")
-        return to_native(np.frombuffer(archive.read(info), dtype, storage.length), storage)
-
-    return read
+        found[storage] = to_native(np.frombuffer(archive.read(info), dtype, storage.length), storage)
+    return found
 
 
 def read_torch_legacy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
@@ -104,27 +102,16 @@ def read_torch_legacy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise CheckpointError(f"expected little-endian values, which {path.name} does not declare")
     entries = state_dict(unpickle(pickles))
-    keys = unpickle(pickles)
-    storages = _legacy_storages(path, pickles.tell(), entries, keys)
-
-    def values(storage: Storage) -> npt.NDArray[np.generic]:
-        if storage not in storages:
-            raise CheckpointError(
-                f"expected storage {printable(storage.key)} in the file, got none of its kind and length"
-            )
-        return storages[storage]
-
-    return {key: array(key, tensor, values) for key, tensor in entries.items()}
+    storages = _legacy_storages(path, pickles, storages_of(entries))
+    return {key: array(key, tensor, storages) for key, tensor in entries.items()}
 
 
-def _legacy_storages(
-    path: Path, offset: int, entries: Mapping[str, Tensor], keys: object
-) -> dict[Storage, npt.NDArray[np.generic]]:
-    """Return the values of all storages, which begin at a byte offset of the file."""
-    named = {entry.storage.key: entry.storage for entry in entries.values() if isinstance(entry.storage, Storage)}
+def _legacy_storages(path: Path, pickles: io.BytesIO, wanted: Iterable[Storage]) -> Storages:
+    """Return the values of all storages, whose keys are the next pickle."""
+    keys, named = unpickle(pickles), {storage.key: storage for storage in wanted}
     if not isinstance(keys, list) or not all(isinstance(key, str) and key in named for key in keys):
         raise CheckpointError(f"expected the keys of the tensors' storages in {path.name}, got something else")
-    found, size = {}, path.stat().st_size
+    found, offset, size = {}, pickles.tell(), path.stat().st_size
     for storage in (named[key] for key in keys):
         dtype = np.dtype(STORAGES[storage.kind]).newbyteorder("<")
         end = offset + LENGTH.itemsize + storage.length * dtype.itemsize

@@ -49,7 +49,11 @@ class Storage(NamedTuple):
     length: int
 
 
-class Tensor(NamedTuple):
+Storages = Mapping[Storage, npt.NDArray[np.generic]]
+"""Values of storages, (N,) each."""
+
+
+class TensorEntry(NamedTuple):
     """A tensor as described in the checkpoint, unchecked."""
 
     storage: object
@@ -111,7 +115,7 @@ class _Unpickler(pickle._Unpickler):
         allowed: dict[tuple[str, str], Callable[..., Any]] = {
             ("collections", "OrderedDict"): lambda: {},
             ("torch", "Size"): lambda items=(): items,
-            ("torch._utils", "_rebuild_tensor_v2"): lambda storage, offset, size, stride, *_: Tensor(
+            ("torch._utils", "_rebuild_tensor_v2"): lambda storage, offset, size, stride, *_: TensorEntry(
                 storage, offset, size, stride
             ),
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
@@ -132,7 +136,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def unpickle(file: IO[bytes]) -> object:
-    """Read the next pickle of a file; tensors become `Tensor`.
+    """Read the next pickle of a file; tensors become `TensorEntry`.
 
     Raises:
         CheckpointError: the pickle is damaged or refers to anything but tensors.
@@ -146,7 +150,7 @@ def unpickle(file: IO[bytes]) -> object:
         raise CheckpointError(f"expected a pickled state dict, got a damaged one: {reason}") from error
 
 
-def state_dict(content: object) -> Mapping[str, Tensor]:
+def state_dict(content: object) -> Mapping[str, TensorEntry]:
     """Return the tensors by key, from the dict itself or its `model` or `state_dict`, without a `module.` prefix.
 
     Raises:
@@ -160,7 +164,7 @@ def state_dict(content: object) -> Mapping[str, Tensor]:
             f"expected a dict of tensors, got {'an empty one' if content == {} else type(content).__name__}"
         )
     for key, value in content.items():
-        if not isinstance(key, str) or not isinstance(value, Tensor):
+        if not isinstance(key, str) or not isinstance(value, TensorEntry):
             raise CheckpointError(f"expected a dict of tensors, got {type(value).__name__} at {printable(str(key))}")
     if all(key.startswith("module.") for key in content):
         content = {key.removeprefix("module."): value for key, value in content.items()}
@@ -179,8 +183,13 @@ def to_native(flat: npt.NDArray[np.generic], storage: Storage) -> npt.NDArray[np
     return flat.astype(flat.dtype.newbyteorder("="), copy=False)
 
 
-def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
-    """Return a tensor as an array, which may share memory with others; `values` reads a storage, (N,).
+def storages_of(tensors: Mapping[str, TensorEntry]) -> list[Storage]:
+    """Return the storages that tensors name, each once."""
+    return list(dict.fromkeys(each.storage for each in tensors.values() if isinstance(each.storage, Storage)))
+
+
+def array(key: str, tensor: TensorEntry, storages: Storages) -> npt.NDArray[np.generic]:
+    """Return a tensor as an array, which may share memory with others.
 
     Raises:
         CheckpointError: the tensor does not fit into its storage.
@@ -193,7 +202,9 @@ def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.g
         raise CheckpointError(
             f"expected as many strides as sizes in {printable(key)}, got {len(strides)} and {len(shape)}"
         )
-    flat = values(storage)
+    if storage not in storages:
+        raise CheckpointError(f"expected storage {printable(storage.key)} in the file, got none of its kind and length")
+    flat = storages[storage]
     assert isinstance(offset, int)
     count = int(np.prod([1, *shape], dtype=object))
     last = offset + sum((length - 1) * step for length, step in zip(shape, strides, strict=True)) if count else -1

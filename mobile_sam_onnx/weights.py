@@ -1,39 +1,41 @@
-"""Preparation of a model repository with the chosen weights; an export that is up to date is not repeated."""
+"""Preparation of a model repository with the chosen weights; an export that is up to date is not repeated.
+
+What needs ONNX is imported only for an export: that takes a second.
+"""
+
+from __future__ import annotations
 
 import hashlib
 import time
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mobile_sam_onnx.errors import CheckpointError, DownloadError, ExportError
-from mobile_sam_onnx.identity import Identity, VersionFolders, current_export, sha256_of
+from mobile_sam_onnx.errors import CheckpointError, DownloadError
+from mobile_sam_onnx.repository import Identity, Version, sha256_of
 from mobile_sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-    from mobile_sam_onnx.tensors import StateDict
 
 RANDOM_SOURCE = "random:0"
 BUILTIN_NOTE = (
     "The built-in weights: a small segmenter trained on generated scenes; "
     "the official MobileSAM weights segment better."
 )
+RANDOM_NOTE = "Untrained random weights: answers have the right form, but the masks are meaningless."
 BUILTIN_THRESHOLDS = {"pred_iou_thresh": 0.6, "stability_score_thresh": 0.8}
 """Lower than MobileSAM's, as the scores are lower and the edges softer."""
 _OFFICIAL_IDENTITY = Identity(
     "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
 )
-Report = Callable[[str], None]
 
 
 class Preparer:
     """Exporter of weights to one version of a repository's models; reports each step in a line."""
 
-    def __init__(self, repository: Path, report: Report, *, version: int = 1) -> None:
-        self._folders = VersionFolders(repository, version)
+    def __init__(self, repository: Path, report: Callable[[str], None], *, version: int = 1) -> None:
+        self._version = Version(repository, version)
         self._report = report
 
     def prepare(self, choice: str) -> Identity:
@@ -71,63 +73,59 @@ class Preparer:
     def _official(self) -> Identity:
         if done := self._current(OFFICIAL.sha256):
             return done
-        path: Path = import_module("mobile_sam_onnx.download").fetch_official(OFFICIAL, OFFICIAL_PACKAGE, self._report)
+        from mobile_sam_onnx.download import fetch_official  # noqa: PLC0415
+
+        path = fetch_official(OFFICIAL, OFFICIAL_PACKAGE, self._report)
         return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _built(path))
 
     def _builtin(self) -> Identity:
+        def load() -> list[ModelProto]:
+            from mobile_sam_onnx import model  # noqa: PLC0415
+
+            return model.builtin()
+
         digest = sha256_of(*BUILTIN)
         identity = Identity(
             "builtin", digest, trained=True, note=BUILTIN_NOTE, architecture="builtin", everything=BUILTIN_THRESHOLDS
         )
-        return self._export(identity, digest, lambda: _model().builtin())
+        return self._export(identity, digest, load)
 
     def _random(self) -> Identity:
         if done := self._current(RANDOM_SOURCE):
             return done
-        architecture = import_module("mobile_sam_onnx.architecture")
-        state: StateDict = architecture.random_state(architecture.Architecture())
+        from mobile_sam_onnx import model, random_weights  # noqa: PLC0415
+
+        state = random_weights.random_state(random_weights.mobile_sam_shapes())
         digest = hashlib.sha256()
         for key, value in sorted(state.items()):
-            digest.update(key.encode())
-            digest.update(value.tobytes())
-        note = "Untrained random weights: answers have the right form, but the masks are meaningless."
-        identity = Identity("random", digest.hexdigest(), trained=False, note=note)
-        return self._export(identity, RANDOM_SOURCE, lambda: _model().build(state))
+            digest.update(key.encode() + value.tobytes())
+        identity = Identity("random", digest.hexdigest(), trained=False, note=RANDOM_NOTE)
+        return self._export(identity, RANDOM_SOURCE, lambda: model.build(state))
 
     def _current(self, source: str, identity: Identity | None = None) -> Identity | None:
         """Return the identity of the export in the repository if it matches `source` (and `identity`)."""
-        done = current_export(self._folders, source)
+        done = self._version.identity(source)
         if done is None or identity not in (None, done):  # same file, other name
             return None
-        try:
-            self._folders.copy_code()
-        except OSError as error:
-            raise ExportError(f"cannot write to {error.filename}: {error.strerror or error}") from error
-        self._report(f"{self._location()} is up to date with {done.name} weights")
+        self._version.copy_code()
+        self._report(f"{self._version} is up to date with {done.name} weights")
         return done
 
-    def _export(self, identity: Identity, source: str, load: "Callable[[], list[ModelProto]]") -> Identity:
+    def _export(self, identity: Identity, source: str, load: Callable[[], list[ModelProto]]) -> Identity:
         if done := self._current(source, identity):
             return done
         started = time.monotonic()
-        _model().export(load(), self._folders, identity, source)
-        self._report(f"export: {time.monotonic() - started:.0f} s ({identity.name} weights to {self._location()})")
-        if not self._folders.has_code():
+        self._version.write(load(), identity, source)
+        self._report(f"export: {time.monotonic() - started:.0f} s ({identity.name} weights to {self._version})")
+        if not self._version.has_code():
             self._report(
-                f"note: Triton also needs the code of the other models, which {self._folders.repository} lacks; "
+                f"note: Triton also needs the code of the other models, which {self._version.repository} lacks; "
                 "copy the project's model_repository there first"
             )
         return identity
 
-    def _location(self) -> str:
-        version = self._folders.version
-        return str(self._folders.repository) + (f" (version {version})" if version > 1 else "")
 
+def _built(path: Path) -> list[ModelProto]:
+    from mobile_sam_onnx import checkpoint, model  # noqa: PLC0415
 
-def _model() -> Any:
-    return import_module("mobile_sam_onnx.model")  # takes a second
-
-
-def _built(path: Path) -> "list[ModelProto]":
-    networks: list[ModelProto] = _model().build(import_module("mobile_sam_onnx.checkpoint").load_checkpoint(path))
-    return networks
+    return model.build(checkpoint.load_checkpoint(path))

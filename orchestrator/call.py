@@ -1,17 +1,17 @@
 """One request to the orchestrator: its inputs, its deadline, its stages, and the file that carries large values.
 
 The service creates a memory file for each request (memfd_create(2)), and both sides open it by its name below
-/proc. Large values take this way in both directions: Triton's shared memory grows with the largest value that
-crosses it and never shrinks, and HTTP copies a value several times. The service closes the file when the request ends,
-so that its absence means that nobody waits for the answer.
+/proc: the service with an `Exchange`, a model with a `Call`. Large values take this way in both directions: Triton's
+shared memory grows with the largest value that crosses it and never shrinks, and HTTP copies a value several times. The
+service closes the file when the request ends for any reason. Its absence means that nobody waits for the answer.
 """
 
-import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Timer
 from time import perf_counter
@@ -19,11 +19,12 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 CALL = "call"
-"""Name of the input with all but arrays and the image: JSON, as `utils.triton.segmenter` of the service writes it."""
+"""Name of the input with all but arrays and the image, in JSON."""
 INLINE_BYTES = 64 * 1024
-"""Largest part of an answer that goes through Triton."""
+"""Largest value that goes through Triton, in both directions."""
 FILE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")
 MEMORY_FILE = "/memfd:mobile_sam"
 
@@ -51,6 +52,86 @@ class RequestCancelled(Exception):
     """Nobody waits for the answer any more; the message says why."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How a request ended, in JSON in the output `outcome`: with an answer, unless one of the other three is set."""
+
+    spooled: Sequence[int] = ()
+    """Bytes of each part of the answer in the request's file, where the parts follow each other; 0: sent by Triton."""
+    problem: dict[str, Any] | None = None
+    """What the caller must correct: `problems.Rejected.document`."""
+    unknown_image: bool = False
+    """True if the image has no embedding here."""
+    costly: bool = False
+    """True if the request is for the model for costly ones."""
+
+
+class Exchange:
+    """The service's side of a request, closed with the last part of the answer; as a context manager, on an error."""
+
+    def __init__(self, deadline: float) -> None:
+        """Create an empty file; the request's deadline is on the monotonic clock."""
+        self._fd = os.memfd_create("mobile_sam")
+        self.deadline = deadline
+        self._inputs: dict[str, dict[str, Any]] = {}
+        self._size = 0
+
+    def __enter__(self) -> "Exchange":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind:
+            self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def put(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Write the large inputs of a model to the file, unless it already has them, and return the others."""
+        inline = {}
+        for name, value in inputs.items():
+            size = input_bytes(value)
+            if size <= INLINE_BYTES:
+                inline[name] = value
+            elif name not in self._inputs:
+                is_bytes = value.dtype == object
+                plain: Any = value[0] if is_bytes else np.ascontiguousarray(value)
+                data = memoryview(plain).cast("B")
+                written = 0
+                while written < size:
+                    written += os.pwrite(self._fd, data[written:], self._size + written)
+                dtype = "bytes" if is_bytes else value.dtype.str
+                self._inputs[name] = {"offset": self._size, "bytes": size, "dtype": dtype, "shape": value.shape}
+                self._size += size
+        return inline
+
+    def describe(self, call: Mapping[str, Any]) -> Array:
+        """Return the input `call` of a model: the given members, and those about the file."""
+        description = {
+            **call,
+            "file": f"/proc/{os.getpid()}/fd/{self._fd}",
+            "inode": os.fstat(self._fd).st_ino,
+            "deadline": self.deadline,
+            "inputs": self._inputs,
+        }
+        return np.array([orjson.dumps(description)], np.object_)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes written by a model."""
+        return os.pread(self._fd, size, offset)
+
+    def close(self) -> None:
+        """Close the file; further calls do nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def input_bytes(value: Array) -> int:
+    """Return the size of an input: an array of numbers, or one file in an object array."""
+    return len(value[0]) if value.dtype == object else value.nbytes
+
+
 class Call:
     """The inputs of a request and the channel for its answer."""
 
@@ -65,14 +146,14 @@ class Call:
         """
         self._tensor = tensor
         description = tensor(CALL)
-        call: dict[str, Any] = {} if description is None else json.loads(description[0])
+        call: dict[str, Any] = {} if description is None else orjson.loads(description[0])
         self._file, self._inode = str(call.get("file", "")), int(call.get("inode", 0))
         if self._file and not FILE.fullmatch(self._file):
             raise ValueError(f"{CALL}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}")
         self._deadline = float(call.get("deadline", "inf"))
         self._inputs: dict[str, dict[str, Any]] = call.get("inputs", {})
-        self.light: bool = call.get("light", False)
-        """True if this model must refuse costly requests."""
+        self.costly: bool = call.get("costly", True)
+        """False if this model must refuse costly requests."""
         self.image_id: str | None = call.get("image_id")
         """SHA-256 of the image file. With a file, only the service's own is trusted."""
         self.owner: str = call.get("owner", "")
@@ -126,12 +207,11 @@ class Call:
             if not exists:
                 raise RequestCancelled("the client has disconnected")
 
-    def send(self, parts: Sequence[Part]) -> tuple[list[bytes], list[int]]:
+    def send(self, parts: Sequence[Part]) -> tuple[list[bytes], Outcome]:
         """Write the large parts of an answer to the file.
 
         Returns:
-            The bytes of each part that go through Triton, and the number of bytes of each part in the file, where the
-            parts follow each other.
+            The bytes of each part that go through Triton, and the outcome, which says what the file has.
 
         Raises:
             RequestCancelled: the file is gone.
@@ -144,7 +224,7 @@ class Call:
                 for part, size in zip(parts, spooled, strict=True):
                     if size:
                         file.writelines(part)
-        return [b"" if size else b"".join(part) for part, size in zip(parts, spooled, strict=True)], spooled
+        return [b"" if size else b"".join(part) for part, size in zip(parts, spooled, strict=True)], Outcome(spooled)
 
     def _open(self, mode: str) -> IO[bytes]:
         try:
@@ -165,8 +245,7 @@ class Stages:
     A stage does not start if the request has been cancelled.
 
     Triton's counters are in another process, and each increment is a message to it, which would slow a click down. So
-    the sums are sent at most once a second, from another thread. Those of a long request grow while it runs, which
-    shows the watchdog that it is busy and not hung.
+    the sums are sent at most once a second, from another thread. Those of a long request grow while it runs.
     """
 
     def __init__(self, report: Callable[[str, int, float], None]) -> None:

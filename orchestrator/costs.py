@@ -1,14 +1,13 @@
 """Cost of an answer, estimated before the work: seconds of one core, and bytes.
 
 The times are upper estimates: they assume difficult masks. They are given in nanoseconds per pixel of the image,
-measured on one core of a Xeon of 2023 (`make bench-estimates` prints them for this machine).
+measured on one core of a Xeon of 2023.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, TOO_MUCH_WORK, rejected
 
 PROMPT_S, POINT_S = 0.012, 0.0005
@@ -16,7 +15,7 @@ PROMPT_S, POINT_S = 0.012, 0.0005
 UPSAMPLE_NS = 2.5
 """One mask scaled to the image's size, its area and its box."""
 FORMAT_NS = {"json": 1.6, "npy": 0.5, "png": 0.5, "rle": 2.0, "polygon": 20.0}
-"""One mask encoded; the rings of polygons have a limit of their own."""
+"""One mask encoded; rings of polygons have a separate limit."""
 TIDY_NS = 20.0
 """Small regions of one mask removed."""
 STABILITY_NS = 1.0
@@ -37,9 +36,9 @@ LOW_RES_BYTES = 350_000
 
 MAX_WORK_S = 25.0
 """Longest work of one answer: half of the default time limit of a request, as the cores may be shared."""
-MAX_LIGHT_WORK_S = 0.15
-MAX_LIGHT_PIXELS = 12_500_000
-"""Requests above one of these two limits run in processes of their own, so that no click waits for them."""
+COSTLY_WORK_S = 0.15
+COSTLY_PIXELS = 12_500_000
+"""Requests above one of these two limits are costly: separate processes run them, so that no click waits for them."""
 
 MAX_BATCH_S = 2.5
 """Longest work of a batch of `/everything`: other callers' batches wait until it ends."""
@@ -47,9 +46,9 @@ CANDIDATES = 3
 """Masks of a grid point."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The work that a request asks for, and how its masks are made."""
+    """The work that a request asks for."""
 
     objects: int = 0
     """0: only encode the image."""
@@ -62,11 +61,8 @@ class Workload:
     """Points of all objects together."""
     document: bool = False
     """True if the answer is one JSON document, with binary contents as base64."""
-    threshold: float = 0.0
-    """Masks are where the logits are above this."""
-    min_region_area: int = 0
-    """Pixels; smaller holes are filled, smaller islands removed. 0: neither."""
-    polygon_tolerance: float = TOLERANCE_PIXELS
+    tidy: bool = False
+    """True if small regions are removed."""
 
     def __post_init__(self) -> None:
         """Reject values that the service never sends; a caller who asks Triton directly finds the error in its log."""
@@ -85,7 +81,7 @@ class Workload:
             new: whether the image must be encoded.
         """
         once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
-        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * bool(self.min_region_area)
+        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * self.tidy
         each = self.masks * mask + self.objects * DRAW_NS[self.style]
         return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
 
@@ -96,9 +92,9 @@ class Workload:
         binary = masks + PICTURE_BYTES[self.style] * pixels
         return int(low_res + binary * (BASE64_GROWTH if self.document else 1))
 
-    def is_light(self, pixels: int, *, new: bool = True) -> bool:
-        """Return whether other requests may wait for this one; arguments as in `work_s`."""
-        return pixels <= MAX_LIGHT_PIXELS and self.work_s(pixels, new=new) <= MAX_LIGHT_WORK_S
+    def is_costly(self, pixels: int, *, new: bool = True) -> bool:
+        """Return whether clicks must not wait for this request; arguments as in `work_s`."""
+        return pixels > COSTLY_PIXELS or self.work_s(pixels, new=new) > COSTLY_WORK_S
 
     def check(self, size_hw: tuple[int, int], max_bytes: int) -> None:
         """Check that the answer takes neither too long nor too many bytes.

@@ -98,6 +98,8 @@ class Embeddings:
         self._max_pixels, self._count, self._stages = max_pixels, count, stages
         # Only the last image: the next request for a picture is usually for the same one.
         self._last: dict[str, DecodedImage] = {}
+        self.refresh = False
+        """True to encode images whose embeddings are known, as health checks ask."""
 
     def find(
         self,
@@ -169,7 +171,8 @@ class Embeddings:
         return self._find(name, source, _Location(name, caller, self._crops, None))
 
     def _find(self, image_id: str, source: Source, location: "_Location") -> EncodedImage:
-        entry = self._look_up(location)
+        refresh = self.refresh and self._encode is not None
+        entry = None if refresh else self._look_up(location)
         if entry is None:
             if self._encode is None:
                 raise UnknownImage
@@ -177,9 +180,8 @@ class Embeddings:
                 with self._stages(WAIT):
                     stack.enter_context(location.cache.encode_lock(location.key))
                 # Another process may have encoded the image while this one waited for the lock.
-                entry = (
-                    self._look_up(location) or self._fetch(location) or self._make(self._encode, location, *source())
-                )
+                entry = None if refresh else self._look_up(location) or self._fetch(location)
+                entry = entry or self._make(self._encode, location, *source())
         return EncodedImage(image_id, location.key, entry, self._max_pixels, self._stages, self._last)
 
     def _look_up(self, location: "_Location") -> Entry | None:

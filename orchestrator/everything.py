@@ -15,8 +15,8 @@ import orjson
 from orchestrator import images
 from orchestrator.call import RECORD, UPSAMPLE, Call, Part
 from orchestrator.costs import check_batch
-from orchestrator.masks import Logits, area_and_box, json_list, remove_small_regions, rle, upsample
-from orchestrator.pipeline import POSITIVE, Pipeline, mask_inputs
+from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle, upsample
+from orchestrator.pipeline import POSITIVE, Pipeline
 from orchestrator.problems import INVALID_REQUEST, rejected
 
 OUTPUTS = ("records",)
@@ -39,9 +39,8 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     frame_hw = images.frame_size_hw(part.size_hw)
     in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
     labels = np.full(in_crop.shape[:2], POSITIVE, np.int32)
-    no_mask = mask_inputs(None, None, len(in_crop))
-    decoded = pipeline.decode(part, in_crop, labels, *no_mask, candidates=True)
-    lines = []
+    decoded = pipeline.decode(part, in_crop, labels, candidates=True)
+    kept = []
     for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True):
         for low_res, score in zip(masks, scores, strict=True):
             if score <= options["pred_iou_thresh"]:
@@ -51,8 +50,8 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
             with image.stages(RECORD):
                 found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, options=options)
             if found is not None:
-                lines.append(orjson.dumps(found))
-    return (json_list(lines),)
+                kept.append(found)
+    return ([orjson.dumps(kept)],)
 
 
 def checked_crop(box: Any, size_hw: tuple[int, int]) -> Box:

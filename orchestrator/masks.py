@@ -3,7 +3,6 @@
 import base64
 import functools
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -176,7 +175,7 @@ class MaskPart:
             mask_format: one of `FORMATS`.
             size_hw: height and width of each mask.
             count: number of masks that will be added; None: a single one, not wrapped in a list.
-            polygon_tolerance: as of `polygons.polygons`.
+            polygon_tolerance: largest distance of a ring from the edge of the mask, in pixels.
 
         Raises:
             Rejected: the PNG file would have more rows than PNG libraries read.
@@ -199,16 +198,16 @@ class MaskPart:
         self._pieces.append(piece)
         return memoryview(piece).nbytes
 
-    def json_member(self, mask: Mask) -> bytes:
-        """Return a mask as a JSON member, for formats that carry masks in `result`: `"rle":{...}`; PNG as base64.
+    def as_json(self, mask: Mask) -> str | orjson.Fragment:
+        """Return a mask as a JSON value, for answers that carry masks in `result`; PNG as base64.
 
         Raises:
             Rejected: as `add`.
         """
         piece = self._piece(mask)
         if self._format == "png":
-            piece = b'"%s"' % base64.b64encode(encode_bilevel_png([piece], self._size_hw[1]))
-        return b'"%s":%s' % (self._format.encode(), piece)
+            return base64.b64encode(encode_bilevel_png([piece], self._size_hw[1])).decode("ascii")
+        return orjson.Fragment(bytes(piece))
 
     def _piece(self, mask: Mask) -> Any:
         if self._format == "json":
@@ -232,13 +231,10 @@ class MaskPart:
             header = {"descr": "|b1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
             return [file.getvalue(), *self._pieces]
-        return json_list(self._pieces) if several else self._pieces
-
-
-def json_list(items: Sequence[Any]) -> list[Any]:
-    """Return a JSON list, in pieces, of items that are JSON already."""
-    between = [piece for item in items for piece in (b",", item)]
-    return [b"[", *between[1:], b"]"]
+        if not several:
+            return self._pieces
+        between = [piece for each in self._pieces for piece in (b",", each)]
+        return [b"[", *between[1:], b"]"]
 
 
 def _nested_lists(mask: Mask) -> npt.NDArray[np.uint8]:

@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 IDLE_TIMEOUT_S = 15.0
 M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES = -3, 128 * 1024
-"""Parameter of mallopt(3), and its value: blocks from this size on get pages of their own."""
+"""Parameter of mallopt(3), and its value: blocks from this size on get separate pages."""
 
 
 def return_large_blocks_on_free() -> None:

@@ -73,8 +73,8 @@ class Pipeline:
         image: EncodedImage,
         points_xy: Array,
         labels: Array,
-        mask_input: Array,
-        has_mask: Array,
+        earlier_masks: Array | None = None,
+        mask_objects: Array | None = None,
         *,
         candidates: bool,
     ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
@@ -84,8 +84,8 @@ class Pipeline:
             image: the image.
             points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
             labels: (N, P) int32.
-            mask_input: (M, 1, 256, 256) float32 logits, M = N or 1.
-            has_mask: (M,) float32, 1 where there is an earlier mask.
+            earlier_masks: (M, 256, 256) float32 logits of earlier answers.
+            mask_objects: (M,) int32, index of the prompt that each mask belongs to.
             candidates: whether to return three candidates for each prompt instead of a single mask.
 
         Yields:
@@ -96,6 +96,7 @@ class Pipeline:
         """
         frame_hw = images.frame_size_hw(image.size_hw)
         counts = count_points(labels)
+        mask_input, has_mask = mask_inputs(earlier_masks, mask_objects, len(labels))
         mask_per_prompt = len(has_mask) > 1
         output = "low_res_masks" if candidates else "single_masks"
 

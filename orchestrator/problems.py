@@ -47,8 +47,8 @@ def rejected(problem: tuple[int, str, str], field: str, expected: str, got: str)
 
 
 class CostlyRequest(Exception):
-    """A request too expensive for this model, which serves short ones only; the service sends it to another model."""
+    """The request is too costly for this model, which serves short ones only; the service asks another model."""
 
 
 class UnknownImage(Exception):
-    """A request names an image that has no embedding here; the service sends the file, or another model has it."""
+    """The image has no embedding here; the service sends its file, or asks another model."""

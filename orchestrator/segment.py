@@ -2,7 +2,8 @@
 
 import base64
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,25 @@ from orchestrator.cache import EMBEDDING_SHAPE, Entry
 from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part, Stages
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
-from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, json_list, remove_small_regions, upsample
+from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, remove_small_regions, upsample
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import Pipeline, check_inside, count_points, mask_inputs
+from orchestrator.pipeline import Pipeline, check_inside, count_points
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 
 OUTPUTS = ("mask", "picture", "result")
+DEFAULTS: dict[str, Any] = {
+    "multimask_output": False,
+    "mask_format": "json",
+    "segmented_image": "none",
+    "low_res_mask": False,
+    "min_mask_region_area": 0,
+    "mask_threshold": 0.0,
+    "polygon_tolerance": TOLERANCE_PIXELS,
+    "document": False,
+}
+"""Options of a caller who asks Triton directly, unless given. `document`: the answer is one JSON document."""
+NO_POINTS, NO_LABELS = np.zeros((0, 1, 2), np.float32), np.zeros((0, 1), np.int32)
 WARM_UP_SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""
 
@@ -31,71 +44,68 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
 
     With the option `document` the result has all contents, and the other two are empty.
     """
+    options = {**DEFAULTS, **call.options}
     points_xy, labels = call.read("point_coords"), call.read("point_labels")
-    options = call.options
-    candidates = bool(options.get("multimask_output", False))
-    objects = 0 if points_xy is None or labels is None else len(points_xy)
+    if points_xy is None or labels is None:
+        points_xy, labels = NO_POINTS, NO_LABELS
+    objects, candidates = len(labels), bool(options["multimask_output"])
     workload = Workload(
-        objects,
-        objects * (3 if candidates else 1),
-        options.get("mask_format", "json"),
-        options.get("segmented_image", "none"),
-        bool(options.get("low_res_mask", False)),
-        0 if labels is None else sum(count_points(labels)),
-        bool(options.get("document", False)),
-        float(options.get("mask_threshold", 0)),
-        int(options.get("min_mask_region_area", 0)),
-        float(options.get("polygon_tolerance", TOLERANCE_PIXELS)),
+        objects=objects,
+        masks=objects * (3 if candidates else 1),
+        mask_format=options["mask_format"],
+        style=options["segmented_image"],
+        low_res=bool(options["low_res_mask"]),
+        points=sum(count_points(labels)),
+        document=bool(options["document"]),
+        tidy=bool(options["min_mask_region_area"]),
     )
-
-    def check(size_hw: tuple[int, int]) -> None:
-        if points_xy is not None and labels is not None:
-            check_inside(points_xy, labels, size_hw)
 
     def check_cost(size_hw: tuple[int, int], new: bool) -> None:
         workload.check(size_hw, pipeline.max_answer_bytes)
-        if call.light and not workload.is_light(size_hw[0] * size_hw[1], new=new):
+        if not call.costly and workload.is_costly(size_hw[0] * size_hw[1], new=new):
             raise CostlyRequest
 
-    image = pipeline.find(call, check, check_cost)
+    image = pipeline.find(call, partial(check_inside, points_xy, labels), check_cost)
     height, width = image.size_hw
     result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
-    if points_xy is None or labels is None:
+    if not objects:
         return [], [], [orjson.dumps(result)]
-    earlier = mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
+    earlier = call.read("mask_input"), call.read("mask_input_object")
     decoded = pipeline.decode(image, points_xy, labels, *earlier, candidates=candidates)
-    mask, picture, records = draw(image, workload, decoded, pipeline.max_answer_bytes)
-    document = [orjson.dumps(result)[:-1], b',"masks":', *records, b"}"]
+    count = None if workload.masks == 1 or workload.document else workload.masks
+    mask, picture, records = draw(image, decoded, options, count, pipeline.max_answer_bytes)
+    result["masks"] = [orjson.Fragment(record) for record in records]
     if not workload.document:
-        return mask, picture, document
+        return mask, [picture], [orjson.dumps(result)]
     if picture:
-        document[-1:] = [b',"segmented_image":"', *map(base64.b64encode, picture), b'"}']
-    return [], [], document
+        result["segmented_image"] = base64.b64encode(picture).decode("ascii")
+    return [], [], [orjson.dumps(result)]
 
 
 def draw(
     image: EncodedImage,
-    workload: Workload,
     decoded: Iterable[tuple[Logits, npt.NDArray[np.float32]]],
+    options: Mapping[str, Any],
+    count: int | None,
     max_bytes: int,
-) -> tuple[Part, Part, Part]:
-    """Return the mask part, the picture, and the JSON list that describes the masks.
+) -> tuple[Part, bytes, list[bytes]]:
+    """Return the mask part, the picture if there is one, and the JSON record of each mask.
 
-    The picture shows the candidate with the highest score of each object. With `workload.document` the masks are in the
-    list.
+    The picture shows the candidate with the highest score of each object. In a document the masks are in the records.
 
     Args:
         image: the image.
-        workload: number of the masks, how they are made from logits, and their format.
         decoded: logits (K, 256, 256) and predicted IoU (K,) of each object, both float32.
+        options: as `DEFAULTS`.
+        count: number of masks in the mask part; None: a single one, not in a list.
         max_bytes: largest size of the three together.
 
     Raises:
         Rejected: they are larger, or the masks do not fit into the format.
     """
     frame_hw, stages = images.frame_size_hw(image.size_hw), image.stages
-    count = None if workload.masks == 1 or workload.document else workload.masks
-    masks = MaskPart(workload.mask_format, image.size_hw, count, workload.polygon_tolerance)
+    mask_format, style, tolerance = options["mask_format"], options["segmented_image"], options["polygon_tolerance"]
+    masks = MaskPart(mask_format, image.size_hw, count, tolerance)
     records: list[bytes] = []
     bytes_left = max_bytes
 
@@ -107,39 +117,38 @@ def draw(
             raise rejected(ANSWER_TOO_LARGE, "prompts", expected, "more")
 
     picture = None
-    if workload.style != "none":
+    if style != "none":
         original = image.decode()
         with stages(PICTURE):
-            picture = Picture(original.pixels, workload.style, original.strips)
+            picture = Picture(original.pixels, style, original.strips)
     for index, (logits, scores) in enumerate(decoded):
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
             with stages(UPSAMPLE):
-                mask: Mask = upsample(low_res, frame_hw, image.size_hw) > workload.threshold
+                mask: Mask = upsample(low_res, frame_hw, image.size_hw) > options["mask_threshold"]
             with stages(MASK):
-                if workload.min_region_area:
-                    mask, _ = remove_small_regions(mask, workload.min_region_area)
+                if options["min_mask_region_area"]:
+                    mask, _ = remove_small_regions(mask, options["min_mask_region_area"])
                 area, box = area_and_box(mask)
-            record: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
-            if workload.low_res:
-                record["low_res_mask"] = npy_base64(low_res)
-            records.append(orjson.dumps(record))
-            with stages(MASK):
-                if workload.document:
-                    records[-1] = records[-1][:-1] + b"," + masks.json_member(mask) + b"}"
+                record: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
+                if options["low_res_mask"]:
+                    record["low_res_mask"] = npy_base64(low_res)
+                if options["document"]:
+                    record[mask_format] = masks.as_json(mask)
                 else:
                     reserve(masks.add(mask))
+                records.append(orjson.dumps(record))
             reserve(len(records[-1]))
             if picture is not None and number == best:
                 with stages(PICTURE):
                     picture.add(mask)
-    encoded = []
+    drawn = b""
     if picture is not None:
         with stages(PICTURE):
-            encoded = [picture.encode()]
-        reserve(len(encoded[0]))
+            drawn = picture.encode()
+        reserve(len(drawn))
     with stages(MASK):
-        return [] if workload.document else masks.encode(), encoded, json_list(records)
+        return [] if options["document"] else masks.encode(), drawn, records
 
 
 def npy_base64(array: npt.NDArray[Any]) -> str:
@@ -149,10 +158,10 @@ def npy_base64(array: npt.NDArray[Any]) -> str:
     return base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def warm_up() -> None:
-    """Decode and scale an image, and make masks and pictures of it.
+def warm_up(pipeline: Pipeline | None) -> None:
+    """Decode and scale an image, and make masks and pictures of it; with a pipeline, click on it once.
 
-    So the first request does not pay for lazy imports and first allocations. Triton warms up the networks itself
+    So the first request does not pay for lazy imports and first allocations. Triton warms up the networks that it runs
     (`model_warmup` in their config.pbtxt).
     """
     height, width = WARM_UP_SIZE_HW
@@ -162,7 +171,12 @@ def warm_up() -> None:
     entry = Entry(np.zeros(EMBEDDING_SHAPE, np.float16), WARM_UP_SIZE_HW, file.getvalue())
     image = EncodedImage("", "", entry, height * width, Stages(lambda *_: None))
     images.to_frame(image.decode().pixels)
+    if pipeline:
+        pipeline.stages.begin(counts=False)
+        points_xy, labels = np.zeros((1, 1, 2), np.float32), np.ones((1, 1), np.int32)
+        list(pipeline.decode(image, points_xy, labels, candidates=False))
     logits = np.full((1, 256, 256), -1, np.float32)
     logits[:, 60:120, 80:180] = 1
     for mask_format in ("json", "png", "rle"):
-        draw(image, Workload(1, 1, mask_format, "overlay"), [(logits, np.ones(1, np.float32))], 2**30)
+        options = {**DEFAULTS, "mask_format": mask_format, "segmented_image": "overlay"}
+        draw(image, [(logits, np.ones(1, np.float32))], options, None, 2**30)

@@ -1,7 +1,9 @@
 """The boundary to Triton: tensors of a request, responses, metrics, and calls of the encoder and the decoder (BLS)."""
 
 import contextlib
+import functools
 import hashlib
+import importlib
 import json
 import os
 import time
@@ -16,7 +18,7 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 from orchestrator import everything, images, segment
 from orchestrator.cache import EmbeddingCache
-from orchestrator.call import Call, Part, RequestCancelled, Stages
+from orchestrator.call import Call, Outcome, Part, RequestCancelled, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, return_large_blocks_on_free
@@ -25,6 +27,7 @@ from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_lin
 
 Array = npt.NDArray[Any]
 
+ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 OUTCOME = "outcome"
 """Name of the output that says how the request ended: JSON."""
 PROBE = "probe"
@@ -32,6 +35,8 @@ PROBE = "probe"
 BACKGROUND_NICE = 10
 """Niceness of the models for slow requests: they return memory at once, and use smaller batches to favour clicks."""
 ENVIRONMENT_PREFIX = "MOBILE_SAM_"
+PYTHON_BACKENDS = "MOBILE_SAM_PYTHON_BACKENDS"
+"""Environment variable of the service: names of this Triton's backends that are `triton_backends`."""
 
 
 class OrchestratorModel:
@@ -52,15 +57,16 @@ class OrchestratorModel:
             TritonModelException: a setting is not valid, or the weights are missing.
         """
         warnings.simplefilter("ignore")  # Pillow's about callers' files would fill the log
-        config = json.loads(args["model_config"])["parameters"]
+        given = json.loads(args["model_config"])["parameters"]
+        config = {name: str(value["string_value"]) for name, value in given.items()}
         identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
         if not identity.is_file():
             raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
         written = json.loads(identity.read_text())
         weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
-        engine = {part: _parameter(config, f"{part}_engine") for part in ("encoder", "decoder")}
+        engine = {part: config.get(f"{part}_engine", "") for part in ("encoder", "decoder")}
         decoder_batch = _whole_number(config, "decoder_batch", 1)
-        if nice := int(_parameter(config, "nice") or 0):
+        if nice := int(config.get("nice", 0)):
             os.nice(nice)
         if nice >= BACKGROUND_NICE:
             return_large_blocks_on_free()
@@ -72,7 +78,7 @@ class OrchestratorModel:
             _whole_number(config, "embedding_cache_bytes", 0),
             _warn,
         )
-        encodes = _parameter(config, "answers") != "known images"
+        encodes = config.get("answers") != "known images"
         try:
             url = _setting(config, "redis_url")
             redis = _redis_tier(url, fingerprint) if url and encodes else None
@@ -91,9 +97,10 @@ class OrchestratorModel:
         self._idle_release = IdleMemoryRelease(self._release_memory)
         self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
         stages = Stages(self._count_stage)
+        self.decoder = local_decoder(config, Path(args["model_repository"]).parent, args["model_version"])
         max_pixels = _whole_number(config, "max_image_pixels", 1)
         self._pipeline = Pipeline(
-            run_decoder=lambda inputs, wanted: self._call("mobile_sam_decoder", inputs, wanted),
+            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, DECODER),
             embeddings=Embeddings(
                 cache, redis, self._encode if encodes else None, max_pixels, self._count_source, stages=stages
             ),
@@ -110,25 +117,21 @@ class OrchestratorModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Any) -> Any:
-        """Return the response to a request.
-
-        The outcome of a request without an answer says why: a `problem` to correct, an image that is not `known`, or a
-        request too `costly` for this model. Other errors become Triton errors.
-        """
+        """Return the response to a request; errors that are no `Outcome` become Triton errors."""
         self._counts, self._trace = request.request_id() != PROBE, request.trace()
+        self._pipeline.embeddings.refresh = not self._counts
         parts = [b""] * len(self.outputs)
         try:
             with self._idle_release.request() if self._counts else contextlib.nullcontext():
                 call = Call(lambda name: read_tensor(request, name))
                 self._pipeline.stages.begin(call.raise_if_cancelled, counts=self._counts)
-                parts, spooled = call.send(self.work(self._pipeline, call))
-                outcome: dict[str, Any] = {"spooled": spooled}
+                parts, outcome = call.send(self.work(self._pipeline, call))
         except Rejected as rejected:
-            outcome = {"problem": rejected.document()}
+            outcome = Outcome(problem=rejected.document())
         except UnknownImage:
-            outcome = {"known": False}
+            outcome = Outcome(unknown_image=True)
         except CostlyRequest:
-            outcome = {"costly": True}
+            outcome = Outcome(costly=True)
         except RequestCancelled as error:
             self._cancelled.add(1, model=self._name)
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"request cancelled: {error}"))
@@ -141,7 +144,7 @@ class OrchestratorModel:
     def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:
         """Return the embedding of an image, (1, 64, 64, 256) float16."""
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        return self._call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
+        return self._call(ENCODER, inputs, ["image_embeddings"])[0]
 
     def _call(self, model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
         """Run another model of this Triton.
@@ -201,7 +204,7 @@ class SegmentModel(OrchestratorModel):
     def initialize(self, args: dict[str, str]) -> None:
         """Read the settings, open the cache, and warm up."""
         super().initialize(args)
-        segment.warm_up()
+        segment.warm_up(self._pipeline if self.decoder else None)
 
 
 class EverythingModel(OrchestratorModel):
@@ -236,6 +239,18 @@ def read_tensor(request: Any, name: str) -> Array | None:
     return array
 
 
+def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
+    """Return the decoder of a version as an `Engine` in this process, None if it runs in Triton.
+
+    It runs here if its backend, named in the parameters of this model, is one of `triton_backends`: the same engine in
+    another process would be a hop away. Of a bucket, Triton copies each model to a folder of its own, without the file.
+    """
+    backend, path = config.get("decoder_backend"), models / DECODER / version / "model.onnx"
+    if backend not in os.environ.get(PYTHON_BACKENDS, "").split() or not path.is_file():
+        return None
+    return importlib.import_module(f"triton_backends.common.{backend}_engine").Engine(path, config)
+
+
 def _redis_tier(url: str, fingerprint: str) -> Any:
     from orchestrator.redis_tier import RedisTier  # noqa: PLC0415  (11 MB in each process, needed by few)
 
@@ -251,16 +266,12 @@ def _fingerprint(weights: str, engine: str) -> str:
     return hashlib.sha256(f"{weights} {engine.rpartition(' ')[2]}".encode()).hexdigest()
 
 
-def _setting(config: dict[str, Any], name: str) -> str:
+def _setting(config: dict[str, str], name: str) -> str:
     """Return a parameter of config.pbtxt, or the environment variable that overrides it."""
-    return os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or _parameter(config, name)
+    return os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or config.get(name, "")
 
 
-def _parameter(config: dict[str, Any], name: str) -> str:
-    return str(config[name]["string_value"]) if name in config else ""
-
-
-def _whole_number(config: dict[str, Any], name: str, minimum: int) -> int:
+def _whole_number(config: dict[str, str], name: str, minimum: int) -> int:
     text = _setting(config, name)
     if not text.isdecimal() or int(text) < minimum:
         raise pb_utils.TritonModelException(f"{name}: expected a whole number of at least {minimum}, got {text!r}")

@@ -13,7 +13,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -29,92 +28,21 @@ from utils.triton.run import METRICS_DIR
 logger = logging.getLogger("bentoml.mobile_sam")
 
 
-@dataclass(frozen=True)
-class Hook:
-    """Use of private parts of another package."""
-
-    target: str
-    """`module:name` of the class or function."""
-    names: str
-    """Attributes that are used, separated by spaces: of the class, or set by its `__init__`."""
-    reason: str
-    """Purpose in the service, and why no public setting does the same."""
-    since: str
-    """Oldest version that has all names."""
-
-
-CONTAINER = "bentoml._internal.configuration.containers:BentoMLContainer"
-HTTPTOOLS = "uvicorn.protocols.http.httptools_impl"
-HOOKS = (
-    Hook(
-        CONTAINER,
-        "api_server_config prometheus_multiproc_dir remote_runner_mapping tracing_excluded_urls",
-        "reads Triton's address and sets limits, metrics folder and traced paths per service: BentoML reads its "
-        "configuration file once, before the service is imported",
-        "bentoml 1.4",
+HOOKS = {
+    "bentoml._internal.configuration.containers:BentoMLContainer": (
+        "api_server_config prometheus_multiproc_dir remote_runner_mapping tracing_excluded_urls"
     ),
-    Hook(
-        "bentoml._internal.utils.circus:Arbiter",
-        "exit_stack stop",
-        "replaces the process manager: private sockets instead of TCP ports, one-line errors for a port in use and for "
-        "a Triton that cannot start, and a stop signal that is never lost",
-        "bentoml 1.4",
+    "bentoml._internal.utils.circus:Arbiter": "exit_stack stop",
+    "bentoml:serving": "API_SERVER_NAME find_triton_binary",
+    "bentoml.legacy:Service": "openapi_spec",
+    "bentoml.triton:Runner": "protocol_address",
+    "circus.arbiter:Arbiter": "_exclusive_running_command _stopping loop sockets start watchers",
+    "circus.watcher:Watcher": "stop_children",
+    "uvicorn.protocols.http.h11_impl:H11Protocol": (  # in `utils.edge.connections`
+        "client conn connections cycle flow handle_events logger loop on_response_complete send_400_response transport"
     ),
-    Hook(
-        "circus.arbiter:Arbiter",
-        "_exclusive_running_command _stopping loop sockets start watchers",
-        "knows whether a command that must not be interrupted is running, and the service's address",
-        "circus 0.18",
-    ),
-    Hook(
-        "bentoml.legacy:Service",
-        "openapi_spec",
-        "replaced by the service's own document, which `bentoml build` writes into the Bento",
-        "bentoml 1.4",
-    ),
-    Hook(
-        "bentoml.serving:find_triton_binary",
-        "",
-        "replaced by one that exits with a one-line error where Triton cannot run: it runs before the service's hooks",
-        "bentoml 1.4",
-    ),
-    Hook("bentoml.serving:API_SERVER_NAME", "", "finds the service's listener among the sockets", "bentoml 1.4"),
-    Hook(
-        "bentoml.triton:Runner",
-        "protocol_address",
-        "set when a person opens Triton's ports: BentoML chooses a random port",
-        "bentoml 1.4",
-    ),
-    Hook(
-        f"{HTTPTOOLS}:HttpToolsProtocol",
-        "config app parser flow client transport pipeline scope headers cycle _start_asgi_task "
-        "_unset_keepalive_if_required on_message_begin on_url on_header on_headers_complete on_body "
-        "on_message_complete on_response_complete pause_writing resume_writing logger access_logger access_log "
-        "server_state shutdown connection_lost",
-        "subclassed by `utils.edge.protocol`: uvicorn limits neither heads nor trailers nor pipelined requests",
-        "uvicorn 0.30",
-    ),
-    Hook(
-        f"{HTTPTOOLS}:RequestResponseCycle",
-        "scope transport disconnected keep_alive message_event body more_body response_started response_complete "
-        "chunked_encoding expected_content_length send",
-        "created for refusals of requests that uvicorn would answer itself",
-        "uvicorn 0.30",
-    ),
-    Hook(
-        "uvicorn.protocols.http.flow_control:FlowControl",
-        "write_paused pause_reading",
-        "tells readers that are too slow, and stops reading refused bodies",
-        "uvicorn 0.30",
-    ),
-    Hook(
-        "prometheus_client.mmap_dict:MmapedDict",
-        "_f _m _capacity _used _init_value write_value",
-        "subclassed by `utils.observability.counter_files`: its sparse files kill the process when the disk is full",
-        "prometheus_client 0.20",
-    ),
-)
-"""All uses of private parts; the modules that use them name this table."""
+}
+"""Private parts in use: `module:name` of a class or module, and its attributes or those that its `__init__` sets."""
 
 
 def check_hooks() -> None:
@@ -123,19 +51,18 @@ def check_hooks() -> None:
     Raises:
         SystemExit: a one-line error; something is missing.
     """
-    for hook in HOOKS:
-        module, _, name = hook.target.partition(":")
+    for part, attributes in HOOKS.items():
+        module, _, name = part.partition(":")
         try:
             target = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
             missing = name
         else:
-            classes = getattr(target, "__mro__", ())
-            inits = [getattr(getattr(kind, "__init__", None), "__code__", None) for kind in classes]
+            inits = [getattr(kind.__init__, "__code__", None) for kind in getattr(target, "__mro__", ())]
             set_by_init = {attribute for code in inits if code for attribute in code.co_names}
-            missing = ", ".join(sorted(set(hook.names.split()) - set(dir(target)) - set_by_init))
+            missing = ", ".join(sorted(set(attributes.split()) - set(dir(target)) - set_by_init))
         if missing:
-            raise SystemExit(f"error: unsupported version of {hook.since.split()[0]}: {module} has no {missing}")
+            raise SystemExit(f"error: unsupported version of {module.partition('.')[0]}: {module} has no {missing}")
 
 
 BENTOML_TIMEOUT_S = 60
@@ -144,8 +71,17 @@ STOP_RETRY_INTERVAL_S = 0.1
 """Time between two attempts to stop a busy process manager."""
 
 
-def disable_bentoml_limits() -> None:
-    """Disable BentoML's timeout and concurrency limit: their responses bypass the service's own limits and errors."""
+def configure_bentoml(folder: Path) -> None:
+    """Replace settings that BentoML reads from its configuration file before the service is imported.
+
+    Its timeout and concurrency limit are off: their responses bypass the service's own limits and errors. Its spans are
+    off too: they take time, are never sent and would come between the exported ones. Metrics files are in the run
+    folder: by default all services of a user share one folder, and each of them clears it at start. Dead processes are
+    replaced in containers too; by default that happens only outside of them.
+
+    Args:
+        folder: run folder of the service.
+    """
     traffic = BentoMLContainer.api_server_config.traffic
     timeout, concurrency = traffic.timeout.get(), traffic.max_concurrency.get()
     if timeout not in {None, BENTOML_TIMEOUT_S} or concurrency is not None:
@@ -157,10 +93,8 @@ def disable_bentoml_limits() -> None:
         )
     traffic.timeout.set(None)
     traffic.max_concurrency.set(None)
-
-
-def enable_worker_respawn() -> None:
-    """Have BentoML replace dead processes in containers too; by default it does so only outside of them."""
+    BentoMLContainer.tracing_excluded_urls.set(ExcludeList([".*"]))
+    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / METRICS_DIR))
     os.environ.pop(CONTAINERIZED, None)
 
 
@@ -192,6 +126,8 @@ def set_up_process_manager(
                 if listener.port:  # Unix sockets and sockets on any free port have none
                     check_address(listener.host, listener.port)
             super().__init__(*arguments, **{**options, **endpoints})
+            for watcher in self.watchers:
+                watcher.stop_children = False  # the watchdog's child is Triton, which still has requests
 
         def start(self, *arguments: Any, **options: Any) -> Any:
             """Run until the service has stopped."""
@@ -251,19 +187,6 @@ def refuse_to_serve(reason: str) -> None:
         raise SystemExit(f"error: {reason}")
 
     serving.find_triton_binary = refuse
-
-
-def isolate_metrics(folder: Path) -> None:
-    """Keep the metrics files of this service in its own run folder.
-
-    By default, all services of a user share one folder, and each of them clears it at start.
-    """
-    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / METRICS_DIR))
-
-
-def disable_tracing() -> None:
-    """Turn off BentoML's own spans, which take time, are never sent and would come between the exported ones."""
-    BentoMLContainer.tracing_excluded_urls.set(ExcludeList([".*"]))
 
 
 def service_with_document(name: str, runner: Any, document: bytes) -> Any:

@@ -5,15 +5,23 @@ A variable is named `MOBILE_SAM_` and the field in capitals: `MOBILE_SAM_MAX_BOD
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from utils.triton.plan import ENGINES
 
@@ -37,185 +45,172 @@ class SettingsError(ValueError):
 
 def default_cache_dir() -> Path:
     """Return `$XDG_CACHE_HOME/mobile-sam-triton`, or `~/.cache/mobile-sam-triton`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mobile-sam-triton"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
 
 
-def _invalid(expected: str, got: str) -> SettingsError:
-    return SettingsError(f"expected {expected}, got {got!r}")
+def _expect(expected: str, valid: Callable[[Any], object] = lambda _: True, *, secret: bool = False) -> WrapValidator:
+    """Return a validator whose message says what a value should be, and what came unless that may hold a password.
 
-
-def _path(text: str) -> Path:
-    return Path(text).expanduser()
-
-
-def _repository(text: str) -> Path | str:
-    if text.startswith(REMOTE_REPOSITORIES):
-        return text
-    if "://" in text:
-        raise _invalid(f"a folder, or a URL with {', '.join(REMOTE_REPOSITORIES)}", text)
-    return _path(text)
-
-
-def _integrations(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(",") if text != "none")
-    for part in names:
-        if part not in INTEGRATIONS:
-            raise _invalid(f"none, or some of {', '.join(INTEGRATIONS)}", part)
-    return names
-
-
-def _image_origins(text: str) -> tuple[str, ...]:
-    parts = tuple(part.strip().rstrip("/") for part in text.split(","))
-    for part in parts:
-        if "://" in part:
-            _http_url(part, path=False)
-            continue
-        try:
-            ipaddress.ip_network(part)
-        except ValueError:
-            expected = "origins such as https://images.example, and networks such as 10.20.0.0/16"
-            raise _invalid(expected, part) from None
-    return parts
-
-
-def _http_url(text: str, *, path: bool = True) -> str:
-    try:
-        parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc and (parts.port or 1)
-    except ValueError:
-        valid = False
-    if not valid or parts.query or parts.fragment or (parts.path.strip("/") and not path):
-        raise _invalid("an http or https URL" if path else "origins such as https://images.example", text)
-    return text.rstrip("/")
-
-
-def _redis_url(text: str) -> str:
-    if not text.startswith(REDIS_SCHEMES):
-        # The value is not shown, as it may contain a password.
-        raise SettingsError(f"expected a URL with {', '.join(REDIS_SCHEMES)}")
-    return text
-
-
-def _word(expected: str, *words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise _invalid(expected, text)
-        return text
-
-    return parse
-
-
-def _origins(text: str) -> str:
-    for origin in map(str.strip, text.split(",")):
-        parts = urlsplit(origin)
-        if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query):
-            raise SettingsError(f"expected origins such as https://a.example, or *, got {origin!r}")
-    return text
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
-    for name in names:
-        if not re.fullmatch(r"[A-Za-z0-9._*-]+", name):
-            raise _invalid("host names without a port, such as segment.example or *.example.org", name)
-    return names
-
-
-def _number(kind: type[int] | type[float], expected: str, above: int) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = kind(-1)
-        if not above < value < float("inf"):
-            raise _invalid(expected, text)
-        return value
-
-    return parse
-
-
-_positive_whole = _number(int, "a positive whole number", 0)
-_seconds = _number(float, "a positive number", 0)
-
-
-def _inference_seconds(text: str) -> float:
-    seconds = _seconds(text)
-    if seconds >= CLIENT_TIMEOUT_S:
-        raise _invalid(f"less than {CLIENT_TIMEOUT_S} (Triton's client timeout)", text)
-    return seconds
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the service; sizes are in bytes, times in seconds.
-
-    `Annotated` gives the parser of a variable; the others are positive whole numbers.
+    Args:
+        expected: what the type, and `valid` where there is one, accept.
+        valid: returns whether a value of the type is valid, or raises ValueError.
+        secret: do not show the value.
     """
 
-    model_repository: Annotated[Path | str, _repository] = Path("model_repository")
+    def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            checked = validate(value)
+            if valid(checked):
+                return checked
+        except ValidationError as error:
+            if error.errors()[0]["type"] == "value_error":  # another validator's message
+                raise
+        except ValueError:
+            pass
+        raise ValueError(f"expected {expected}" + ("" if secret else f", got {value!r}"))
+
+    return WrapValidator(check)
+
+
+def _split(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+def _folder(value: Path | str) -> Path | str:
+    return value if isinstance(value, str) and "://" in value else Path(value).expanduser()
+
+
+def _is_repository(value: Path | str) -> bool:
+    return isinstance(value, Path) or value.startswith(REMOTE_REPOSITORIES)
+
+
+def _is_http_url(text: str) -> bool:
+    parts = urlsplit(text)
+    valid = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc and (parts.port or 1)
+    return bool(valid) and not (parts.query or parts.fragment)
+
+
+def _is_image_origin(text: str) -> bool:
+    return "://" not in text or (_is_http_url(text) and not urlsplit(text).path)
+
+
+def _is_image_source(text: str) -> bool:
+    return "://" in text or bool(ipaddress.ip_network(text))
+
+
+def _is_origin(text: str) -> bool:
+    parts = urlsplit(text)
+    return text == "*" or bool(parts.scheme and parts.netloc and not parts.path and not parts.query)
+
+
+Item = TypeVar("Item")
+Texts = Annotated[tuple[Item, ...], NoDecode, BeforeValidator(_split)]
+"""Texts that are separated by commas in the variable."""
+WithoutSlash = Annotated[str, AfterValidator(lambda text: text.rstrip("/"))]
+Count = Annotated[int, Field(gt=0), _expect("a positive whole number")]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), _expect("a positive number")]
+File = Annotated[Path, AfterValidator(Path.expanduser)]
+Origin = Annotated[str, _expect("origins such as https://a.example, or *", _is_origin)]
+HOSTS = "host names without a port, such as segment.example or *.example.org"
+Host = Annotated[str, _expect(HOSTS, re.compile(r"[A-Za-z0-9._*-]+").fullmatch)]
+ImageOrigin = Annotated[
+    WithoutSlash,
+    _expect("origins such as https://images.example", _is_image_origin),
+    _expect("origins such as https://images.example, and networks such as 10.20.0.0/16", _is_image_source),
+]
+Integration = Annotated[str, _expect(f"none, or some of {', '.join(INTEGRATIONS)}", INTEGRATIONS.__contains__)]
+CHOSEN_ENGINES = ("auto", *ENGINES)
+
+
+class Settings(BaseSettings):
+    """Settings of the service; sizes are in bytes, times in seconds."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        hide_input_in_errors=True,  # URLs may contain passwords
+        validate_default=False,
+        protected_namespaces=(),
+    )
+
+    model_repository: Annotated[
+        Path | str,
+        AfterValidator(_folder),
+        _expect(f"a folder, or a URL with {', '.join(REMOTE_REPOSITORIES)}", _is_repository),
+    ] = Path("model_repository")
     """Model repository: a folder, relative to the folder of `service.py`, or a URL in `REMOTE_REPOSITORIES`."""
-    model_control_mode: Annotated[str, _word("none, explicit or poll", "none", "explicit", "poll")] = "none"
+    model_control_mode: Annotated[Literal["none", "explicit", "poll"], _expect("none, explicit or poll")] = "none"
     """Model control mode of Triton. `none`: load at start; `explicit`: also on operators' requests; `poll`: also when
     the repository changes, checked every 15 s."""
-    admin_keys: Annotated[str | None, str] = None
+    admin_keys: str | None = None
     """`NAME:KEY,NAME:KEY`: keys of operators, who may list, load and unload models under `/admin`."""
-    admin_keys_file: Annotated[Path | None, _path] = None
+    admin_keys_file: File | None = None
     """File with one `NAME:KEY` per line, in place of `admin_keys`. Without both there is no `/admin`."""
-    cache_dir: Annotated[Path, _path] = dataclasses.field(default_factory=default_cache_dir)
+    cache_dir: File = Field(default_factory=default_cache_dir)
     """Folder of assembled Triton backends, the downloaded checkpoint and embeddings of images."""
-    max_body_bytes: int = 32 * 1024 * 1024
+    max_body_bytes: Count = 32 * 1024 * 1024
     """Maximum request body; base64 makes an image a third larger than its file."""
-    body_timeout: Annotated[float, _seconds] = 30.0
+    body_timeout: Seconds = 30.0
     """Maximum time for a request's body to arrive; then 408."""
-    inference_timeout: Annotated[float, _inference_seconds] = 55.0
+    inference_timeout: Annotated[
+        Seconds, _expect(f"less than {CLIENT_TIMEOUT_S} (Triton's client timeout)", lambda s: s < CLIENT_TIMEOUT_S)
+    ] = 55.0
     """Maximum time for one call of Triton, queueing included; then 504."""
-    max_requests: int = 32
+    max_requests: Count = 32
     """Maximum running and waiting requests per API worker; further requests get a 503 with Retry-After."""
-    max_connections: int = 1000
-    """Maximum open connections per API worker, half of them from one address; fewer if file descriptors are short."""
-    api_keys: Annotated[str | None, str] = None
+    max_connections: Count = 1000
+    """Maximum open connections per API worker; fewer if file descriptors are short."""
+    api_keys: str | None = None
     """`NAME:KEY,NAME:KEY`: API keys; callers must send one of them."""
-    api_keys_file: Annotated[Path | None, _path] = None
+    api_keys_file: File | None = None
     """File with one `NAME:KEY` per line, in place of `api_keys`; reloaded when it changes."""
-    rate_limit: Annotated[str | None, str] = None
+    rate_limit: str | None = None
     """Rate limit per key, or without keys per address: `60/minute`, `10/second; 1000/hour`."""
-    log_format: Annotated[str, _word("text, json or console", "text", "json", "console")] = "text"
+    log_format: Annotated[Literal["text", "json", "console"], _expect("text, json or console")] = "text"
     """Format of log lines: `text`, `json` with one document per line, or `console` with short lines for a person at a
     terminal, as in `make serve`. Triton's own lines are not changed."""
-    metrics: Annotated[str, _word("open or key", "open", "key")] = "open"
+    metrics: Annotated[Literal["open", "key"], _expect("open or key")] = "open"
     """Access to `/metrics`: `open` for everybody, or `key` for callers with an API key."""
-    cors_origins: Annotated[str | None, _origins] = None
+    cors_origins: Texts[Origin] = ()
     """Other origins whose pages may call the service: `https://a.example,https://b.example`, or `*`."""
-    hosts: Annotated[tuple[str, ...], _hosts] = ()
+    hosts: Texts[Host] = ()
     """Host names by which callers without API keys may reach the service, besides those in `utils.edge.origins`:
     `segment.example,*.example.org`."""
-    max_image_pixels: int | None = None
+    max_image_pixels: Count | None = None
     """Maximum width times height of an image. The orchestrator in Triton reads this setting and the next three, with
     defaults in its config.pbtxt; here they are only validated before the start."""
-    max_answer_bytes: int = 160 * 1024 * 1024
+    max_answer_bytes: Count = 160 * 1024 * 1024
     """Maximum response: `json` with a `cutout` of 25 megapixels takes 150 MB."""
-    embedding_cache_bytes: Annotated[int | None, _number(int, "a positive whole number or 0", -1)] = None
+    embedding_cache_bytes: Annotated[int, Field(ge=0), _expect("a positive whole number or 0")] | None = None
     """Maximum size of the embedding cache on disk; 0 disables it."""
-    redis_url: Annotated[str | None, _redis_url] = None
+    redis_url: (
+        Annotated[
+            str,
+            _expect(f"a URL with {', '.join(REDIS_SCHEMES)}", lambda url: url.startswith(REDIS_SCHEMES), secret=True),
+        ]
+        | None
+    ) = None
     """Redis for embeddings shared by replicas: `redis://`, `rediss://` or `unix://`."""
 
-    integrations: Annotated[tuple[str, ...], _integrations] = DEFAULT_INTEGRATIONS
+    integrations: Annotated[Texts[Integration], BeforeValidator(lambda value: () if value == "none" else value)] = (
+        DEFAULT_INTEGRATIONS
+    )
     """Annotation tools whose requests are answered: some of `INTEGRATIONS`, or `none`."""
-    image_origins: Annotated[tuple[str, ...], _image_origins] = ()
+    image_origins: Texts[ImageOrigin] = ()
     """Image origins that adapters may fetch from, besides Label Studio's. A network in the list allows private
     addresses in it: `https://images.example,10.20.0.0/16`."""
-    label_studio_url: Annotated[str | None, _http_url] = None
+    label_studio_url: Annotated[WithoutSlash, _expect("an http or https URL", _is_http_url)] | None = None
     """URL of the Label Studio server whose images are fetched."""
-    label_studio_api_key: Annotated[str | None, str] = None
+    label_studio_api_key: str | None = None
     """Access token of a Label Studio user who can read the images."""
-    engine: Annotated[str, _word(f"one of auto, {', '.join(ENGINES)}", "auto", *ENGINES)] = "auto"
+    engine: Annotated[str, _expect(f"one of {', '.join(CHOSEN_ENGINES)}", CHOSEN_ENGINES.__contains__)] = "auto"
     """Engine of encoder and decoder: one of `utils.triton.plan.ENGINES`, or `auto`."""
-    threads: int | None = None
+    threads: Count | None = None
     """Threads per encoder run; default: by cores."""
-    encoders: int | None = None
+    encoders: Count | None = None
     """Encoder instances; default: by cores or GPU."""
-    orchestrators: int | None = None
+    orchestrators: Count | None = None
     """Processes for requests on new images, and the same number for known images; default: by cores."""
 
     def repository_in(self, folder: Path) -> Path | None:
@@ -223,22 +218,18 @@ class Settings:
         return None if isinstance(self.model_repository, str) else folder / self.model_repository
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
+    def from_environment(cls) -> Settings:
         """Return the settings with all `MOBILE_SAM_*` variables applied.
 
         Raises:
             SettingsError: a value is invalid.
         """
-        values: dict[str, object] = {}
-        for field, hint in get_type_hints(cls, include_extras=True).items():
-            name = PREFIX + field.upper()
-            text = environ.get(name)
-            if text == "" and field in NEVER_EMPTY:
-                raise SettingsError(f"{name}: expected API keys, got an empty value; unset the variable to use no keys")
-            if text:
-                (parse,) = getattr(hint, "__metadata__", (_positive_whole,))
-                try:
-                    values[field] = parse(text)
-                except SettingsError as error:
-                    raise SettingsError(f"{name}: {error}") from None
-        return cls(**values)  # type: ignore[arg-type]
+        for field in NEVER_EMPTY:
+            if os.environ.get(PREFIX + field.upper()) == "":
+                expected = "expected API keys, got an empty value; unset the variable to use no keys"
+                raise SettingsError(f"{PREFIX}{field.upper()}: {expected}")
+        try:
+            return cls()
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise SettingsError(f"{PREFIX}{str(first['loc'][0]).upper()}: {first['ctx']['error']}") from None

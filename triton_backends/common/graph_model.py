@@ -3,9 +3,10 @@ the graph."""
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,25 +15,47 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 Array = npt.NDArray[Any]
 
 Signature = dict[str, tuple[str, list[int]]]
-"""Triton data type and shape by tensor name, -1 for a variable size."""
+"""The engine's data type and the shape by tensor name, -1 for a variable size."""
+TYPE_NAMES = {
+    "TYPE_FP32": ("f32", "tensor(float)"),
+    "TYPE_FP16": ("f16", "tensor(float16)"),
+    "TYPE_BF16": ("bf16", "tensor(bfloat16)"),
+    "TYPE_FP64": ("f64", "tensor(double)"),
+    "TYPE_UINT8": ("u8", "tensor(uint8)"),
+    "TYPE_INT8": ("i8", "tensor(int8)"),
+    "TYPE_INT32": ("i32", "tensor(int32)"),
+    "TYPE_INT64": ("i64", "tensor(int64)"),
+    "TYPE_BOOL": ("boolean", "tensor(bool)"),
+    "TYPE_STRING": ("string", "tensor(string)"),
+}
+"""OpenVINO's and ONNX Runtime's names of Triton's data types."""
+TRITON_TYPES = {name: triton_type for triton_type, names in TYPE_NAMES.items() for name in names}
 DEFAULT_MAX_BATCH_SIZE = 4
 """Maximum batch size of a model that does not state one, as in NVIDIA's backends."""
 
 
-class GraphModel:
-    """Instance of a model that is one graph; a backend implements `read`, `load` and `run`."""
+class Engine(Protocol):
+    """A loaded graph."""
 
-    @classmethod
-    def read(cls, path: Path) -> tuple[Signature, Signature]:
+    inputs: Signature
+    outputs: Signature
+    one_by_one: bool
+    """True if a batch is no faster than its items."""
+
+    def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
+        """Run the graph on all inputs and return the named outputs."""
+
+
+class GraphModel:
+    """Instance of a model that is one graph; a backend implements `read` and `load`."""
+
+    @staticmethod
+    def read(path: Path) -> tuple[Signature, Signature]:
         """Return the inputs and outputs of the graph in a file."""
         raise NotImplementedError
 
-    def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
-        """Load the graph of a file and return its inputs and outputs."""
-        raise NotImplementedError
-
-    def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
-        """Run the graph on all inputs and return the named outputs, which stay valid until the next `execute`."""
+    def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> Engine:
+        """Load the graph of a file."""
         raise NotImplementedError
 
     @classmethod
@@ -44,7 +67,9 @@ class GraphModel:
         """
         completed = auto_complete_model_config
         config = completed.as_dict()
-        inputs, outputs = readable(cls.read, model_file(Path(pb_utils.get_model_dir()), config))
+        path = model_file(Path(pb_utils.get_model_dir()), config)
+        with errors_naming(path):
+            inputs, outputs = cls.read(path)
         shapes = [shape for _, shape in [*inputs.values(), *outputs.values()]]
         max_batch_size = config["max_batch_size"]
         if not max_batch_size and not config["input"] and all(shape[:1] == [-1] and shape[1:] for shape in shapes):
@@ -56,24 +81,24 @@ class GraphModel:
             declared = {entry["name"] for entry in config[side]}
             for name, (data_type, shape) in graph.items():
                 if name not in declared:
-                    add({"name": name, "data_type": data_type, "dims": shape[batch:]})
+                    add({"name": name, "data_type": TRITON_TYPES.get(data_type, data_type), "dims": shape[batch:]})
         return completed
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model; Triton reports an exception as the model's load error."""
         config = json.loads(args["model_config"])
-        os.nice(int(parameter(config, "nice") or 0))  # before the engine starts its threads
+        os.nice(int(parameters_of(config).get("nice", 0)))  # before the engine starts its threads
         path = model_file(Path(args["model_repository"]) / args["model_version"], config)
-        inputs, outputs = readable(self.load, path, config, args)
-        self.batched = int(config.get("max_batch_size", 0)) > 0
-        for side, graph in (("input", inputs), ("output", outputs)):
+        with errors_naming(path):
+            self.engine = self.load(path, config, args)
+        for side, graph in (("input", self.engine.inputs), ("output", self.engine.outputs)):
             check_signature(config, side, graph, path)
-        self.inputs = list(inputs)
+        self.joins = int(config.get("max_batch_size", 0)) > 0 and not self.engine.one_by_one
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer the requests; equal shapes share a run, and a run that fails does not affect the others."""
         feeds = [
-            {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
+            {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.engine.inputs}
             for request in requests
         ]
         responses: list[Any] = [None] * len(requests)
@@ -94,19 +119,18 @@ class GraphModel:
 
     def _groups(self, feeds: list[dict[str, Array]]) -> list[list[int]]:
         """Return the indices of the requests, grouped by those that can run as one batch."""
-        if not self.batched:
-            return [[index] for index in range(len(feeds))]
-        groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        groups: dict[Any, list[int]] = {}
         for index, feed in enumerate(feeds):
-            groups.setdefault(tuple(feed[name].shape[1:] for name in self.inputs), []).append(index)
+            key = tuple(array.shape[1:] for array in feed.values()) if self.joins else index
+            groups.setdefault(key, []).append(index)
         return list(groups.values())
 
     def _run(self, feeds: list[dict[str, Array]], names: list[str]) -> list[dict[str, Array]]:
         if len(feeds) == 1:
-            return [dict(zip(names, self.run(feeds[0], names), strict=True))]
-        joined = {name: np.concatenate([feed[name] for feed in feeds]) for name in self.inputs}
-        ends = np.cumsum([feed[self.inputs[0]].shape[0] for feed in feeds])[:-1]
-        parts = [np.split(output, ends) for output in self.run(joined, names)]
+            return [dict(zip(names, self.engine.run(feeds[0], names), strict=True))]
+        joined = {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+        ends = np.cumsum([len(next(iter(feed.values()))) for feed in feeds])[:-1]
+        parts = [np.split(output, ends) for output in self.engine.run(joined, names)]
         return [dict(zip(names, answer, strict=True)) for answer in zip(*parts, strict=True)]
 
 
@@ -118,26 +142,18 @@ def model_file(folder: Path, config: dict[str, Any]) -> Path:
     return path
 
 
-def readable(
-    read: Callable[..., tuple[Signature, Signature]], path: Path, *arguments: Any
-) -> tuple[Signature, Signature]:
-    """Return `read(path, *arguments)`; its errors name the file.
-
-    Raises:
-        TritonModelException: the engine cannot use the file.
-    """
+@contextmanager
+def errors_naming(path: Path) -> Iterator[None]:
+    """Turn errors of the body into a `TritonModelException` of one line that names the file."""
     try:
-        return read(path, *arguments)
-    except pb_utils.TritonModelException:
-        raise
+        yield
     except Exception as error:  # engines raise many types
         raise pb_utils.TritonModelException(f"{path}: {first_line(error)}") from None
 
 
-def parameter(config: dict[str, Any], key: str) -> str | None:
-    """Return an entry of `parameters`, or None."""
-    entry = config.get("parameters", {}).get(key)
-    return entry["string_value"] if entry else None
+def parameters_of(config: dict[str, Any]) -> dict[str, str]:
+    """Return the `parameters` of a model's configuration."""
+    return {name: str(value["string_value"]) for name, value in config.get("parameters", {}).items()}
 
 
 def first_line(error: Exception) -> str:
@@ -154,6 +170,6 @@ def check_signature(config: dict[str, Any], side: str, graph: Signature, path: P
     """
     batch = 1 if int(config.get("max_batch_size", 0)) > 0 else 0
     declared = {entry["name"]: (entry["data_type"], len(entry["dims"]) + batch) for entry in config[side]}
-    found = {name: (data_type, len(shape)) for name, (data_type, shape) in graph.items()}
+    found = {name: (TRITON_TYPES.get(data_type, data_type), len(shape)) for name, (data_type, shape) in graph.items()}
     if found != declared:
         raise pb_utils.TritonModelException(f"{path}: {side}s are {found}, config.pbtxt declares {declared}")

@@ -5,232 +5,33 @@ wheel. It supports these keys of `config.pbtxt`:
 
 - `default_model_filename`; `max_batch_size` (requests that Triton passes together run as one batch; if only the batch
   size of a model is variable, each item of a batch runs separately, which is faster: see `fix_batch`);
-- `parameters`: `PERFORMANCE_HINT` (`LATENCY`, the default, or `THROUGHPUT`), `INFERENCE_NUM_THREADS`,
-  `COMPILATION_NUM_THREADS`, `NUM_STREAMS`, `HINT_BF16` (`YES`: matrix products and convolutions in bfloat16; otherwise
-  in float32, even if the processor supports both).
+- the `parameters` of `openvino_engine`.
 
 A precision or device that is not available is an error at load, never a silent change.
 """
 
-import ctypes
-import math
-import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from threading import Lock, Thread, get_native_id
 from typing import Any
 
-# oneDNN's own cache of compiled primitives, which would keep those that OpenVINO's drops. Read as the library loads.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
-# With this package, OpenVINO sends usage data to Google Analytics whenever it is imported.
-sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
-
-import numpy as np
-import numpy.typing as npt
-import openvino as ov
-import triton_python_backend_utils as pb_utils  # exists inside Triton only
-
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))  # Triton knows the backend's own folder only
-from graph_model import GraphModel, Signature, first_line, parameter
+from graph_model import GraphModel, parameters_of
+from openvino_engine import Engine, libc, read_signatures
 
-Array = npt.NDArray[Any]
-
-DEVICE = "CPU"
-CACHED_PRIMITIVES = 96
-"""Compiled primitives that OpenVINO keeps, about ten for each combination of numbers of prompts and points. With its
-default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of different shapes; with 96, by 0.09 GB."""
 M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 2 * 2**20
 """Parameter of mallopt(3), and its value: blocks from this size on return to the kernel when they are freed. In the
 heap one small block in use above them would keep them."""
-PASSED_THROUGH = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
-LARGE_RUN_FACTOR, MEMORY_KEPT_S = 8, 30.0
-"""Memory is released after this time without large runs, or without runs of other shapes than the first. A run is large
-if one of its inputs is this many times as large as the smallest seen."""
-PAUSE_S = 0.025
-"""Time without a run after which the processor's cores are taken to sleep."""
-TRITON_TYPES = {
-    "f32": "TYPE_FP32",
-    "f16": "TYPE_FP16",
-    "bf16": "TYPE_BF16",
-    "f64": "TYPE_FP64",
-    "u8": "TYPE_UINT8",
-    "i8": "TYPE_INT8",
-    "i32": "TYPE_INT32",
-    "i64": "TYPE_INT64",
-    "boolean": "TYPE_BOOL",
-    "string": "TYPE_STRING",
-}
 
 
 class TritonPythonModel(GraphModel):
     """One instance of a model run by OpenVINO."""
 
-    @classmethod
-    def read(cls, path: Path) -> tuple[Signature, Signature]:
-        """Return the inputs and outputs of a file: ONNX or OpenVINO's own format."""
-        model = ov.Core().read_model(path)
-        return signature(model.inputs), signature(model.outputs)
+    read = staticmethod(read_signatures)
 
-    def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
+    def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> Engine:
         """Load a graph: ONNX or OpenVINO's own format."""
         if args["model_instance_kind"] != "CPU":
-            raise pb_utils.TritonModelException(f"openvino runs on KIND_CPU, not on {args['model_instance_kind']}")
+            raise ValueError(f"openvino runs on KIND_CPU, not on {args['model_instance_kind']}")
         libc("mallopt", M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
-        core = ov.Core()
-        model = core.read_model(path)
-        read = signature(model.inputs), signature(model.outputs)
-        self.one_by_one = fix_batch(model, config)
-        options = properties(config, core)
-        self.compile: Callable[[], ov.CompiledModel] = lambda: core.compile_model(model, DEVICE, options)
-        self.compiled = self.compile()
-        # The outputs are in the request's memory: each run of one `execute` needs its own request.
-        self.requests = [self.compiled.create_infer_request()]
-        self.used = 0
-        self.first_feed: dict[str, Array] = {}
-        self.smallest: dict[str, int] = {}
-        self.last_large = self.last_other = math.inf
-        self.last_run = -math.inf
-        self.lock = Lock()
-        Thread(target=self._watch, daemon=True).start()
-        return read  # compiled tensors have additional names
-
-    def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer the requests."""
-        with self.lock:
-            self.used = 0
-            return super().execute(requests)
-
-    def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
-        """Run the model, item by item if its batch size is fixed, and return the named outputs."""
-        items = len(feed[self.inputs[0]])
-        if not self.one_by_one or items == 1:
-            return self._infer(feed, names)
-        feeds = [{name: array[item : item + 1] for name, array in feed.items()} for item in range(items)]
-        parts = [self._infer(item, names) for item in feeds]
-        return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
-
-    def _groups(self, feeds: list[dict[str, Array]]) -> list[list[int]]:
-        return [[index] for index in range(len(feeds))] if self.one_by_one else super()._groups(feeds)
-
-    def _infer(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
-        if self.used == len(self.requests):
-            self.requests.append(self.compiled.create_infer_request())
-        request = self.requests[self.used]
-        self.used += 1
-        with threads_spread() if time.monotonic() - self.last_run > PAUSE_S else nullcontext():
-            answer = request.infer(feed, share_inputs=True, share_outputs=True)
-        self.last_run = time.monotonic()
-        self._note_run(feed)
-        return [answer[name] for name in names]
-
-    def _note_run(self, feed: dict[str, Array]) -> None:
-        """Remember that a run of other shapes than the first, or a large one, has ended."""
-        self.first_feed = self.first_feed or {name: np.zeros_like(array) for name, array in feed.items()}
-        self.smallest = {name: min(array.size, self.smallest.get(name, array.size)) for name, array in feed.items()}
-        # The first shapes come from Triton's warm-up; the watchdog's probes use them too.
-        if any(array.shape != self.first_feed[name].shape for name, array in feed.items()):
-            self.last_other = time.monotonic()
-        if any(array.size >= LARGE_RUN_FACTOR * self.smallest[name] for name, array in feed.items()):
-            self.last_large = time.monotonic()
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(MEMORY_KEPT_S / 3)
-            now = time.monotonic()
-            if now - min(self.last_other, self.last_large) > MEMORY_KEPT_S:
-                try:
-                    self._renew()
-                except Exception as error:  # the model in use stays
-                    pb_utils.Logger.log_warn(f"openvino: memory is not released: {first_line(error)}")
-
-    def _renew(self) -> None:
-        """Replace the compiled model by a new one, which OpenVINO offers no other way to free of cached primitives.
-
-        It also keeps the memory of its largest run, which for MobileSAM's decoder with 500 points exceeds the model's.
-        A new one takes 0.2 s, while requests use the old one. Outputs that Triton still reads keep their own memory.
-        """
-        compiled = self.compile()
-        request = compiled.create_infer_request()
-        request.infer(self.first_feed)  # spares the next request most of the preparation
-        with self.lock:
-            self.compiled, self.requests = compiled, [request]
-            self.last_other = self.last_large = math.inf
-        libc("malloc_trim", 0)
-
-
-@contextmanager
-def threads_spread() -> Iterator[None]:
-    """Keep this process's other threads off the core of the calling one.
-
-    A virtual core that sleeps counts as preempted (`vcpu_is_preempted` in Linux's `available_idle_cpu`), so after a
-    pause the kernel may wake all threads of a run on one core, and shares them out 4 ms later. Not for runs in quick
-    succession: pinned threads wait for their core while another one is free, which costs 11 % of the answers.
-    """
-    cores = os.sched_getaffinity(0)
-    _set_cores_of_others(cores - {libc("sched_getcpu")} or cores)
-    try:
-        yield
-    finally:
-        _set_cores_of_others(cores)
-
-
-def _set_cores_of_others(cores: set[int]) -> None:
-    for thread in Path("/proc/self/task").iterdir():
-        if int(thread.name) != get_native_id():
-            with suppress(ProcessLookupError):  # it has ended
-                os.sched_setaffinity(int(thread.name), cores)
-
-
-def libc(function: str, *values: int) -> int | None:
-    """Call a function that only glibc has and return its result; elsewhere do nothing."""
-    call = getattr(ctypes.CDLL(None), function, None)
-    return call(*values) if call else None
-
-
-def fix_batch(model: ov.Model, config: dict[str, Any]) -> bool:
-    """Set the batch size to 1 if it is the only variable size, and return whether it is.
-
-    With all shapes known OpenVINO avoids reordering memory: MobileSAM's encoder takes 0.87 of the time per image, and a
-    run of two images is not faster than two runs.
-    """
-    if not int(config.get("max_batch_size", 0)):
-        return False
-    shapes = {port.get_any_name(): port.get_partial_shape() for port in model.inputs}
-    if any(axis.is_dynamic for shape in shapes.values() for axis in list(shape)[1:]):
-        return False
-    model.reshape({name: [1, *list(shape)[1:]] for name, shape in shapes.items()})
-    return True
-
-
-def properties(config: dict[str, Any], core: ov.Core) -> dict[str, str]:
-    """Return OpenVINO's properties for the model's `parameters`.
-
-    Raises:
-        TritonModelException: the model asks for bfloat16, which this processor lacks.
-    """
-    bf16 = parameter(config, "HINT_BF16") == "YES"
-    if bf16 and "BF16" not in core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES"):
-        raise pb_utils.TritonModelException("config asks for HINT_BF16, this processor has no bfloat16")
-    given = {key: parameter(config, key) for key in PASSED_THROUGH}
-    return {
-        "PERFORMANCE_HINT": parameter(config, "PERFORMANCE_HINT") or "LATENCY",
-        "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
-        "CPU_RUNTIME_CACHE_CAPACITY": str(CACHED_PRIMITIVES),
-        # Several processes share the cores: a pinned thread would wait for its core while another one is free.
-        "ENABLE_CPU_PINNING": "NO",
-        **{key: value for key, value in given.items() if value is not None},
-    }
-
-
-def signature(ports: list[Any]) -> Signature:
-    """Return type and shape of a model's inputs or outputs, by name."""
-    return {
-        port.get_any_name(): (
-            TRITON_TYPES.get(port.get_element_type().get_type_name(), port.get_element_type().get_type_name()),
-            [-1 if size.is_dynamic else size.get_length() for size in port.get_partial_shape()],
-        )
-        for port in ports
-    }
+        batched = int(config.get("max_batch_size", 0)) > 0
+        return Engine(path, parameters_of(config), batched=batched)

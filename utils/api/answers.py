@@ -4,20 +4,19 @@ import asyncio
 import functools
 import logging
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import bentoml
 import orjson
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
 from utils.api.errors import MEDIA_TYPE, Problem, ServiceError
-from utils.api.jobs import CHUNK_BYTES, Content, Segmentation
-from utils.api.received import FILE, FORM, JSON, PNG, Received, receive
+from utils.api.jobs import AnswerParts, Content, chunks
+from utils.api.received import FILE, FORM, JSON, PNG
 from utils.api.requests import MaskFormat
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
 from utils.observability.logs import FloodLog
@@ -41,7 +40,7 @@ MAX_UNSTREAMED_BYTES = 1_000_000
 REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
 
 
-def segmentation_response(segmentation: Segmentation, mask_format: MaskFormat, answer_type: str) -> Response:
+def segmentation_response(segmentation: AnswerParts, mask_format: MaskFormat, answer_type: str) -> Response:
     """Return masks and picture as multipart, as one JSON document, or as the picture or the mask alone."""
     if answer_type == FORM:
         boundary = choose_boundary()
@@ -52,7 +51,7 @@ def segmentation_response(segmentation: Segmentation, mask_format: MaskFormat, a
     return json_response(segmentation.result)
 
 
-def multipart_pieces(segmentation: Segmentation, mask_format: MaskFormat, boundary: str) -> list[Content]:
+def multipart_pieces(segmentation: AnswerParts, mask_format: MaskFormat, boundary: str) -> list[Content]:
     """Return a body with the parts `mask`, `segmented_image` if there is one, and `result`, in this order.
 
     It is in pieces because urllib3's `encode_multipart_formdata` would copy large parts several times.
@@ -81,15 +80,6 @@ def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
                 yield chunk
 
     return StreamingResponse(body(), media_type=media_type, headers={"Content-Length": str(size)})
-
-
-def chunks(content: Content) -> Iterator[bytes]:
-    """Yield a part in pieces of at most `CHUNK_BYTES`."""
-    if not isinstance(content, bytes):
-        yield from content.chunks()
-    else:
-        for start in range(0, len(content), CHUNK_BYTES):
-            yield content[start : start + CHUNK_BYTES]
 
 
 def json_response(document: Content) -> Response:
@@ -139,53 +129,40 @@ def problem_response(problem: Problem) -> Response:
     return Response(problem.encode(), problem.status, problem.headers, MEDIA_TYPE)
 
 
-def errors_as_problems(api: Callable[[Received], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:
+def errors_as_problems(api: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """Decorate an API function so that its errors become problem documents and one line in the log.
 
     BentoML itself answers errors with a plain 500 and logs a traceback.
     """
 
     @functools.wraps(api)
-    async def answer(received: Received | ServiceError) -> Response:
+    async def answer(request: Request) -> Response:
         try:
-            if isinstance(received, ServiceError):
-                raise received
-            return await api(received)
+            return await api(request)
         except Exception as error:
             return problem_response(problem_of(error))
 
     return answer
 
 
-class RequestBody(bentoml.io.JSON):
-    """Descriptor of a request, passed to the API function as it arrived.
+class _Raw:
+    """Mix-in of descriptors that pass on requests and responses as they are.
 
-    The API function does the parsing: errors raised in a descriptor do not reach the caller.
+    The API function reads the request: errors raised in a descriptor do not reach the caller.
     """
 
-    def __init__(self, model: type[BaseModel]) -> None:
-        super().__init__(pydantic_model=model)
-        self._model = model
-
-    async def from_http_request(self, request: Request) -> Received | ServiceError:
-        """Return the request, or the error if it is refused."""
-        try:
-            return await receive(request, self._model)
-        except ServiceError as error:
-            return error
-
-
-class _ReadyAnswer:
-    """Mix-in of descriptors of answers that the API function makes."""
+    async def from_http_request(self, request: Request) -> Request:
+        """Return the request unchanged."""
+        return request
 
     async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
         """Return the response unchanged."""
         return obj
 
 
-class MultipartAnswer(_ReadyAnswer, bentoml.io.Multipart):
+class RawMultipart(_Raw, bentoml.io.Multipart):
     """Descriptor of a multipart or other answer made by the API function."""
 
 
-class JsonAnswer(_ReadyAnswer, bentoml.io.JSON):
-    """Descriptor of a JSON answer made by the API function."""
+class RawJson(_Raw, bentoml.io.JSON):
+    """Descriptor of a request read by the API function, or of a JSON answer made by it."""

@@ -1,7 +1,7 @@
 """Errors of the service and their RFC 9457 problem documents.
 
     ServiceError                    base class; carries the HTTP status and the problem type
-    ├── MalformedRequest      400   the request is not valid HTTP (RFC 9112)
+    ├── MalformedRequest      400   the length of the body is ambiguous (RFC 9112)
     ├── MalformedBody         400   the body is not valid JSON
     ├── MalformedForm         400   the body is not valid multipart/form-data
     ├── Unauthorized          401   the API key is missing or unknown
@@ -34,65 +34,67 @@ received value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 import orjson
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
+from orchestrator.problems import ANSWER_TOO_LARGE, INVALID_REQUEST
 from utils.observability.logs import quoted, shown
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:mobile-sam:"
+URI: dict[str, Any] = {"format": "uri"}
 MAX_FIELD_CHARS, MAX_VALUE_CHARS, MAX_DETAIL_CHARS = 80, 1000, 4000
 """Lengths of a field's path, of an expected or received value, and of a problem's detail; longer texts are cut."""
 
 
 @dataclass(frozen=True)
 class FieldError:
-    """An invalid field of a request. All texts are made printable and bounded."""
+    """An offending field."""
 
-    field: str
-    """Path of the field, such as `pos_coords[1][0]`."""
-    expected: str
-    got: str
+    field: Annotated[str, Field(description="path of the field, such as `pos_coords[1][0]`")]
+    expected: Annotated[str, Field(description="the expected value")]
+    got: Annotated[str, Field(description="the received value")]
 
     def __post_init__(self) -> None:
-        """Make the texts safe for a log line and a problem document."""
+        # Safe for a log line and a problem document: printable, and of bounded length.
         for name, limit in (("field", MAX_FIELD_CHARS), ("expected", MAX_VALUE_CHARS), ("got", MAX_VALUE_CHARS)):
             object.__setattr__(self, name, shown(getattr(self, name), limit))
-
-    def as_json(self) -> dict[str, str]:
-        """Return the entry of a problem's `errors` list."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An RFC 9457 problem document with its HTTP status."""
+    """An RFC 9457 problem document."""
 
-    status: int
-    slug: str
-    title: str
-    detail: str
-    errors: Sequence[FieldError] = ()
-    headers: dict[str, str] = field(default_factory=dict)
+    status: Annotated[int, Field(ge=400, le=599, description="HTTP status of the response")]
+    slug: Annotated[
+        str, Field(alias="type", description="`urn:mobile-sam:` and the problem's name", json_schema_extra=URI)
+    ]
+    title: Annotated[str, Field(description="summary of the problem type")]
+    detail: Annotated[str, Field(description="explanation of this occurrence")]
+    errors: Annotated[Sequence[FieldError], Field(description="the offending fields, if any")] = field(
+        default_factory=tuple
+    )
+    headers: SkipJsonSchema[dict[str, str]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document's members."""
-        document: dict[str, Any] = {
-            "type": TYPE_PREFIX + self.slug,
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail,
-        }
-        if self.errors:
-            document["errors"] = [error.as_json() for error in self.errors]
-        return document
+        """Return the document's members, as orjson takes them."""
+        document = {"type": TYPE_PREFIX + self.slug, "title": self.title, "status": self.status, "detail": self.detail}
+        return {**document, "errors": self.errors} if self.errors else document
 
     def encode(self) -> bytes:
         """Return the document as UTF-8 JSON."""
         return orjson.dumps(self.as_json())
+
+
+def mib(count: int) -> str:
+    """Return a number of bytes in MiB, rounded up to tenths, so that more than a limit is shown as more."""
+    return f"{math.ceil(count * 10 / 2**20) / 10:.12g} MiB" if count >= 2**20 else f"{count} bytes"
 
 
 def summary(errors: Sequence[FieldError], *, got: bool = True) -> str:
@@ -111,14 +113,14 @@ class ServiceError(Exception):
     retry_after: int | None = None
     """Seconds until a retry, if one may succeed."""
 
-    def __init_subclass__(cls, *, status: int | None = None, slug: str = "", title: str = "") -> None:
+    def __init_subclass__(cls, *, status: int = 0, slug: str = "", title: str = "") -> None:
         cls.status, cls.slug, cls.title = status or cls.status, slug or cls.slug, title or cls.title
 
-    def __init__(self, detail: str, errors: Sequence[FieldError] = (), *, logged: str = "") -> None:
+    def __init__(self, detail: str = "", errors: Sequence[FieldError] = (), *, logged: str = "") -> None:
         """Store the error's texts.
 
         Args:
-            detail: message for the caller; empty for the summary of `errors`.
+            detail: message for the caller; by default the summary of `errors`.
             errors: invalid fields.
             logged: message for the log, if `detail` quotes the request. With `errors` it defaults to their summary
                 without received values.
@@ -139,7 +141,7 @@ class ServiceError(Exception):
 
 
 class MalformedRequest(ServiceError, status=400, slug="malformed-request", title="The request is not valid HTTP"):
-    """The request is not valid HTTP (RFC 9112)."""
+    """The length of the body is ambiguous (RFC 9112). uvicorn answers other requests that are not HTTP."""
 
 
 class HeadTooLarge(ServiceError, status=431, slug="head-too-large", title="The headers are too large"):
@@ -159,33 +161,27 @@ class HeadTooLarge(ServiceError, status=431, slug="head-too-large", title="The h
 class MalformedBody(ServiceError, status=400, slug="malformed-body", title="The body is not valid JSON"):
     """The body is not valid JSON."""
 
-    @classmethod
-    def of(cls, got: str) -> MalformedBody:
-        """Return an error that describes the received body."""
-        return cls("", [FieldError("body", "a JSON object in UTF-8", got)])
+    def __init__(self, got: str) -> None:
+        super().__init__(errors=[FieldError("body", "a JSON object in UTF-8", got)])
 
 
 class MalformedForm(ServiceError, status=400, slug="malformed-form", title="The body is not valid multipart/form-data"):
     """The body is not valid multipart/form-data."""
 
-    @classmethod
-    def of(cls, got: str) -> MalformedForm:
-        """Return an error that says what is wrong with the body."""
-        return cls("", [FieldError("body", "multipart/form-data with the parts image and request (RFC 7578)", got)])
+    def __init__(self, got: str) -> None:
+        expected = "multipart/form-data with the parts image and request (RFC 7578)"
+        super().__init__(errors=[FieldError("body", expected, got)])
 
 
-class InvalidRequest(ServiceError, status=422, slug="invalid-request", title="The request is not valid"):
+class InvalidRequest(ServiceError):
     """A field is missing, unknown, of the wrong type or out of range."""
 
-    @classmethod
-    def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
-        """Return an error with the summary of the fields as its detail."""
-        return cls("", errors)
+    status, slug, title = INVALID_REQUEST
 
 
 def invalid(field: str, expected: str, got: str) -> InvalidRequest:
     """Return the error for one offending field."""
-    return InvalidRequest.of([FieldError(field, expected, got)])
+    return InvalidRequest(errors=[FieldError(field, expected, got)])
 
 
 def unknown_version(model_version: int) -> InvalidRequest:
@@ -201,13 +197,10 @@ class ImageNotFetched(InvalidRequest):
 
 
 class BodyTooLarge(ServiceError, status=413, slug="body-too-large", title="The body is too large"):
-    """The body has too many bytes."""
+    """The body has more bytes than the limit; the size is named if it was announced."""
 
-    @classmethod
-    def of(cls, limit: int, got: int | None = None) -> BodyTooLarge:
-        """Return an error with the limit and, if announced, the received size, both in bytes."""
-        size = f"{got} bytes" if got is not None else "more"
-        return cls(f"expected a body of at most {limit} bytes, got {size}")
+    def __init__(self, limit: int, got: int | None = None) -> None:
+        super().__init__(f"expected a body of at most {mib(limit)}, got {'more' if got is None else mib(got)}")
 
 
 class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API key is needed"):
@@ -221,17 +214,15 @@ class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API 
 class ForeignPage(ServiceError, status=403, slug="foreign-page", title="The request may come from a foreign web page"):
     """A page of another origin may have sent the request."""
 
-    @classmethod
-    def of(cls, expected: str, got: str) -> ForeignPage:
-        """Return an error that describes the expected and the received header."""
-        return cls(f"{expected}, got {got}", logged=expected)
+    def __init__(self, expected: str, got: str) -> None:
+        super().__init__(f"{expected}, got {got}", logged=expected)
 
 
 class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found"):
     """There is no such path."""
 
     @classmethod
-    def of(cls, path: str, adapter: str | None = None) -> UnknownPath:
+    def from_path(cls, path: str, adapter: str | None = None) -> UnknownPath:
         """Return an error that names the path, and the adapter that has it but is switched off."""
         hint = f"{adapter} in MOBILE_SAM_INTEGRATIONS adds it" if adapter else "the page at / lists all paths"
         return cls(f"there is no path {quoted(path, 200)}; {hint}", logged="unknown path")
@@ -240,24 +231,17 @@ class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found")
 class ImageNotCached(ServiceError, status=404, slug="image-not-cached", title="The image is not cached"):
     """The image id is unknown, or the image is no longer cached."""
 
-    @classmethod
-    def of(cls, image_id: str) -> ImageNotCached:
-        """Return an error that names the image."""
-        return cls("", [FieldError("image_id", "the id of a cached image; send the image again", image_id)])
+    def __init__(self, image_id: str) -> None:
+        super().__init__(errors=[FieldError("image_id", "the id of a cached image; send the image again", image_id)])
 
 
 class WrongMethod(ServiceError, status=405, slug="method-not-allowed", title="Method Not Allowed"):
     """The path does not support the method."""
 
-    def __init__(self, detail: str, allowed: Sequence[str] = (), *, logged: str = "") -> None:
-        super().__init__(detail, logged=logged)
-        self._allowed = allowed
-
-    @classmethod
-    def of(cls, path: str, allowed: Sequence[str], got: str) -> WrongMethod:
-        """Return an error that names the path, its methods and the received one."""
+    def __init__(self, path: str, allowed: Sequence[str], got: str) -> None:
         expected = f"expected {' or '.join(allowed)} for {path}"
-        return cls(f"{expected}, got {quoted(got, 20)}", allowed, logged=expected)
+        super().__init__(f"{expected}, got {quoted(got, 20)}", logged=expected)
+        self._allowed = allowed
 
     def headers(self) -> dict[str, str]:
         """Return the methods of the path."""
@@ -269,11 +253,9 @@ class NotAcceptable(
 ):
     """The answer has none of the media types that the caller accepts."""
 
-    @classmethod
-    def of(cls, available: Sequence[str], got: str) -> NotAcceptable:
-        """Return an error that names the available media types and the accepted ones."""
+    def __init__(self, available: Sequence[str], got: str) -> None:
         expected = f"expected an Accept header with {', '.join(available)} or */*"
-        return cls(f"{expected}, got {got}", logged=expected)
+        super().__init__(f"{expected}, got {got}", logged=expected)
 
 
 class SlowBody(ServiceError, status=408, slug="slow-body", title="The body took too long"):
@@ -284,21 +266,20 @@ class ModelChange(ServiceError, status=409, slug="model-change", title="The mode
     """A model was not loaded or unloaded. Triton's message goes to the log, never to the caller."""
 
 
-class AnswerTooLarge(ServiceError, status=422, slug="answer-too-large", title="The answer would be too large"):
-    """The answer would have too many bytes."""
+class AnswerTooLarge(ServiceError):
+    """The answer of `/everything` grew beyond the limit in bytes while it was made."""
 
-    @classmethod
-    def of(cls, limit: int) -> AnswerTooLarge:
-        """Return an error about an answer that grew too large while it was made; the limit is in bytes."""
-        error = FieldError("points_per_side", f"an answer of at most {limit} bytes (use fewer points or crops)", "more")
-        return cls("", [error])
+    status, slug, title = ANSWER_TOO_LARGE
+
+    def __init__(self, limit: int) -> None:
+        expected = f"an answer of at most {mib(limit)} (use fewer points or crops)"
+        super().__init__(errors=[FieldError("points_per_side", expected, "more")])
 
 
 class TooManyRequests(ServiceError, status=429, slug="too-many-requests", title="Too many requests"):
-    """The caller exceeded the rate limit."""
+    """The caller exceeded the rate limit; the next request is allowed after `retry_after` whole seconds."""
 
     def __init__(self, detail: str, retry_after: int = 1) -> None:
-        """Store the message, with the limit, and the whole seconds until the next request is allowed."""
         super().__init__(detail)
         self.retry_after = retry_after
 
@@ -308,11 +289,9 @@ class UnsupportedMedia(
 ):
     """The Content-Type is none that the path takes."""
 
-    @classmethod
-    def of(cls, got: str, allowed: str = "application/json, multipart/form-data or image/...") -> UnsupportedMedia:
-        """Return an error that names the allowed content types and the received one."""
+    def __init__(self, got: str, allowed: str = "application/json, multipart/form-data or image/...") -> None:
         expected = f"expected Content-Type {allowed}"
-        return cls(f"{expected}, got {shown(got)}", logged=expected)
+        super().__init__(f"{expected}, got {shown(got)}", logged=expected)
 
 
 class RejectedByModel(ServiceError):

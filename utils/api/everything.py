@@ -17,9 +17,10 @@ import orjson
 
 from orchestrator.costs import max_batch_points
 from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
-from utils.api.inputs import ImageSource
-from utils.api.jobs import GridBatch, Segmenter
+from utils.api.inputs import ImageSource, Job
+from utils.api.jobs import Segmenter
 from utils.api.requests import EverythingRequest
+from utils.triton import tensors
 
 MAX_GRID_POINTS = 20_000
 """Maximum number of points in all grids of a request: about five minutes on two cores."""
@@ -71,19 +72,19 @@ async def _segment_by_one_version(
     if points > MAX_GRID_POINTS:
         raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
     version = result["model_version"]
-    work = [(crop, _batches(crop, request, layer, height * width, version)) for crop, layer in crops]
-    done, total = 0, sum(len(batches) for _, batches in work)
+    work = [_batches(crop, request, layer, height * width, version) for crop, layer in crops]
+    done, total = 0, sum(map(len, work))
     yield {"done": done, "total": total}
     kept: list[Record] = []
     image = replace(image, image_id=result["image_id"])
-    for _, batches in work:
+    for batches in work:
         found: list[Record] = []
         size = sum(map(_record_bytes, kept))
         for batch in batches:
             records = await _records(segmenter, image, batch)
             size += sum(map(_record_bytes, records))
             if size > max_answer_bytes:
-                raise AnswerTooLarge.of(max_answer_bytes)
+                raise AnswerTooLarge(max_answer_bytes)
             found += records
             done += 1
             if done < total:
@@ -91,13 +92,11 @@ async def _segment_by_one_version(
         scores = [record["predicted_iou"] for record in found]
         kept += await asyncio.to_thread(box_nms, found, scores, request.box_nms_thresh)
     kept = await asyncio.to_thread(_remove_duplicates, kept, request, len(crops))
-    for record in kept:
-        for name in INTERNAL_KEYS:
-            del record[name]
-    yield {"done": total, "total": total, "result": {**result, "masks": kept}}
+    masks = [{name: record[name] for name in record if name not in INTERNAL_KEYS} for record in kept]
+    yield {"done": total, "total": total, "result": {**result, "masks": masks}}
 
 
-async def _records(segmenter: Segmenter, image: ImageSource, batch: GridBatch) -> list[Record]:
+async def _records(segmenter: Segmenter, image: ImageSource, batch: Job) -> list[Record]:
     """Return the records of a batch; wait once for a restart of the model, which would cost the batches before it."""
     try:
         return await segmenter.records(image, batch)
@@ -123,10 +122,7 @@ async def result_of(steps: AsyncIterator[Step], timeout: float) -> dict[str, Any
     """
 
     async def last() -> dict[str, Any]:
-        step: Step = {}
-        async for step in steps:  # noqa: B007 - the last one counts
-            pass
-        result: dict[str, Any] = step["result"]
+        result: dict[str, Any] = [step async for step in steps][-1]["result"]
         return result
 
     try:
@@ -175,16 +171,17 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
     return points
 
 
-def _batches(
-    crop: Box, request: EverythingRequest, layer: int, image_pixels: int, model_version: int
-) -> list[GridBatch]:
+def _batches(crop: Box, request: EverythingRequest, layer: int, image_pixels: int, model_version: int) -> list[Job]:
     points = grid(crop, _points_per_side(request, layer))
     crop_pixels = (crop[2] - crop[0]) * (crop[3] - crop[1])
     fits = max_batch_points(image_pixels, crop_pixels, tidy=bool(request.min_mask_region_area))
     # Not even one may fit: the orchestrator rejects it.
     size = min(POINTS_PER_BATCH, max(1, fits))
     options = {"crop_box": crop, **request.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
-    return [GridBatch(points[start : start + size], options, model_version) for start in range(0, len(points), size)]
+    return [
+        Job({tensors.GRID_COORDS.name: points[start : start + size]}, options, model_version)
+        for start in range(0, len(points), size)
+    ]
 
 
 def _points_per_side(request: EverythingRequest, layer: int) -> int:

@@ -2,16 +2,16 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-import orjson
 from google.protobuf import text_format
+from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from utils.api.errors import InferenceUnavailable
 from utils.api.requests import MAX_OBJECTS
+from utils.api.responses import Engine, Info, RequestLimits, Weights
 from utils.settings import Settings
 from utils.triton import tensors
 
@@ -21,28 +21,30 @@ LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
 """Triton metric with which the orchestrator reports the loaded weights (`orchestrator.triton_io`)."""
 
 
-def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> dict[str, Any]:
+def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> Info:
     """Return the document without a loaded model; `repository` is None if it is on another machine."""
-    return {
-        "version": VERSION,
-        "weights": None,
-        "engine": None,
-        "triton": None,
-        "key_needed": key_needed,
-        "limits": {
-            "max_body_bytes": settings.max_body_bytes,
-            "max_image_pixels": settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
-            "max_objects": MAX_OBJECTS,
-        },
-    }
+    limits = RequestLimits(
+        max_body_bytes=settings.max_body_bytes,
+        max_image_pixels=settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
+        max_objects=MAX_OBJECTS,
+    )
+    return Info(
+        version=VERSION,
+        weights=None,
+        engine=None,
+        triton=None,
+        key_needed=key_needed,
+        limits=limits,
+        model_versions=[],
+    )
 
 
-class Info:
+class InfoEndpoint:
     """The current document, and the ASGI application that serves it."""
 
     def __init__(
         self,
-        unloaded: dict[str, Any],
+        unloaded: Info,
         versions: Callable[[], Awaitable[list[int]]],
         metrics: Callable[[], Awaitable[bytes]],
         triton: Callable[[], str],
@@ -54,7 +56,7 @@ class Info:
         """
         self._unloaded, self._versions, self._metrics, self._triton = unloaded, versions, metrics, triton
 
-    async def document(self) -> dict[str, Any]:
+    async def document(self) -> Info:
         """Return the document; weights and engine are None while no version is loaded."""
         try:
             versions = await self._versions()
@@ -62,35 +64,29 @@ class Info:
             versions = []
         # After the versions: a ready version has already reported its weights.
         newest = loaded_by_version(await self._metrics()).get(versions[-1], {}) if versions else {}
-        return {**self._unloaded, **newest, "triton": self._triton() or None, "model_versions": versions}
+        return self._unloaded.model_copy(
+            update={**newest, "triton": self._triton() or None, "model_versions": versions}
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the document."""
-        response = Response(orjson.dumps(await self.document()), media_type="application/json")
+        response = Response((await self.document()).model_dump_json(), media_type="application/json")
         await response(scope, receive, send)
 
 
-def loaded_by_version(metrics: bytes) -> dict[int, dict[str, Any]]:
+def loaded_by_version(metrics: bytes) -> dict[int, dict[str, BaseModel]]:
     """Return weights and engine of each model version in Triton's metrics, in the Prometheus text format."""
     # prometheus_client must not be imported before BentoML has set up the workers' multiprocess directory.
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
     lines = [line for line in metrics.decode().split("\n") if line.startswith(LOADED_METRIC)]
     samples = [sample for family in text_string_to_metric_families("\n".join(lines)) for sample in family.samples]
-    loaded = {}
-    for sample in sorted(samples, key=lambda sample: sample.value):  # the last loaded one serves requests
-        labels = sample.labels
-        if labels["model"] == tensors.SEGMENT:
-            loaded[int(labels["version"])] = {
-                "weights": {
-                    "name": labels["name"],
-                    "sha256": labels["sha256"],
-                    "trained": labels["trained"] == "true",
-                    "note": labels["note"],
-                },
-                "engine": {"encoder": labels["encoder"], "decoder": labels["decoder"]},
-            }
-    return loaded
+    samples.sort(key=lambda sample: sample.value)  # the last loaded one serves requests
+    series = [sample.labels for sample in samples if sample.labels["model"] == tensors.SEGMENT]
+    return {
+        int(labels["version"]): {"weights": Weights.model_validate(labels), "engine": Engine.model_validate(labels)}
+        for labels in series
+    }
 
 
 def _default_max_image_pixels(repository: Path) -> int:
@@ -98,6 +94,5 @@ def _default_max_image_pixels(repository: Path) -> int:
     file = repository / tensors.SEGMENT / "config.pbtxt"
     if not file.is_file():  # reported by `utils.triton.check_repository`
         file = OWN_REPOSITORY / tensors.SEGMENT / "config.pbtxt"
-    text = file.read_text(encoding="utf-8")
-    config = text_format.Parse(text, ModelConfig())
+    config = text_format.Parse(file.read_text(encoding="utf-8"), ModelConfig())
     return int(config.parameters["max_image_pixels"].string_value)

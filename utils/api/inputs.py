@@ -5,16 +5,19 @@ The image is a file or an image id; its pixels are decoded in Triton's models, n
 
 import binascii
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pybase64
 
 from utils.api.errors import invalid
-from utils.api.requests import ImageFields, ObjectFields, SegmentRequest
+from utils.api.requests import ImageFields, ObjectFields, SegmentOptions, SegmentRequest
 from utils.observability.context import CALLER
 from utils.observability.logs import quoted
+from utils.triton import tensors
 
 WHITESPACE = b" \t\r\n"
 FILE_PART = "image"
@@ -26,11 +29,12 @@ MASK_INPUT = "the low_res_mask of an earlier response: base64 of a NumPy file of
 NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING = 0, 1, 2, 3, -2
 BOX_CORNERS = (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)
 MAX_TOTAL_POINTS = 4096
-PathPoint = tuple[float, float, int, str]
-"""x, y, label and request path of a point."""
 MASK_SIDE = 256
 MAX_LOGIT = 10_000.0
 """Limit for the logits of `mask_input`. The model returns a few tens; a float16 decoder overflows above 65,504."""
+
+LabelledPoint = tuple[tuple[float, float], int, str]
+"""x and y in pixels of the displayed image, the label, and the path in the request."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,26 @@ class ImageSource:
     """Name of the request's API key; cached embeddings are separate per owner."""
     field: str = field(default="input_image", compare=False)
     """Field or part of the request with the image, for error messages."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a model does with an image: segments objects, or a batch of grid points."""
+
+    inputs: Mapping[str, npt.NDArray[Any]]
+    """Tensors by name, as `utils.triton.tensors` declares them, without the image.
+
+    - `point_coords`: (N, P, 2) float32, x then y, pixels of the displayed image; of a grid (N, 2).
+    - `point_labels`: (N, P) int32: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right, -2 padding.
+    - `mask_input`, if any: (M, 256, 256) float32 logits of earlier responses.
+    - `mask_input_object`: (M,) int32, the object of each of them.
+    """
+    options: Mapping[str, Any]
+    """Options by the names of the HTTP API's fields, and `document`: whether the result has masks and picture in it."""
+    model_version: int | None = None
+    """None: the newest loaded version."""
+    fields: tuple[tuple[str, ...], ...] = ()
+    """Request path of each point of each object, for error messages."""
 
 
 def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource:
@@ -101,87 +125,67 @@ def decode_base64(text: str, field: str, expected: str) -> bytes:
     return data
 
 
-@dataclass(frozen=True)
-class Prompts:
-    """The objects of a request as model inputs."""
-
-    points_xy: npt.NDArray[np.float32]
-    """(N, P, 2) float32, x then y, pixels of the displayed image."""
-    labels: npt.NDArray[np.int32]
-    """(N, P) int32: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right, -2 padding."""
-    fields: tuple[tuple[str, ...], ...]
-    """Request path of each point of each object, for error messages."""
-    masks: npt.NDArray[np.float32]
-    """(M, 256, 256) float32 logits of earlier responses."""
-    mask_objects: npt.NDArray[np.int32]
-    """(M,) int32: object index of each mask."""
-
-
-def to_prompts(request: SegmentRequest) -> Prompts:
-    """Return the request's objects, padded to the same number of points.
+def to_job(request: SegmentRequest, *, document: bool = False) -> Job:
+    """Return the job of a request: its objects as tensors, padded to the same number of points, and its options.
 
     Raises:
         InvalidRequest: no prompt, prompts in both places, too many points, a wrong number of labels, an incomplete,
             second or inverted box, or an invalid `mask_input`.
     """
-    if request.prompts is None:
-        objects = [_object(request, "")]
-    else:
-        top_level = [name for name in ObjectFields.model_fields if getattr(request, name) is not None]
-        if top_level:
+    objects: dict[str, ObjectFields] = {"": request}
+    if request.prompts is not None:
+        if top_level := [name for name in ObjectFields.model_fields if getattr(request, name) is not None]:
             raise invalid(top_level[0], f"either prompts or {top_level[0]}", "both")
-        objects = [_object(fields, f"prompts[{index}].") for index, fields in enumerate(request.prompts)]
-    if (total := sum(len(points) for points, _ in objects)) > MAX_TOTAL_POINTS:
+        objects = {f"prompts[{index}].": fields for index, fields in enumerate(request.prompts)}
+    found: list[list[LabelledPoint]] = []
+    masks: dict[int, npt.NDArray[np.float32]] = {}
+    for index, (prefix, fields) in enumerate(objects.items()):
+        found.append(_labelled_points(fields, prefix))
+        if fields.mask_input is not None:
+            masks[index] = _mask_input(fields.mask_input, f"{prefix}mask_input")
+    if (total := sum(map(len, found))) > MAX_TOTAL_POINTS:
         raise invalid("prompts", f"at most {MAX_TOTAL_POINTS} points in all objects together", f"{total}")
-    longest = max(len(points) for points, _ in objects)
-    points_xy = np.zeros((len(objects), longest, 2), np.float32)
-    labels = np.full((len(objects), longest), PADDING, np.int32)
-    for index, (points, _) in enumerate(objects):
-        points_xy[index, : len(points)] = [point[:2] for point in points]
-        labels[index, : len(points)] = [point[2] for point in points]
-    masks = [(index, mask) for index, (_, mask) in enumerate(objects) if mask is not None]
-    return Prompts(
-        points_xy,
-        labels,
-        tuple(tuple(point[3] for point in points) for points, _ in objects),
-        np.array([mask for _, mask in masks], np.float32).reshape(-1, MASK_SIDE, MASK_SIDE),
-        np.array([index for index, _ in masks], np.int32),
-    )
+    shape = len(found), max(map(len, found))
+    points_xy, labels = np.zeros((*shape, 2), np.float32), np.full(shape, PADDING, np.int32)
+    for index, points in enumerate(found):
+        points_xy[index, : len(points)] = [xy for xy, _, _ in points]
+        labels[index, : len(points)] = [label for _, label, _ in points]
+    inputs: dict[str, npt.NDArray[Any]] = {tensors.POINT_COORDS.name: points_xy, tensors.POINT_LABELS.name: labels}
+    if masks:
+        inputs[tensors.MASK_INPUT.name] = np.stack([*masks.values()])
+        inputs[tensors.MASK_INPUT_OBJECT.name] = np.array([*masks], np.int32)
+    options = {**request.model_dump(include=set(SegmentOptions.model_fields)), "document": document}
+    fields_of_points = tuple(tuple(name for _, _, name in points) for points in found)
+    return Job(inputs, options, request.model_version, fields_of_points)
 
 
-def _object(fields: ObjectFields, prefix: str) -> tuple[list[PathPoint], npt.NDArray[np.float32] | None]:
-    """Return points and mask of one object; `prefix` is the request path of its fields, such as `prompts[1].`."""
+def _labelled_points(fields: ObjectFields, prefix: str) -> list[LabelledPoint]:
+    """Return the points of an object, at least one; `prefix` is the path of its fields, such as `prompts[1].`."""
     positive = fields.pos_coords or []
-    labels = fields.labels if fields.labels is not None else [POSITIVE] * len(positive)
+    labels = [POSITIVE] * len(positive) if fields.labels is None else fields.labels
     if len(labels) != len(positive):
         raise invalid(f"{prefix}labels", f"{len(positive)} labels, one per point of pos_coords", f"{len(labels)}")
-    points = [
-        (x, y, label, f"{prefix}pos_coords[{i}]")
-        for i, ((x, y), label) in enumerate(zip(positive, labels, strict=True))
+    points: list[LabelledPoint] = [
+        (xy, label, f"{prefix}pos_coords[{i}]") for i, (xy, label) in enumerate(zip(positive, labels, strict=True))
     ]
-    points += [(x, y, NEGATIVE, f"{prefix}neg_coords[{i}]") for i, (x, y) in enumerate(fields.neg_coords or [])]
+    points += [(xy, NEGATIVE, f"{prefix}neg_coords[{i}]") for i, xy in enumerate(fields.neg_coords or [])]
     if fields.box is not None:
-        x0, y0, x1, y1 = fields.box
-        points += [(x0, y0, BOX_TOP_LEFT, f"{prefix}box"), (x1, y1, BOX_BOTTOM_RIGHT, f"{prefix}box")]
+        corners = fields.box[:2], fields.box[2:]
+        points += [(xy, label, f"{prefix}box") for xy, label in zip(corners, BOX_CORNERS, strict=True)]
     if not points:
         raise invalid(f"{prefix}pos_coords", "a point in pos_coords or neg_coords, or a box", "no prompt")
-    top_left, bottom_right = ([point[:2] for point in points if point[2] == label] for label in BOX_CORNERS)
-    _check_box(top_left, bottom_right, prefix + ("box" if fields.box is not None else "labels"))
-    mask = None if fields.mask_input is None else _mask_input(fields.mask_input, f"{prefix}mask_input")
-    return points, mask
-
-
-def _check_box(top_left: list[tuple[float, float]], bottom_right: list[tuple[float, float]], field: str) -> None:
+    top_left, bottom_right = ([xy for xy, label, _ in points if label == corner] for corner in BOX_CORNERS)
+    field = prefix + ("labels" if fields.box is None else "box")
     if len(top_left) != len(bottom_right) or len(top_left) > 1:
         raise invalid(
             field,
             "at most one box: one point labelled 2 and one labelled 3, or the field box",
             f"{len(top_left)} top-left and {len(bottom_right)} bottom-right corners",
         )
-    if top_left:
-        (x0, y0), (x1, y1) = top_left[0], bottom_right[0]
+    for (x0, y0), (x1, y1) in zip(top_left, bottom_right, strict=True):
         if not (x0 < x1 and y0 < y1):
             raise invalid(field, "a box with x0 < x1 and y0 < y1", f"[{x0:g}, {y0:g}, {x1:g}, {y1:g}]")
+    return points
 
 
 def _mask_input(text: str, field: str) -> npt.NDArray[np.float32]:

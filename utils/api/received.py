@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -38,6 +38,8 @@ FORM_PARTS = ("image", "request")
 NOT_IN_A_QUERY = {"input_image", "image_id", "pos_coords", "neg_coords", "mask_input", "prompts"}
 QUERY_LISTS = ("box", "labels")
 """Fields that are comma-separated numbers in a query."""
+FILE_NAME = re.compile(rb"[^\0-\x1f]{1,250}\.[A-Za-z]\w{1,3}")
+"""What curl sends in place of a file if the @ before the name is missing."""
 QUALITY = re.compile(r"q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
 MAX_VALUES = 20_000
 """Maximum number of values in a body: of its commas, and opening brackets and braces. The largest valid request, 256
@@ -65,6 +67,8 @@ OTHER_NAMES = {
     "point_coords": "pos_coords",
     "point_labels": "labels",
     "points": "pos_coords",
+    "prompt": "request",
+    "prompts": "request",
     "threshold": "mask_threshold",
 }
 """Names that other programs use, and the fields or parts that are meant."""
@@ -73,38 +77,43 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass
-class Received:
-    """A request as it arrived."""
+class Received(Generic[Model]):
+    """A request to an inference path."""
 
-    fields: bytes
-    """JSON object with the fields of the request."""
-    file: bytes | None = None
+    fields: Model
+    file: bytes | None
     """The image file, if it is not in the fields."""
-    answer_type: str = FORM
+    answer_type: str
     """One of `ANSWER_TYPES`."""
 
 
-async def receive(request: Request, model: type[BaseModel]) -> Received:
-    """Read a request; its fields, of a model, are still to be parsed.
+async def receive(request: Request, model: type[Model]) -> Received[Model]:
+    """Read a request with the fields of a model.
 
     Raises:
         UnsupportedMedia: the content type is none of the supported ones.
+        MalformedBody: the fields are not valid JSON.
         MalformedForm: the body is not `multipart/form-data`, as its content type says.
-        InvalidRequest: an unknown, repeated or incomplete part or query parameter.
+        InvalidRequest: an unknown, repeated or incomplete part or query parameter, or an invalid field.
         NotAcceptable: the answer has none of the media types that the caller accepts.
     """
     answer_type = acceptable_type(request.headers.getlist("accept")) if model is SegmentRequest else JSON
     content_type = request.headers.get("content-type", JSON)
     media_type = _media_type(content_type)
-    body = await _body(request)
-    if _is_json(media_type):
-        return Received(body, None, answer_type)
+    body, file = await _body(request), None
     if media_type == FORM:
         parts = form_parts(body, content_type)
-        return Received(parts.get("request", b"{}"), parts.get("image"), answer_type)
-    if media_type.startswith(FILE_TYPES):
-        return Received(query_fields(request.query_params.multi_items(), model), body, answer_type)
-    raise UnsupportedMedia.of(media_type)
+        body, file = parts.get("request", b"{}"), parts.get("image")
+    elif media_type.startswith(FILE_TYPES):
+        body, file = query_fields(request.query_params.multi_items(), model), body
+    elif not _is_json(media_type):
+        raise UnsupportedMedia(media_type)
+    if file is not None and FILE_NAME.fullmatch(file):
+        raise invalid("image", "a PNG, JPEG or WebP file", _name_of_a_file(file))
+    fields = parse_body(body, model)
+    if isinstance(fields, SegmentRequest):
+        apply_answer_type(fields, answer_type)
+    return Received(fields, file, answer_type)
 
 
 async def receive_json(request: Request) -> bytes:
@@ -115,7 +124,7 @@ async def receive_json(request: Request) -> bytes:
     """
     media_type = _media_type(request.headers.get("content-type", JSON))
     if not _is_json(media_type):
-        raise UnsupportedMedia.of(media_type, JSON)
+        raise UnsupportedMedia(media_type, JSON)
     return await _body(request)
 
 
@@ -151,7 +160,7 @@ def acceptable_type(headers: Iterable[str]) -> str:
 
     best = max(ANSWER_TYPES, key=quality_of)
     if qualities and not quality_of(best):
-        raise NotAcceptable.of(ANSWER_TYPES, quoted(", ".join(qualities), 200))
+        raise NotAcceptable(ANSWER_TYPES, quoted(", ".join(qualities), 200))
     return best
 
 
@@ -183,7 +192,7 @@ def form_parts(body: bytes, content_type: str) -> dict[str, bytes]:
         InvalidRequest: another part, or two of the same name.
     """
     parts: dict[str, bytes] = {}
-    complete = False
+    ended: list[bool] = []
 
     def add(part: Field | File) -> None:
         name = (part.field_name or b"").decode("utf-8", "replace")
@@ -195,17 +204,14 @@ def form_parts(body: bytes, content_type: str) -> dict[str, bytes]:
             part.file_object.seek(0)
         parts[name] = part.file_object.read() if isinstance(part, File) else part.value or b""
 
-    def end() -> None:
-        nonlocal complete
-        complete = True
-
     boundary = parse_options_header(content_type)[1].get(b"boundary")
+    config = {"MAX_MEMORY_FILE_SIZE": float("inf")}
     try:
-        FormParser(FORM, add, add, end, boundary, config={"MAX_MEMORY_FILE_SIZE": float("inf")}).write(body)
+        FormParser(FORM, add, add, lambda: ended.append(True), boundary, config=config).write(body)
     except FormParserError as error:
-        raise MalformedForm.of(str(error)) from None
-    if not complete:
-        raise MalformedForm.of(f"{len(body)} bytes without its end")
+        raise MalformedForm(str(error)) from None
+    if not ended:
+        raise MalformedForm(f"{len(body)} bytes without its end")
     return parts
 
 
@@ -250,10 +256,12 @@ def parse_body(body: bytes, model: type[Model]) -> Model:
     """Parse a JSON body.
 
     Raises:
-        MalformedBody: the body is not valid JSON.
+        MalformedBody: the body is not valid JSON, such as the name of a file.
         InvalidRequest: the JSON has more than `MAX_VALUES` values, or does not match the model.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
+    if FILE_NAME.fullmatch(body):
+        raise MalformedBody(_name_of_a_file(body))
     # Images cannot have this many: base64 has none of these characters.
     if has_more_than(MAX_VALUES, b",[{", body):
         raise invalid("body", f"at most {MAX_VALUES} values (split the request)", "more")
@@ -261,6 +269,11 @@ def parse_body(body: bytes, model: type[Model]) -> Model:
         return model.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, model) from None
+
+
+def _name_of_a_file(data: bytes) -> str:
+    name = data.decode(errors="replace")
+    return f"the text {quoted(name)} (with curl, put @ before the name of a file)"
 
 
 def validated(model: type[Model], fields: Mapping[str, Any], *, strict: bool | None = None) -> Model:
@@ -278,10 +291,10 @@ def validated(model: type[Model], fields: Mapping[str, Any], *, strict: bool | N
 def _refusal(error: ValidationError, model: type[BaseModel]) -> MalformedBody | InvalidRequest:
     details = error.errors(include_url=False, include_context=True)
     if details[0]["type"] == "json_invalid":
-        return MalformedBody.of(details[0]["ctx"]["error"])
+        return MalformedBody(details[0]["ctx"]["error"])
     # Pydantic reports several errors for one tuple of the wrong length; they become one.
     fields = dict.fromkeys(_field_error(detail, model) for detail in details[: 4 * MAX_ERRORS])
-    return InvalidRequest.of(list(fields)[:MAX_ERRORS])
+    return InvalidRequest(errors=list(fields)[:MAX_ERRORS])
 
 
 def has_more_than(count: int, characters: bytes, body: bytes) -> bool:
@@ -298,7 +311,7 @@ def has_more_than(count: int, characters: bytes, body: bytes) -> bool:
 
 def unknown_field(name: str, known: Collection[str], kind: str) -> InvalidRequest:
     """Return the error for a name that is not among the known ones; `kind` is what they are, such as `field`."""
-    return InvalidRequest.of([_unknown(_path((name,)), name, known, kind)])
+    return InvalidRequest(errors=[_unknown(_path((name,)), name, known, kind)])
 
 
 def _unknown(path: str, name: str, known: Collection[str], kind: str) -> FieldError:
@@ -314,26 +327,27 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     location, kind, value = detail["loc"], detail["type"], detail.get("input")
     inner = 2 if location[:1] == ("prompts",) and len(location) > 2 else 0  # prompts[i].field
     name = location[inner] if len(location) > inner else ""
-    if kind in {"tuple_type", "too_long", "missing"} and name in TUPLES:
-        depth, expected = TUPLES[name]
-        if len(location) >= inner + depth:
-            return FieldError(_path(location[: inner + depth]), expected, _describe(value))
+    depth, tuple_form = TUPLES.get(name, (0, ""))
+    if depth and kind in {"tuple_type", "too_long", "missing"} and len(location) >= inner + depth:
+        return FieldError(_path(location[: inner + depth]), tuple_form, _describe(value))
     path = _path(location)
     if kind == "missing":
         return FieldError(path, "a value", "nothing")
     if kind == "extra_forbidden":
         return _unknown(path, str(name), ObjectFields.model_fields if inner else model.model_fields, "field")
     if not path:
-        return FieldError("body", "a JSON object", _describe(value))
-    if name == "labels" and len(location) == inner + 2:
-        return FieldError(path, "0, 1, 2 or 3", _describe(value))
-    if kind == "too_long":
-        return FieldError(path, f"at most {detail['ctx']['max_length']} items", _describe(value))
-    if kind == "too_short":
+        path, expected = "body", "a JSON object"
+    elif name == "labels" and len(location) == inner + 2:
+        expected = "0, 1, 2 or 3"
+    elif kind == "too_long":
+        expected = f"at most {detail['ctx']['max_length']} items"
+    elif kind == "too_short":
         minimum = detail["ctx"]["min_length"]
-        return FieldError(path, f"at least {minimum} item{'s' if minimum > 1 else ''}", _describe(value))
-    expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
-    return FieldError(path, expected[:1].lower() + expected[1:], _describe(value))
+        expected = f"at least {minimum} item{'s' if minimum > 1 else ''}"
+    else:
+        expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
+        expected = expected[:1].lower() + expected[1:]
+    return FieldError(path, expected, _describe(value))
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.polygons import TOLERANCE_PIXELS
+
 MAX_POINTS = 256
 MAX_OBJECTS = 256
 MAX_VERSION = 2**31 - 1
@@ -16,6 +18,8 @@ Point = Annotated[tuple[Coordinate, Coordinate], Field(description="[x, y] in pi
 Box = tuple[Coordinate, Coordinate, Coordinate, Coordinate]
 Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
 MaskFormat = Literal["json", "npy", "png", "rle", "polygon"]
 PictureStyle = Literal["overlay", "cutout", "none"]
 
@@ -23,46 +27,42 @@ PictureStyle = Literal["overlay", "cutout", "none"]
 class ImageFields(BaseModel):
     """An image, as a file or as the id of an image sent earlier."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = STRICT
 
-    input_image: str | None = Field(
-        default=None, description="base64 of a PNG, JPEG or WebP file; a `data:` URL is accepted"
-    )
+    input_image: str | None = Field(None, description="base64 of a PNG, JPEG or WebP file; a `data:` URL is accepted")
     image_id: str | None = Field(
-        default=None,
+        None,
         max_length=128,
         description="the `image_id` of an earlier response, in place of `input_image`. After a 404 "
         "`image-not-cached`, send the image again",
     )
-    model_version: int | None = Field(
-        default=None, ge=1, le=MAX_VERSION, description="one of `GET /info`. Default: the newest"
-    )
+    model_version: int | None = Field(None, ge=1, le=MAX_VERSION, description="one of `GET /info`. Default: the newest")
 
 
 class ObjectFields(BaseModel):
     """One object to segment, described by points, a box, or both."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = STRICT
 
     pos_coords: list[Point] | None = Field(
-        default=None,
+        None,
         max_length=MAX_POINTS,
         description="points `[[x, y], ...]` in pixels of the displayed image (EXIF orientation applied)",
     )
     labels: list[Annotated[int, Field(ge=0, le=3)]] | None = Field(
-        default=None,
+        None,
         max_length=MAX_POINTS,
         description="one label per point in `pos_coords`: 0 negative, 1 positive, 2 top-left corner of a box, "
         "3 bottom-right corner of a box. Default: all 1",
     )
     neg_coords: list[Point] | None = Field(
-        default=None, max_length=MAX_POINTS, description="negative points (label 0): pixels outside of the object"
+        None, max_length=MAX_POINTS, description="negative points (label 0): pixels outside of the object"
     )
     box: Box | None = Field(
-        default=None, description="`[x0, y0, x1, y1]` around the object; equivalent to two points labelled 2 and 3"
+        None, description="`[x0, y0, x1, y1]` around the object; equivalent to two points labelled 2 and 3"
     )
     mask_input: str | None = Field(
-        default=None,
+        None,
         description="an earlier `low_res_mask`, to refine: base64 of a NumPy file with (256, 256) float32 logits",
     )
 
@@ -75,7 +75,7 @@ class PromptFields(ObjectFields):
     """The objects to segment: one in the top-level fields, or several in `prompts`."""
 
     prompts: list[ObjectFields] | None = Field(
-        default=None,
+        None,
         min_length=1,
         max_length=MAX_OBJECTS,
         description="several objects, in place of the same fields at the top level",
@@ -86,12 +86,12 @@ class SegmentOptions(BaseModel):
     """Options of a request; the orchestrator gets them under the same names."""
 
     multimask_output: bool = Field(
-        default=False,
+        False,
         description="false: one mask, for unambiguous prompts; true: three candidates (whole, part and sub-part), "
         "which is better for parts of objects",
     )
     mask_format: MaskFormat = Field(
-        default="json",
+        "json",
         description="encoding of the `mask` part. `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for "
         "several masks; `npy`: a NumPy file of the same shape, bool; `png`: a 1-bit image, several masks "
         'stacked vertically; `rle`: COCO compressed RLE, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer '
@@ -100,32 +100,30 @@ class SegmentOptions(BaseModel):
         "`png` or `json`",
     )
     segmented_image: PictureStyle = Field(
-        default="overlay",
+        "overlay",
         description="content of the `segmented_image` part, a PNG. `overlay`: the image with the objects tinted "
         "and outlined; `cutout`: RGBA, transparent outside of the objects; `none`: no such part. The default of "
         "JSON and PNG answers is `none`",
     )
     low_res_mask: bool = Field(
-        default=False, description="return the `low_res_mask` of each mask, to send as `mask_input` with further points"
+        False, description="return the `low_res_mask` of each mask, to send as `mask_input` with further points"
     )
     min_mask_region_area: int = Field(
-        default=0,
+        0,
         ge=0,
         le=MAX_REGION_AREA,
         description="fill holes and remove islands with fewer pixels; the largest island stays",
     )
     mask_threshold: float = Field(
-        default=0.0,
+        0.0,
         ge=-MAX_THRESHOLD,
         le=MAX_THRESHOLD,
-        allow_inf_nan=False,
         description="logit above which a pixel belongs to the mask: higher values give smaller masks",
     )
     polygon_tolerance: float = Field(
-        default=0.5,
+        TOLERANCE_PIXELS,
         ge=0,
         le=100,
-        allow_inf_nan=False,
         description="for `polygon`: how far rings may be from the mask's edge, in pixels; more gives fewer points",
     )
 
@@ -137,41 +135,36 @@ class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
 class EverythingRequest(ImageFields):
     """An image to segment completely. Parameter names and most defaults match Segment Anything's generator."""
 
-    points_per_side: int = Field(default=32, ge=1, le=64, description="points along each side of the grid")
+    points_per_side: int = Field(32, ge=1, le=64, description="points along each side of the grid")
     pred_iou_thresh: Fraction | None = Field(
-        default=None, description="minimum `predicted_iou` of a mask. Default: 0.88 for MobileSAM's weights"
+        None, description="minimum `predicted_iou` of a mask. Default: 0.88 for MobileSAM's weights"
     )
     stability_score_thresh: Fraction | None = Field(
-        default=None,
+        None,
         description="minimum `stability_score` of a mask: the IoU between the mask at a raised and a lowered "
         "threshold. Default: 0.95 for MobileSAM's weights",
     )
     stability_score_offset: float = Field(
-        default=1.0,
+        1.0,
         gt=0,
         le=20,
-        allow_inf_nan=False,
         description="how far the threshold is raised and lowered for `stability_score`, in logits",
     )
     box_nms_thresh: Fraction = Field(
-        default=0.7, description="box IoU above which the mask with the lower score is dropped as a duplicate"
+        0.7, description="box IoU above which the mask with the lower score is dropped as a duplicate"
     )
-    crop_n_layers: int = Field(
-        default=0, ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops"
-    )
+    crop_n_layers: int = Field(0, ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops")
     crop_nms_thresh: Fraction = Field(
-        default=0.7, description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"
+        0.7, description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"
     )
     crop_overlap_ratio: Fraction = Field(
-        default=512 / 1500,
+        512 / 1500,
         description="overlap of the crops in layer 1, as a fraction of the shorter side; halved with each layer",
     )
     crop_n_points_downscale_factor: int = Field(
-        default=1, ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i"
+        1, ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i"
     )
     min_mask_region_area: int = Field(
-        default=0, ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels"
+        0, ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels"
     )
-    progress: bool = Field(
-        default=False, description="stream JSON lines (`application/x-ndjson`); the last one has the result"
-    )
+    progress: bool = Field(False, description="stream JSON lines (`application/x-ndjson`); the last one has the result")

@@ -5,13 +5,12 @@ import contextlib
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
 
-from utils.api.errors import Overloaded, Stopping
+from utils.api.errors import Overloaded, Stopping, mib
 
 SMALL_ANSWER_BYTES = 65_536
 """Size up to which answers are not counted: the transport's buffer holds that much of any answer."""
-MAX_PROMPT_REFUSALS = 10
-"""Refusals per second that a caller of a busy service gets without delay."""
 ACTIVE_S = 10.0
 """Time for which a caller counts as active after a request."""
 StartAnswer = Callable[[int], None]
@@ -77,10 +76,6 @@ class FairSemaphore:
             yield
         finally:
             self._release(caller)
-
-    def has_others(self, caller: str) -> bool:
-        """Return whether another caller is active."""
-        return self._active.has_others(caller)
 
     def check(self) -> None:
         """Check that another request may wait.
@@ -151,14 +146,13 @@ class Admission:
         """
         self._max_requests, self._max_body_bytes = max_requests, max_body_bytes
         self._max_answer_bytes = max_answer_bytes
-        self._max_requests_per_caller = max_requests - max_requests // 4
         self._working: Counter[str] = Counter()
         self._body_bytes: Counter[str] = Counter()
         self._answer_bytes = 0
-        self.stopping = False
-        """True once new requests are refused because the service stops."""
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._aborted = False
-        self._abort_waiters: set[asyncio.Future[None]] = set()
+        self.stopping = False
+        """True if new requests are refused because the service stops."""
         self.in_progress = 0
 
     def check(self, caller: str = "") -> None:
@@ -170,10 +164,9 @@ class Admission:
         """
         if self.stopping:
             raise Stopping(STOPPING_DETAIL)
-        working = self._working.total()
-        if working >= self._max_requests:
-            raise Overloaded(f"too many requests in progress ({working}); retry later")
-        if (own := self._working[caller]) >= self._max_requests_per_caller:
+        if (all_requests := self._working.total()) >= self._max_requests:
+            raise Overloaded(f"too many requests in progress ({all_requests}); retry later")
+        if (own := self._working[caller]) >= _share(self._max_requests):
             raise Overloaded(f"too many of your requests in progress ({own}); retry later")
 
     @contextlib.contextmanager
@@ -195,7 +188,7 @@ class Admission:
             nonlocal answer_bytes
             counted = size if size > SMALL_ANSWER_BYTES else 0
             if counted and self._answer_bytes and self._answer_bytes + counted > self._max_answer_bytes:
-                raise Overloaded(f"too many answers are waiting to be read ({self._answer_bytes} bytes); retry later")
+                raise Overloaded(f"too many answers are waiting to be read ({mib(self._answer_bytes)}); retry later")
             self._answer_bytes += counted
             add(self._working, caller, -1)
             answer_bytes = counted
@@ -215,55 +208,38 @@ class Admission:
         Raises:
             Overloaded: the limit is exceeded.
         """
-        total, own = self._body_bytes.total(), self._body_bytes[caller]
-        if change > 0 and (total + change > self._max_body_bytes or own + change > self._max_body_bytes * 3 // 4):
-            raise Overloaded(f"request bodies take too much memory ({total} bytes); retry later")
+        total, limit = self._body_bytes.total(), self._max_body_bytes
+        if change > 0 and (total + change > limit or self._body_bytes[caller] + change > _share(limit)):
+            raise Overloaded(f"request bodies take too much memory ({mib(total)}); retry later")
         add(self._body_bytes, caller, change)
 
-    def stop(self) -> None:
-        """Refuse new requests."""
-        self.stopping = True
+    @contextlib.contextmanager
+    def abortable(self, detail: str) -> Iterator[None]:
+        """Let `abort_in_flight` cancel what this task does in the context.
+
+        Raises:
+            Stopping: the requests in progress are aborted; with the detail.
+        """
+        if self._aborted:
+            raise Stopping(detail)
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._tasks.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._aborted:
+                raise Stopping(detail) from None
+            raise
+        finally:
+            self._tasks.discard(task)
 
     def abort_in_flight(self) -> None:
         """Abort the requests in progress."""
         self._aborted = True
-        for waiter in self._abort_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait_aborted(self) -> None:
-        """Wait until the requests in progress are to be aborted."""
-        if self._aborted:
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._abort_waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._abort_waiters.discard(waiter)
+        for task in self._tasks:
+            task.cancel()
 
 
-class RefusalThrottle:
-    """Delays for the refusals of callers that retry immediately.
-
-    A caller that ignores `Retry-After` gets hundreds of refusals a second, which takes the event loop's time from
-    other callers. While others are active, further refusals are delayed by the time of `Retry-After`.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._active = clock, ActiveCallers(clock)
-        self._window_start, self._refused = clock(), Counter[str]()
-
-    def note_request(self, caller: str) -> None:
-        """Note a request of a caller."""
-        self._active.note(caller)
-
-    def delay_s(self, caller: str) -> float:
-        """Count a refusal and return its delay in seconds."""
-        now = self._clock()
-        if now - self._window_start >= Overloaded.retry_after:
-            self._window_start = now
-            self._refused.clear()
-        self._refused[caller] += 1
-        delayed = self._refused[caller] > MAX_PROMPT_REFUSALS and self._active.has_others(caller)
-        return float(Overloaded.retry_after) if delayed else 0.0
+def _share(limit: int) -> int:
+    """Return how much of a limit one caller may use."""
+    return limit - limit // 4

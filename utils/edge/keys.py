@@ -9,13 +9,13 @@ import base64
 import hashlib
 import hmac
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from utils.api.errors import Unauthorized
+from utils.settings import SettingsError
 
 API_KEYS, ADMIN_KEYS = "MOBILE_SAM_API_KEYS", "MOBILE_SAM_ADMIN_KEYS"
 """Environment variables; with the suffix `_FILE` they name a file instead."""
@@ -31,21 +31,15 @@ KEY_HEADERS = (b"x-api-key", b"token")
 
 Keys = tuple[tuple[bytes, str], ...]
 """SHA-256 digest and name of each key."""
-FileState = tuple[int, ...]
-"""Modification time (ns), size and inode of a file; empty if it is missing."""
 
 logger = logging.getLogger("bentoml.mobile_sam")
-
-
-class KeysError(ValueError):
-    """The variable or the file is not usable. The message never contains a key."""
 
 
 class ApiKeys:
     """Known API keys, kept as digests only."""
 
     @classmethod
-    def of(
+    def from_setting(
         cls,
         text: str | None,
         file: Path | None,
@@ -61,31 +55,24 @@ class ApiKeys:
             None if neither is set.
 
         Raises:
-            KeysError: both are set, there is no key, or an entry is not valid.
+            SettingsError: both are set, there is no key, or an entry is not valid. No message contains a key.
         """
         if text is not None and file is not None:
-            raise KeysError(f"expected one of {variable} and {variable}_FILE, got both")
+            raise SettingsError(f"expected one of {variable} and {variable}_FILE, got both")
         source = text if file is None else file
         return None if source is None else cls(source, clock, variable)
 
     def __init__(self, source: str | Path, clock: Callable[[], float], variable: str) -> None:
-        """Read keys from a variable's value or a file, as `of`."""
-        self._clock = clock
+        """Read keys from a variable's value or a file, as `from_setting`."""
+        self._file = source if isinstance(source, Path) else None  # keys themselves are not kept
+        self._clock, self._variable = clock, variable
+        self._keys = _load(variable, source)
         self._next_check = clock() + CHECK_INTERVAL_S
-        self._file: tuple[str, Path] | None = None
-        self._read_state: FileState = ()
-        self._failed_state: FileState | None = None
-        if isinstance(source, str):
-            self._keys = _parse(variable, "entry", source.split(","))
-            return
-        self._file = (f"{variable}_FILE", source)
-        self._keys, self._read_state, mode = _read(*self._file)
-        if mode & 0o007:
-            logger.warning(
-                "%s %s: expected a file that only its owner and group can access, got mode %03o",
-                *self._file,
-                mode & 0o777,
-            )
+        self._error = ""
+        """The last error about the file, if it has not been read since."""
+        if self._file and (mode := self._file.stat().st_mode) & 0o007:
+            expected = "expected a file that only its owner and group can access"
+            logger.warning("%s_FILE %s: %s, got mode %03o", variable, source, expected, mode & 0o777)
 
     def name_of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Return the name of a request's key.
@@ -111,26 +98,21 @@ class ApiKeys:
         return bool({digest for digest, _ in self._keys} & {digest for digest, _ in other._keys})
 
     def _reload_if_changed(self) -> None:
-        """Reload the file if it has changed; on failure keep the keys and log the error once."""
+        """Read the file again at intervals; on failure keep the keys and log the error once."""
         if self._file is None or self._clock() < self._next_check:
             return
         self._next_check = self._clock() + CHECK_INTERVAL_S
         try:
-            state = _state(self._file[1].stat())
-        except OSError:
-            state = ()
-        if state != self._read_state:
-            try:
-                self._keys, state, _ = _read(*self._file)
-            except KeysError as error:
-                # Retried at each check: the state does not show changed permissions.
-                if state != self._failed_state:
-                    logger.error("%s; keeping the previous keys", error)
-                self._failed_state = state
-                return
-            names = sorted({name for _, name in self._keys})
-            logger.info("reloaded %s: %d key(s) of %s", self._file[1], len(self._keys), ", ".join(names))
-        self._read_state, self._failed_state = state, None
+            keys = _load(self._variable, self._file)
+        except SettingsError as error:
+            if str(error) != self._error:
+                logger.error("%s; keeping the previous keys", error)
+            self._error = str(error)
+            return
+        if keys != self._keys:
+            names = sorted({name for _, name in keys})
+            logger.info("reloaded %s: %d key(s) of %s", self._file, len(keys), ", ".join(names))
+        self._keys, self._error = keys, ""
 
 
 def _key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -167,23 +149,18 @@ def _password(credentials: bytes) -> bytes:
     return password or user
 
 
-def _read(variable: str, file: Path) -> tuple[Keys, FileState, int]:
-    """Return a file's keys, its state and its mode."""
-    where = f"{variable} {file}"
+def _load(variable: str, source: str | Path) -> Keys:
+    """Return the keys in a variable's value, or in the file that `variable`_FILE names."""
+    if isinstance(source, str):
+        return _parse(variable, "entry", source.split(","))
+    where = f"{variable}_FILE {source}"
     try:
-        with file.open("rb") as opened:
-            status = os.fstat(opened.fileno())
-            text = opened.read().decode("utf-8-sig")
+        text = source.read_text("utf-8-sig")
     except OSError as error:
-        raise KeysError(f"{where}: expected a readable file, got {error.strerror!r}") from None
+        raise SettingsError(f"{where}: expected a readable file, got {error.strerror!r}") from None
     except UnicodeDecodeError:
-        raise KeysError(f"{where}: expected UTF-8 text, got other bytes") from None
-    lines = ["" if line.lstrip().startswith("#") else line for line in text.split("\n")]
-    return _parse(where, "line", lines), _state(status), status.st_mode
-
-
-def _state(status: os.stat_result) -> FileState:
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        raise SettingsError(f"{where}: expected UTF-8 text, got other bytes") from None
+    return _parse(where, "line", ["" if line.lstrip().startswith("#") else line for line in text.split("\n")])
 
 
 def _parse(source: str, unit: str, entries: Iterable[str]) -> Keys:
@@ -201,16 +178,20 @@ def _parse(source: str, unit: str, entries: Iterable[str]) -> Keys:
         where = f"{source}, {unit} {number}"
         name, colon, key = entry.strip().partition(":")
         if not colon:
-            raise KeysError(f"{where}: expected NAME:KEY, got no colon")
+            raise SettingsError(f"{where}: expected NAME:KEY, got no colon")
         if not NAME.fullmatch(name):
-            raise KeysError(f"{where}: expected a NAME of 1 to 64 of A-Z a-z 0-9 . _ -, got other characters or length")
+            raise SettingsError(
+                f"{where}: expected a NAME of 1 to 64 of A-Z a-z 0-9 . _ -, got other characters or length"
+            )
         if len(key) < MIN_KEY_LENGTH:
-            raise KeysError(f"{where}: expected a KEY of at least {MIN_KEY_LENGTH} characters, got {len(key)}")
+            raise SettingsError(f"{where}: expected a KEY of at least {MIN_KEY_LENGTH} characters, got {len(key)}")
         if not KEY.fullmatch(key):
-            raise KeysError(f"{where}: expected a KEY of printable ASCII without space or comma, got other characters")
+            raise SettingsError(
+                f"{where}: expected a KEY of printable ASCII without space or comma, got other characters"
+            )
         owner = names.setdefault(hashlib.sha256(key.encode()).digest(), name)
         if owner != name:
-            raise KeysError(f"{where}: expected a KEY that no other name has, got the key of {owner}")
+            raise SettingsError(f"{where}: expected a KEY that no other name has, got the key of {owner}")
     if not names:
-        raise KeysError(f"{source}: expected at least one NAME:KEY, got none")
+        raise SettingsError(f"{source}: expected at least one NAME:KEY, got none")
     return tuple(names.items())

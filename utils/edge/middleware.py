@@ -2,8 +2,7 @@
 
 The steps, in order:
 
-1. Assign a request id. Every answer carries it, along with security headers.
-   Refuse requests that are not valid HTTP or have too large a head (detected in `protocol.py`).
+1. Assign a request id. Every answer carries it, along with security headers. Refuse too large heads.
 2. Refuse unknown paths and methods: BentoML would create a metric for each.
 3. Answer the Swagger page, `/docs.json` and the health paths, whatever the state of the models.
 4. Refuse POST requests of foreign web pages; check the API key and the rate limit.
@@ -18,9 +17,8 @@ BentoML's own limits on time and concurrency, which are outside of this middlewa
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from http import HTTPStatus
 
@@ -34,9 +32,7 @@ from utils.api.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
     ForeignPage,
-    InferenceTimeout,
     InferenceUnavailable,
-    MalformedRequest,
     Overloaded,
     Problem,
     Stopping,
@@ -46,27 +42,20 @@ from utils.api.errors import (
 )
 from utils.edge.admin import Admin
 from utils.edge.admission import (
+    SMALL_ANSWER_BYTES,
     STOPPING_DETAIL,
     ActiveCallers,
     Admission,
     FairSemaphore,
-    RefusalThrottle,
     StartAnswer,
 )
-from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
+from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected, run_application
+from utils.edge.connections import address, check_head, request_id
 from utils.edge.keys import ApiKeys
 from utils.edge.origins import Origins
-from utils.edge.protocol import REFUSAL_EXTENSION, address, request_id
 from utils.edge.rate import RateLimit
 from utils.integrations.adapter import Adapters
-from utils.observability.context import (
-    ADDRESS,
-    CALLER,
-    REASON,
-    REQUEST_ID,
-    TARGET,
-    AnswerReason,
-)
+from utils.observability.context import ADDRESS, CALLER, REASON, REQUEST_ID, TARGET, AnswerReason
 from utils.observability.logs import shown
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
 from utils.triton.health import Health
@@ -86,7 +75,6 @@ REPLACED_HEADERS = {b"content-type", b"content-length"}
 STATIC = "/static_content"
 MAX_LARGE_BODIES = 2
 """Large bodies that a worker reads at once: they take much of the event loop's time."""
-MAX_HEALTH_AGE_S = 0.1
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for a caller that disconnected; used in metrics only."""
 
@@ -101,191 +89,166 @@ class Limits:
     """Time from the end of the body to the start of the answer."""
 
 
+@dataclass(eq=False)
 class Edge:
     """ASGI middleware around BentoML's application, as described in this module's docstring."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        work_paths: frozenset[str],
-        file_paths: frozenset[str],
-        pages: Mapping[str, ASGIApp],
-        limits: Limits,
-        admission: Admission,
-        health: Callable[[], Health],
-        counts: Counts,
-        check_room: Mapping[str, Callable[[bytes], None]] | None = None,
-        triton_metrics: Callable[[], Awaitable[bytes]],
-        keys: ApiKeys | None = None,
-        rate: RateLimit | None = None,
-        metrics_need_key: bool = False,
-        admin: Admin | None = None,
-        adapters: Adapters | None = None,
-        active: ActiveCallers | None = None,
-        origins: Origins | None = None,
-    ) -> None:
-        """Wrap an application.
+    app: ASGIApp
+    _: KW_ONLY
+    work_paths: frozenset[str]
+    """The application's POST paths, which run inference; includes the adapters' paths."""
+    file_paths: frozenset[str]
+    """The application's static files."""
+    pages: Mapping[str, ASGIApp]
+    """Handlers of further GET paths."""
+    limits: Limits
+    admission: Admission
+    health: Callable[[], Health]
+    counts: Counts
+    triton_metrics: Callable[[], Awaitable[bytes]]
+    adapters: Adapters
+    """The application's paths in the languages of annotation tools."""
+    check_room: Mapping[str, Callable[[bytes], None]] = field(default_factory=dict)
+    """Functions by path that take a body; they raise `Overloaded` if it would be refused later."""
+    keys: ApiKeys | None = None
+    """API keys; each request that runs inference needs one."""
+    rate: RateLimit | None = None
+    """Limit for each key name, or without keys for each address."""
+    metrics_need_key: bool = False
+    admin: Admin | None = None
+    active: ActiveCallers = field(default_factory=ActiveCallers)
+    """Addresses that send work, noted here; others may share it."""
+    origins: Origins = field(default_factory=Origins)
+    """Check of the headers of POST requests."""
 
-        Args:
-            app: the application.
-            work_paths: the application's POST paths, which run inference; includes the adapters' paths.
-            file_paths: the application's static files.
-            pages: handlers of further GET paths.
-            check_room: functions by path that take a body; they raise `Overloaded` if it would be refused later.
-            keys: API keys; each request that runs inference needs one.
-            rate: limit for each key name, or without keys for each address.
-            admin: the admin API, if there are admin keys.
-            adapters: the application's paths in the languages of annotation tools.
-            active: addresses that send work, noted here; others may share it.
-            origins: check of the headers of POST requests.
-        """
-        self.app = app
-        self.work_paths, self.file_paths, self._pages = work_paths, file_paths, pages
-        self._limits, self.admission, self._keys, self._rate = limits, admission, keys, rate
-        self._health, self.counts = health, counts
-        self._health_read_at, self._last_health = -float("inf"), Health("starting")
-        self._triton_metrics, self._check_room = triton_metrics, check_room or {}
-        self._throttle, self._active_addresses = RefusalThrottle(), active or ActiveCallers()
-        self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
-        self._admin, self._adapters, self._origins = admin, adapters, origins or Origins()
-        self.adapter_paths: Collection[str] = adapters.by_path if adapters else ()
-        self._key_pages = (adapters.key_pages if adapters else frozenset()) | ({METRICS} if metrics_need_key else set())
-        self.methods: Mapping[str, tuple[str, ...]] = {
-            **dict.fromkeys([*pages, *file_paths, *LIVE, *READY, METRICS, *(adapters.pages if adapters else ())], READ),
-            **dict.fromkeys(work_paths, WRITE),
-            **(admin.methods if admin else {}),
+    def __post_init__(self) -> None:
+        """Derive the handlers and the methods of all paths."""
+        self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self.active)
+        self._handlers: dict[str, ASGIApp] = {
+            **self.pages,
+            **dict.fromkeys(LIVE, PlainTextResponse("alive\n")),
+            **dict.fromkeys(READY, self._answer_readiness),
+            METRICS: self.app,
         }
-        self._known_paths = {"-", *self.methods, *(adapters.off if adapters else ())}  # "-": not HTTP
+        self._key_pages = self.adapters.key_pages | ({METRICS} if self.metrics_need_key else set())
+        self.methods: dict[str, tuple[str, ...]] = {
+            **dict.fromkeys([*self._handlers, *self.file_paths, *self.adapters.pages], READ),
+            **dict.fromkeys(self.work_paths, WRITE),
+        }
+        if self.admin:
+            self._handlers |= dict.fromkeys(self.admin.methods, self.admin)
+            self.methods |= self.admin.methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection event."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if scope["path"].startswith(("http://", "https://")):  # absolute form (RFC 9112, 3.2.2), as for proxies
+            scope = {**scope, "path": "/" + "".join(scope["path"].split("/", 3)[3:])}
+        path = scope["path"]
+        known = path in self.methods or path in self.adapters.off  # other paths may contain a key
         REQUEST_ID.set(request_id(scope["headers"]))
         ADDRESS.set(shown(address(scope)))
-        path = scope["path"] if scope["path"] in self._known_paths else OTHER_PATH  # others may contain a key
-        TARGET.set(f"{shown(scope['method'], 20)} {path}")
+        TARGET.set(f"{shown(scope['method'], 20)} {path if known else OTHER_PATH}")
         REASON.set(AnswerReason())
         REFUSAL_LOG.summarise_ended()
         trace.get_current_span().set_attribute("mobile_sam.request_id", REQUEST_ID.get())
-        answer = AnswerSender(self, scope["path"], send)
+        answer = AnswerSender(self, path, send)
         body = Body(scope, receive, self.admission, self._large_bodies)
         try:
             await self._route(scope, receive, answer, body)
-        except ClientDisconnected:
-            if not answer.started:
-                REASON.get().slug = "caller-left"
-                answer.count(CLIENT_CLOSED_REQUEST)
         except Exception as error:
+            disconnected = isinstance(error, ClientDisconnected)
             if answer.started:
-                raise
-            await self._refuse(error, scope, receive, answer, body)
+                if not (disconnected or isinstance(error, Stopping)):
+                    raise
+            elif disconnected:
+                REASON.get().slug = "caller-left"
+                self.count(path, CLIENT_CLOSED_REQUEST)
+            else:
+                await self._refuse(error, scope, receive, answer, body)
         finally:
             body.release()
 
     async def _route(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
-        if refusal := scope.get("extensions", {}).get(REFUSAL_EXTENSION):
-            raise refusal
-        _check_number_of_hosts(scope)
+        check_head(scope)
         path, method = scope["path"], scope["method"]
-        methods = self.methods.get(path)
-        if methods is None:
-            raise UnknownPath.of(path, self._adapters.off.get(path) if self._adapters else None)
-        if method not in methods:
-            raise WrongMethod.of(path, methods, method)
+        if path not in self.methods:
+            raise UnknownPath.from_path(path, self.adapters.off.get(path))
+        if method not in self.methods[path]:
+            raise WrongMethod(path, self.methods[path], method)
         if method not in READ:
-            self._origins.check(scope["headers"])
+            self.origins.check(scope["headers"])
         if path in self._key_pages:
             self._authenticate(scope)
+        if path == METRICS:
+            send.appended = health_metrics(self.health()) + await self.triton_metrics()
         if path in self.work_paths:
             await self._work(scope, receive, send, body)
-        elif path in self._pages:
-            await self._pages[path](scope, receive, send)
-        elif path in LIVE:
-            await PlainTextResponse("alive\n")(scope, receive, send)
-        elif path in READY:
-            await self._readiness()(scope, receive, send)
-        elif path == METRICS:
-            extra = health_metrics(self._health()) + await self._triton_metrics()
-            await self.app(scope, receive, _append_to_body(send, extra))
-        elif self._admin and path in self._admin.methods:
-            await self._admin(scope, receive, send)
         else:
-            await self.app(scope, receive, send)
+            await self._handlers.get(path, self.app)(scope, receive, send)
 
-    def error_response(self, path: str, problem: Problem) -> Response:
-        """Return an error in the form of the path."""
-        return self._adapters.error_response(path, problem) if self._adapters else problem_response(problem)
+    def count(self, path: str, status: int) -> None:
+        """Count an answer under one of a bounded number of paths."""
+        label = STATIC if path in self.file_paths else path if path in self.methods else OTHER_PATH
+        self.counts.count_answer(label, status, REASON.get().slug)
+        trace.get_current_span().set_attribute("mobile_sam.reason", REASON.get().slug)
 
     def _authenticate(self, scope: Scope) -> str:
         """Return the name of the request's API key; empty where no key is needed."""
-        return "" if self._keys is None else self._keys.name_of(scope["headers"])
+        return "" if self.keys is None else self.keys.name_of(scope["headers"])
 
-    def _readiness(self) -> Response:
-        """Return 200, or a problem while the service is not ready. Not logged: probes come every second or so."""
-        health = self._health()
+    async def _answer_readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send 200, or a problem while the service is not ready. Not logged: probes come every second or so."""
+        health = self.health()
+        response: Response = PlainTextResponse("ready\n")
         if self.admission.stopping or health.stopping:
-            return problem_response(Stopping(STOPPING_DETAIL).problem())
-        if not health.ready:
-            return problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
-        return PlainTextResponse("ready\n")
-
-    def _recent_health(self) -> Health:
-        """Return Triton's state, at most `MAX_HEALTH_AGE_S` old while it accepts requests: reading it takes a while."""
-        now = time.monotonic()
-        if now - self._health_read_at > MAX_HEALTH_AGE_S or not self._last_health.accepts_requests:
-            self._health_read_at, self._last_health = now, self._health()
-        return self._last_health
+            response = problem_response(Stopping(STOPPING_DETAIL).problem())
+        elif not health.ready:
+            response = problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
+        await response(scope, receive, send)
 
     async def _work(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         """Check a request that runs inference, and have the application answer it."""
         name = self._authenticate(scope)
-        if self._rate is not None:
-            await self._rate.check(f"key:{name}" if name else f"address:{address(scope)}")
+        if self.rate is not None:
+            await self.rate.check(f"key:{name}" if name else f"address:{address(scope)}")
         CALLER.set(name)
         caller = name or ADDRESS.get()
-        self._throttle.note_request(caller)
-        self._active_addresses.note(ADDRESS.get())
+        self.active.note(ADDRESS.get())
         self.admission.check(caller)
-        health = self._recent_health()
+        health = self.health()
         if health.stopping:
             raise Stopping(STOPPING_DETAIL)
         if not health.accepts_requests:
             raise InferenceUnavailable(f"the inference server is unavailable ({health.state}); retry later")
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):
             # BentoML fails to decode it.
-            raise UnsupportedMedia.of("bytes that are not ASCII")
-        limits = self._limits
-        data = [await body.read(limits.max_body_bytes, limits.body_timeout_s)]
-        if check_room := self._check_room.get(scope["path"]):
+            raise UnsupportedMedia("bytes that are not ASCII")
+        limits = self.limits
+        with self.admission.abortable("the service is shutting down and does not wait for the rest of the body"):
+            data = [await body.read(limits.max_body_bytes, limits.body_timeout_s)]
+        if check_room := self.check_room.get(scope["path"]):
             check_room(data[0])
-        with self.admission.slot(caller) as send.start_answer:
-            self.counts.set_in_progress(self.admission.in_progress)
-            try:
-                await run_application(
-                    self.app,
-                    scope,
-                    data.pop(),
-                    receive,
-                    send,
-                    timeout_s=limits.answer_timeout_s,
-                    wait_aborted=self.admission.wait_aborted,
-                )
-            finally:
-                self.counts.set_in_progress(self.admission.in_progress - 1)
+        with (
+            self.admission.slot(caller) as send.start_answer,
+            self.counts.tracked_in_progress(),
+            self.admission.abortable("the service is shutting down and could not finish this request in time"),
+        ):
+            await run_application(self.app, scope, data.pop(), receive, send, timeout_s=limits.answer_timeout_s)
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
         # Only pages send an Origin, never the path's tool: the tool's form of errors may have the status 200.
         is_page = isinstance(error, ForeignPage) and any(name == b"origin" for name, _ in scope["headers"])
-        form = problem_response if is_page else partial(self.error_response, scope["path"])
+        form = problem_response if is_page else partial(self.adapters.error_response, scope["path"])
         response = form(problem_of(error))
-        if isinstance(error, Overloaded) and (delay_s := self._throttle.delay_s(CALLER.get() or ADDRESS.get())):
+        if isinstance(error, Overloaded) and self.active.has_others(ADDRESS.get()):
+            # Callers that ignore Retry-After would take the event loop's time from the others.
             body.release()
-            await asyncio.sleep(delay_s)
+            await asyncio.sleep(Overloaded.retry_after)
         # uvicorn reads and discards the rest of a body to keep the connection, which is too expensive for large ones.
-        max_unread = min(LARGE_BODY_BYTES, self._limits.max_body_bytes)
+        max_unread = min(LARGE_BODY_BYTES, self.limits.max_body_bytes)
         much_unread = not body.ended and (body.chunked or (body.content_length or 0) > max_unread)
         if not (isinstance(error, BodyTooLarge) or much_unread):
             await response(scope, receive, send)
@@ -314,29 +277,30 @@ class AnswerSender:
         """True once the start of an answer was sent."""
         self.start_answer: StartAnswer | None = None
         """Counts the answer of work in a slot."""
+        self.appended = b""
+        """Appended to the body of a successful answer with a length."""
         self._replaced = False
 
     async def __call__(self, message: Message) -> None:
-        """Send a part of the answer."""
+        """Send a part of the answer; the last one waits until the caller has read most of it."""
         if self._replaced:
             return
         if message["type"] == "http.response.start":
             if self.start_answer and (problem := self._problem_instead(message, self.start_answer)):
                 self._replaced = True
-                response = self._edge.error_response(self._path, problem)
+                response = self._edge.adapters.error_response(self._path, problem)
                 await self._start({**message, "status": response.status_code, "headers": response.raw_headers})
                 await self._send({"type": "http.response.body", "body": response.body})
                 return
             await self._start(message)
-        else:
-            await self._send(message)
-
-    def count(self, status: int) -> None:
-        """Count the answer under one of a bounded number of paths."""
-        edge, path, reason = self._edge, self._path, REASON.get().slug
-        label = STATIC if path in edge.file_paths else path if path in edge.methods else OTHER_PATH
-        edge.counts.count_answer(label, status, reason)
-        trace.get_current_span().set_attribute("mobile_sam.reason", reason)
+            return
+        is_last = not message.get("more_body", False)
+        if is_last and self.appended:
+            message = {**message, "body": message.get("body", b"") + self.appended}
+        if is_last and len(message.get("body", b"")) > SMALL_ANSWER_BYTES:
+            await self._send({**message, "more_body": True})  # uvicorn waits for the reader before the next message
+            message = {"type": message["type"], "body": b""}
+        await self._send(message)
 
     def _problem_instead(self, message: Message, start_answer: StartAnswer) -> Problem | None:
         """Return the problem to send instead of an answer that starts, if any."""
@@ -348,7 +312,7 @@ class AnswerSender:
                     start_answer(int(length))
             except Overloaded as error:
                 return problem_of(error)
-        elif foreign and self._path not in self._edge.adapter_paths:
+        elif foreign and self._path not in self._edge.adapters.by_path:
             phrase = HTTPStatus(status).phrase
             kept = {k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k not in REPLACED_HEADERS}
             return Problem(status, phrase.lower().replace(" ", "-"), phrase, phrase, headers=kept)
@@ -361,101 +325,13 @@ class AnswerSender:
         for name, value in SECURITY_HEADERS.items():
             headers.setdefault(name, value)
         headers["X-Request-ID"] = REQUEST_ID.get()
+        if message["status"] != 200:
+            self.appended = b""
+        if self.appended:
+            headers["Content-Length"] = str(int(headers["Content-Length"]) + len(self.appended))
         if self._path in self._edge.work_paths:
             headers.setdefault("Cache-Control", "no-store")
         if self._edge.admission.stopping:
             headers["Connection"] = "close"
-        self.count(message["status"])
+        self._edge.count(self._path, message["status"])
         await self._send({**message, "headers": headers.raw})
-
-
-def _check_number_of_hosts(scope: Scope) -> None:
-    hosts = sum(name == b"host" for name, _ in scope["headers"])
-    if hosts > 1 or (not hosts and scope["http_version"] == "1.1"):
-        raise MalformedRequest(f"expected one Host header, got {hosts}")
-
-
-def _append_to_body(send: Send, extra: bytes) -> Send:
-    """Return a `send` that appends to the body of a successful answer."""
-    appends = False
-
-    async def appending(message: Message) -> None:
-        nonlocal appends
-        if message["type"] == "http.response.start":
-            appends = message["status"] == 200
-            if appends:
-                headers = MutableHeaders(raw=list(message["headers"]))
-                headers["Content-Length"] = str(int(headers["Content-Length"]) + len(extra))
-                message = {**message, "headers": headers.raw}
-        elif appends and not message.get("more_body", False):
-            message = {**message, "body": message.get("body", b"") + extra}
-        await send(message)
-
-    return appending
-
-
-async def run_application(
-    app: ASGIApp,
-    scope: Scope,
-    body: bytes,
-    receive: Receive,
-    send: Send,
-    *,
-    timeout_s: float,
-    wait_aborted: Callable[[], Awaitable[None]],
-) -> None:
-    """Run the application, and cancel its work once the answer is no longer needed.
-
-    Args:
-        app, scope, body: the application, the request and its body.
-        receive, send: ASGI callables of the caller; the first one tells when it disconnects.
-        timeout_s: time for the answer to start; the rest of the answer has no time limit.
-        wait_aborted: returns when the service aborts its requests.
-
-    Raises:
-        ClientDisconnected: the caller disconnected before the answer was complete.
-        InferenceTimeout: the answer did not start in time.
-        Stopping: the service aborted the request before the answer started.
-    """
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    del body  # the application frees it once it has read it
-    started, complete = asyncio.Event(), False
-    disconnected = asyncio.create_task(_wait_disconnected(receive))
-
-    async def replay() -> Message:
-        if pending:
-            return pending.pop()
-        await asyncio.wait([disconnected])
-        return {"type": "http.disconnect"}
-
-    async def watched(message: Message) -> None:
-        nonlocal complete
-        started.set()
-        complete = complete or (message["type"] == "http.response.body" and not message.get("more_body", False))
-        await send(message)
-
-    work = asyncio.ensure_future(app(scope, replay, watched))
-    aborted = asyncio.ensure_future(wait_aborted())
-    ends = {work, disconnected, aborted}
-    try:
-        done, _ = await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if not done and started.is_set():
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if work in done or (complete and aborted not in done):
-            await work
-            return
-        work.cancel()
-        await asyncio.wait([work])
-        if disconnected in done or started.is_set():
-            raise ClientDisconnected
-        if aborted in done:
-            raise Stopping("the service is shutting down and could not finish this request in time")
-        raise InferenceTimeout(f"no answer within {timeout_s:g} s")
-    finally:
-        for task in ends:
-            task.cancel()
-
-
-async def _wait_disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

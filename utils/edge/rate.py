@@ -23,6 +23,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from utils.api.errors import TooManyRequests
+from utils.settings import SettingsError
 
 REDIS_SOCKET_TIMEOUT_S = 0.2
 REDIS_TIMEOUT_S = 0.25
@@ -36,10 +37,6 @@ MAX_COUNTS = 100_000
 """Counts in memory for each limit, about 30 MB; a caller has at most two."""
 
 logger = logging.getLogger("bentoml.mobile_sam")
-
-
-class RateError(ValueError):
-    """The rate limit or the Redis URL is not valid."""
 
 
 _Limit = tuple[RateLimitItem, SlidingWindowCounterRateLimiter]
@@ -58,14 +55,14 @@ class RateLimit:
         """Parse limits, which are counted in Redis if there is a URL (`redis://`, `rediss://` or `unix://`).
 
         Raises:
-            RateError: the text or the URL is not valid.
+            SettingsError: the text or the URL is not valid.
         """
         try:
             limits = list(dict.fromkeys(parse_many(text)))
         except ValueError:
             limits = []
         if not limits or any(limit.amount < 1 for limit in limits):
-            raise RateError(f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}")
+            raise SettingsError(f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}")
         self._in_memory = [(item, SlidingWindowCounterRateLimiter(BoundedMemory())) for item in limits]
         self._in_redis: list[_Limit] = []
         self._pool = None if redis_url is None else _redis_pool(redis_url)
@@ -74,8 +71,8 @@ class RateLimit:
             options: dict[str, Any] = {"key_prefix": KEY_PREFIX, "connection_pool": self._pool}
             storage = RedisStorage("async+redis://", implementation="redispy", **options)
             self._in_redis = [(item, SlidingWindowCounterRateLimiter(storage)) for item in limits]
-        self._redis_failed = False
         self._redis_retry_at = 0.0
+        """Time to try Redis again after a failure; 0 while it works."""
 
     async def check(self, caller: str) -> None:
         """Count one request of a caller, unless it is refused.
@@ -93,7 +90,7 @@ class RateLimit:
             text = f"{amount} request{'s' * (amount > 1)} per {period}"
             raise TooManyRequests(f"rate limit exceeded ({text}); retry in {seconds} s", seconds)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the connections to Redis."""
         if self._pool is not None:
             await self._pool.aclose()
@@ -102,20 +99,17 @@ class RateLimit:
         """Return the result of `_count`, or None without Redis or after a failure, which is logged once per outage."""
         if not self._in_redis or time.monotonic() < self._redis_retry_at:
             return None
-        retrying = self._redis_failed
-        if retrying:  # one request at a time retries
+        if retrying := self._redis_retry_at > 0:  # one request at a time
             self._redis_retry_at = time.monotonic() + REDIS_RETRY_INTERVAL_S
         try:
             refusals = await asyncio.wait_for(_count(self._in_redis, caller), REDIS_TIMEOUT_S)
         except Exception as error:  # not only Redis's own errors: some options fail at first use
-            self._redis_retry_at = time.monotonic() + REDIS_RETRY_INTERVAL_S
-            if not self._redis_failed:
-                self._redis_failed = True
+            if not self._redis_retry_at:
                 reason = f"no answer within {REDIS_TIMEOUT_S} s" if isinstance(error, asyncio.TimeoutError) else error
                 logger.warning("Redis is unavailable, each process counts requests on its own: %s", reason)
+            self._redis_retry_at = time.monotonic() + REDIS_RETRY_INTERVAL_S
             return None
         if retrying:
-            self._redis_failed = False
             self._redis_retry_at = 0.0
             logger.info("Redis is available again, requests are counted there")
         return refusals
@@ -148,7 +142,7 @@ def _redis_pool(url: str) -> BlockingConnectionPool:
     """Return a pool without connections.
 
     Raises:
-        RateError: the URL is not valid.
+        SettingsError: the URL is not valid.
     """
     try:
         pool = BlockingConnectionPool.from_url(
@@ -162,7 +156,7 @@ def _redis_pool(url: str) -> BlockingConnectionPool:
         pool.connection_class(**pool.connection_kwargs)  # checks the options without connecting
     except (ValueError, TypeError, RedisError):
         # The message must not show the URL: it may contain a password.
-        raise RateError("expected a Redis URL such as redis://host:6379/0, got one that is not valid") from None
+        raise SettingsError("expected a Redis URL such as redis://host:6379/0, got one that is not valid") from None
     return pool
 
 

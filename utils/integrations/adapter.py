@@ -19,7 +19,7 @@ from utils.api.answers import json_response, problem_of, problem_response
 from utils.api.errors import Problem
 from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64
 from utils.api.received import parse_body, receive_json
-from utils.integrations.service import Service, as_json
+from utils.integrations.service import MaskService, as_json
 from utils.observability.context import CALLER
 
 MAX_TEXT_CHARS = 8192
@@ -40,19 +40,19 @@ class ToolRequest(BaseModel):
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCall:
     """The rest of a tool's request."""
 
     headers: Headers
     query: QueryParams
-    service: Service
+    service: MaskService
 
 
 Answer = Response | dict[str, Any] | list[Any]
 """A response, or what is answered as JSON."""
-Page = Callable[[Call], Awaitable[Answer]] | Answer
+Page = Callable[[ToolCall], Awaitable[Answer]] | Answer
 """A handler of GET requests, or a constant answer."""
-Work = tuple[type[ToolRequest], Callable[[Call, Any], Awaitable[Answer]]] | Answer
+Work = tuple[type[ToolRequest], Callable[[ToolCall, Any], Awaitable[Answer]]] | Answer
 """The model of a body and the handler that takes it; or a constant answer, for which no body is parsed.
 
 A `ServiceError` that a handler raises becomes the adapter's error.
@@ -84,7 +84,7 @@ class Adapters:
     It bounds bodies before a handler sees them: their type, number of values, depth and texts.
     """
 
-    def __init__(self, adapters: Iterable[Adapter], service: Service, off: Iterable[Adapter] = ()) -> None:
+    def __init__(self, adapters: Iterable[Adapter], service: MaskService, off: Iterable[Adapter] = ()) -> None:
         self.by_path: dict[str, Adapter] = {}
         self.pages: dict[str, Page] = {}
         self.work: dict[str, Work] = {}
@@ -109,7 +109,7 @@ class Adapters:
         await response(scope, receive, send)
 
     async def _answer(self, path: str, request: Request) -> Answer:
-        call = Call(request.headers, request.query_params, self._service)
+        call = ToolCall(request.headers, request.query_params, self._service)
         if path in self.pages:
             page = self.pages[path]
             return page if isinstance(page, (Response, dict, list)) else await page(call)
@@ -136,9 +136,5 @@ class Adapters:
 
 
 def image_of(text: str, field_name: str) -> ImageSource:
-    """Return the image in base64 or a `data:` URL, owned by the caller; errors name the field.
-
-    Raises:
-        InvalidRequest: not base64, or empty.
-    """
+    """Return the image in base64 or a `data:` URL, owned by the caller; raise `InvalidRequest` that names the field."""
     return ImageSource(decode_base64(text, field_name, IMAGE_FILE), None, CALLER.get())

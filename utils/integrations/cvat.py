@@ -3,20 +3,20 @@
 CVAT shows a person the status of a failed invocation and nothing of its body; the reason is in the service's log.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import cv2
 import numpy as np
 import orjson
 from pydantic import Field
-from starlette.responses import Response
 
 from utils.api.answers import json_response
 from utils.api.errors import UnknownPath, invalid
 from utils.api.requests import MAX_POINTS, Fraction, Point
-from utils.integrations.adapter import Adapter, Answer, Call, ImageText, ToolRequest, image_of
-from utils.integrations.rasters import OUTLINE_NS, Mask, box_of, decode, outlines
-from utils.integrations.service import GRID, Record, as_json
+from utils.integrations.adapter import Adapter, Answer, ImageText, ToolCall, ToolRequest, image_of
+from utils.integrations.rasters import OUTLINE_NS, Record, cropped, outlines, run_lengths
+from utils.integrations.service import GRID, as_json
 from utils.observability.logs import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
@@ -28,17 +28,8 @@ JSON_NS = 6.0
 """One pixel of a mask's box as a number in JSON."""
 
 
-def _function(name: str, description: str, annotations: dict[str, str]) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "namespace": "nuclio", "annotations": annotations},
-        "spec": {"description": description},
-        "status": {"state": "ready"},
-    }
-
-
-FUNCTIONS = {
-    INTERACTOR: _function(
-        INTERACTOR,
+DESCRIPTIONS = {
+    INTERACTOR: (
         "Masks of objects from points and boxes",
         {
             "name": "MobileSAM",
@@ -51,8 +42,7 @@ FUNCTIONS = {
             "help_message": "Click on an object, or draw a box around it; a right click excludes a part",
         },
     ),
-    DETECTOR: _function(
-        DETECTOR,
+    DETECTOR: (
         "Masks of all objects in an image, without classes",
         {
             "name": "MobileSAM, everything",
@@ -60,6 +50,15 @@ FUNCTIONS = {
             "spec": orjson.dumps([{"id": 0, "name": LABEL, "type": "mask"}]).decode(),
         },
     ),
+}
+"""Description and annotations of each function, by its id."""
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    name: {
+        "metadata": {"name": name, "namespace": "nuclio", "annotations": annotations},
+        "spec": {"description": description},
+        "status": {"state": "ready"},
+    }
+    for name, (description, annotations) in DESCRIPTIONS.items()
 }
 """Functions as Nuclio describes them, by id."""
 
@@ -84,72 +83,50 @@ class Invocation(ToolRequest):
         return fields
 
 
-async def invoke(call: Call, request: Invocation) -> Answer:
+async def invoke(call: ToolCall, request: Invocation) -> Answer:
     """Run the function that a header names."""
     name = call.headers.get(FUNCTION_NAME, "")
-    if name == INTERACTOR:
-        return await interact(call, request)
-    if name == DETECTOR:
-        return await detect(call, request)
-    expected = f"expected {INTERACTOR} or {DETECTOR} in the header {FUNCTION_NAME}"
-    raise UnknownPath(f"{expected}, got {quoted(name, 100)}", logged=expected)
+    if name not in FUNCTIONS:
+        expected = f"expected {INTERACTOR} or {DETECTOR} in the header {FUNCTION_NAME}"
+        raise UnknownPath(f"{expected}, got {quoted(name, 100)}", logged=expected)
+    return await (interact if name == INTERACTOR else detect)(call, request)
 
 
-async def interact(call: Call, request: Invocation) -> Response:
+async def interact(call: ToolCall, request: Invocation) -> Answer:
     """Return the mask of a click, for servers of 2024 and 2025 as `mask` in `bounds`, for newer ones as `shapes`."""
     fields = {**request.fields(), "mask_format": "rle"}
     document = await call.service.segment(image_of(request.image, "image"), fields)
     (mask,) = document["masks"]
 
     def answer() -> bytes:
-        crop, bounds = cropped(mask, mask["rle"])
+        crop, bounds = cropped(mask)
         shape = {"type": "mask", "points": [*run_lengths(crop), *bounds], "attributes": []}
         return as_json({"mask": crop * np.uint8(255), "bounds": bounds, "shapes": [shape] if crop.any() else []})
 
-    work_s = document["work_s"]
-    return json_response(await call.service.work_on([mask], answer, box_ns=JSON_NS, work_s=work_s))
+    return json_response(await call.service.work_on(document, answer, box_ns=JSON_NS))
 
 
-async def detect(call: Call, request: Invocation) -> list[Any]:
+async def detect(call: ToolCall, request: Invocation) -> Answer:
     """Return masks of everything in an image, each with the outline of its largest island."""
     thresholds = {} if request.threshold is None else {"pred_iou_thresh": request.threshold}
     document = await call.service.everything(image_of(request.image, "image"), {**GRID, **thresholds})
 
-    def found(record: Record) -> list[dict[str, Any]]:
-        crop, bounds = cropped(record, record["segmentation"])
-        shape = {
+    def found(record: Record) -> Iterator[dict[str, Any]]:
+        crop, bounds = cropped(record)
+        # orjson would take longer for the pixels, and keep the interpreter's lock meanwhile
+        digits = np.full((crop.size, 2), ord(","), np.uint8)
+        np.add(crop.ravel(), ord("0"), out=digits[:, 0])
+        yield {
             "label": LABEL,
             "type": "mask",
-            "confidence": record["predicted_iou"],
-            "mask": orjson.Fragment(b"[%s%s]" % (digits(crop), as_json(bounds)[1:-1])),
+            "confidence": record["score"],
+            "mask": orjson.Fragment(b"[%s%s]" % (digits.tobytes(), as_json(bounds)[1:-1])),
             # of the largest island, for CVAT to convert masks to polygons
-            "points": max(outlines(crop, (bounds[0], bounds[1])), key=cv2.contourArea).ravel(),
+            "points": max(outlines(crop, bounds[:2]), key=cv2.contourArea).ravel(),
             "attributes": [],
         }
-        return [shape]
 
-    return await call.service.converted(document["masks"], found, box_ns=OUTLINE_NS + JSON_NS)
-
-
-def digits(crop: Mask) -> bytes:
-    """Return the pixels of a mask as `0,1,1,`: orjson takes longer, and keeps the interpreter's lock meanwhile."""
-    text = np.full((crop.size, 2), ord(","), np.uint8)
-    np.add(crop.ravel(), ord("0"), out=text[:, 0])
-    return text.tobytes()
-
-
-def cropped(record: dict[str, Any], rle: dict[str, Any]) -> tuple[Mask, list[int]]:
-    """Return a mask in its box, and the box's left, top, right and bottom, all inclusive."""
-    left, top, right, bottom = box_of(record)
-    return decode(rle, (left, top, right, bottom)), [left, top, right - 1, bottom - 1]
-
-
-def run_lengths(crop: Mask) -> list[int]:
-    """Return the lengths of the runs of equal pixels row by row; the first is of zeros, and may be empty."""
-    pixels = crop.ravel()
-    edges = np.flatnonzero(np.diff(pixels)) + 1
-    lengths: list[int] = np.diff(edges, prepend=0, append=pixels.size).tolist()
-    return [0, *lengths] if pixels[0] else lengths
+    return await call.service.converted(document, found, box_ns=OUTLINE_NS + JSON_NS)
 
 
 ADAPTER = Adapter(

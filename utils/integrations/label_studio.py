@@ -6,10 +6,10 @@ reach the callers of Label Studio's API, and `/setup` redirects to a URL that ha
 """
 
 import asyncio
-import functools
 import re
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -19,12 +19,12 @@ from utils.api.answers import problem_of, problem_response
 from utils.api.errors import Problem, invalid
 from utils.api.received import MAX_VALUES, has_more_than, validated
 from utils.api.requests import MAX_OBJECTS
-from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, Call, ToolRequest
+from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, ToolCall, ToolRequest
 from utils.integrations.fetch import MAX_URL_CHARS
-from utils.integrations.label_studio_config import MAX_CONFIG_CHARS, Canvas, Control, LabelConfig
-from utils.integrations.label_studio_images import task_images
-from utils.integrations.rasters import POLYGON_NS, score_of
-from utils.integrations.service import GRID, Record
+from utils.integrations.label_studio_config import MAX_CONFIG_CHARS, Control, LabelConfig, regions
+from utils.integrations.label_studio_images import Work, task_images
+from utils.integrations.rasters import POLYGON_NS
+from utils.integrations.service import GRID, Document
 
 BASE = "/label-studio"
 MODEL_VERSION = "mobile-sam"
@@ -39,6 +39,8 @@ MAX_QUOTES = 10 * MAX_VALUES
 """Quotation marks of a body from which `NUMBERS` are removed: each can be the beginning of a member."""
 SETUP_ERROR = JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
 """Page at the URL to which `/setup` redirects with an error in the query."""
+IGNORED = ("webhook", "train", "validate", "duplicate_model", "delete", "job_status")
+"""Notices and training requests; accepted and ignored."""
 RESERVED_S = 5.0
 """Part of the inference timeout that a batch leaves for its answer."""
 
@@ -65,12 +67,12 @@ class Region(ToolRequest):
 
     def pixels(self, *names: str) -> list[float]:
         """Return members of the value, which are in percent of the image, in pixels."""
-        sides = {"x": self.original_width, "width": self.original_width}
+        width, height = self.original_width, self.original_height
+        sides = {"x": width, "y": height, "width": width, "height": height}
         try:
-            percents = [min(max(float(self.value[name]), 0), 100) for name in names]
+            return [min(max(float(self.value[name]), 0), 100) * sides[name] / 100 for name in names]
         except (KeyError, TypeError, ValueError, OverflowError):
             raise invalid("value", f"numbers {', '.join(names)} in percent", "another value") from None
-        return [part * sides.get(name, self.original_height) / 100 for part, name in zip(percents, names, strict=True)]
 
     def box(self) -> list[float]:
         """Return the rectangle as [x0, y0, x1, y1] in pixels."""
@@ -84,16 +86,10 @@ class Context(ToolRequest):
     result: list[Region] = Field(default=[], max_length=1000)
 
 
-class Params(ToolRequest):
+class LabelStudioParams(ToolRequest):
     """Parameters of a request."""
 
     context: Context | None = None
-
-
-class Annotation(ToolRequest):
-    """An annotation or a prediction of a task."""
-
-    result: list[dict[str, Any]] | None = None
 
 
 class Task(ToolRequest):
@@ -101,7 +97,7 @@ class Task(ToolRequest):
 
     id: int = 0
     data: dict[str, Any] = Field(default={})
-    annotations: list[Annotation | Any] = Field(default=[])
+    annotations: list[Any] = Field(default=[])
 
     def image(self, key: str) -> str:
         """Return the image, as a URL, a path of Label Studio, or a `data:` URL."""
@@ -115,9 +111,9 @@ class Task(ToolRequest):
     def boxes(self) -> Iterator[Region]:
         """Yield the rectangles of the newest annotation that has any."""
         for annotation in reversed(self.annotations):
-            results = annotation.result if isinstance(annotation, Annotation) else None
-            rectangles = [each for each in results or [] if each.get("type") == "rectanglelabels"]
-            if rectangles:
+            results = annotation.get("result") if isinstance(annotation, dict) else None
+            found = [each for each in results if isinstance(each, dict)] if isinstance(results, list) else []
+            if rectangles := [each for each in found if each.get("type") == "rectanglelabels"]:
                 yield from (validated(Region, each) for each in rectangles[:MAX_OBJECTS])
                 return
 
@@ -125,12 +121,12 @@ class Task(ToolRequest):
 ConfigText = Annotated[str, Field(max_length=MAX_CONFIG_CHARS)]
 
 
-class PredictRequest(ToolRequest):
+class LabelStudioPredict(ToolRequest):
     """Body of `/predict`."""
 
     tasks: Annotated[list[Task], Field(min_length=1, max_length=10_000)]
     label_config: ConfigText
-    params: Params = Params()
+    params: LabelStudioParams = LabelStudioParams()
 
     @classmethod
     def shortened(cls, body: bytes) -> bytes:
@@ -140,13 +136,13 @@ class PredictRequest(ToolRequest):
         return body
 
 
-class SetupRequest(ToolRequest):
+class LabelStudioSetup(ToolRequest):
     """Body of `/setup`. The token in it is not used: by default Label Studio itself does not take it."""
 
     label_config: Annotated[ConfigText, Field(alias="schema")] = ""
 
 
-async def setup(call: Call, request: SetupRequest) -> dict[str, Any]:
+async def setup(call: ToolCall, request: LabelStudioSetup) -> dict[str, Any]:
     """Check a project's labeling configuration, and that its images can be fetched."""
     config = await asyncio.to_thread(LabelConfig.parse, request.label_config)
     if not any(image in control.targets for control in config.controls for image in config.images):
@@ -161,7 +157,7 @@ def _setup_error(problem: Problem) -> Response:
     return RedirectResponse(f"error?{'-'.join(words)}", 303)
 
 
-async def predict(call: Call, request: PredictRequest) -> dict[str, Any]:
+async def predict(call: ToolCall, request: LabelStudioPredict) -> dict[str, Any]:
     """Return the regions of a click, or the predictions of tasks."""
     config = await asyncio.to_thread(LabelConfig.parse, request.label_config)
     if request.params.context is None:
@@ -178,8 +174,8 @@ def _predict_error(problem: Problem) -> Response:
     return JSONResponse({"results": [result], "error": problem.detail})
 
 
-async def _interactive(call: Call, config: LabelConfig, task: Task, drawn: list[Region]) -> dict[str, Any]:
-    prompts = [each for each in drawn if "x" in each.value and (each.type.startswith(("keypoint", "rectangle")))]
+async def _interactive(call: ToolCall, config: LabelConfig, task: Task, drawn: list[Region]) -> dict[str, Any]:
+    prompts = [each for each in drawn if "x" in each.value and each.type.startswith(("keypoint", "rectangle"))]
     if not prompts:
         raise invalid("context.result", "a keypoint or a rectangle, drawn with a tag that has smart=true", "neither")
     first = prompts[-1]
@@ -188,22 +184,21 @@ async def _interactive(call: Call, config: LabelConfig, task: Task, drawn: list[
     image = first.to_name if first.to_name in config.images else next(iter(config.images))
     label = next((each.label for each in reversed(prompts) if each.label), None)
     control = config.output(image, label)
-    points = [each for each in prompts if each.type.startswith("keypoint")]
-    boxes = [each for each in prompts if each.type.startswith("rectangle")]
-    fields: dict[str, Any] = {
-        "pos_coords": [each.pixels("x", "y") for each in points if each.is_positive],
-        "neg_coords": [each.pixels("x", "y") for each in points if not each.is_positive],
-    }
-    if boxes:
-        fields["box"] = boxes[-1].box()
-    document = await _segment(call, task, config.images[image], {"prompts": [fields], **config.mask_format([control])})
-    if (document["width"], document["height"]) != (first.original_width, first.original_height):
-        size, got = (f"{document['width']} x {document['height']}", f"{first.original_width} x {first.original_height}")
-        raise invalid("original_width", f"the size of the image, {size}", got)
+    fields: dict[str, Any] = {"pos_coords": [], "neg_coords": []}
+    for each in prompts:
+        if each.type.startswith("rectangle"):
+            fields["box"] = each.box()
+        else:
+            fields["pos_coords" if each.is_positive else "neg_coords"].append(each.pixels("x", "y"))
+    fields = {"prompts": [fields], **config.mask_format([control])}
+    document = await _on_image(call, task, config.images[image], partial(call.service.segment, fields=fields))
+    size, drawn_on = f"{document['width']} x {document['height']}", f"{first.original_width} x {first.original_height}"
+    if size != drawn_on:
+        raise invalid("original_width", f"the size of the image, {size}", drawn_on)
     return await _prediction(call, document, image, [(control, label or control.first_label)])
 
 
-async def _batch(call: Call, config: LabelConfig, tasks: list[Task]) -> dict[str, Any]:
+async def _batch(call: ToolCall, config: LabelConfig, tasks: list[Task]) -> dict[str, Any]:
     """Return the prediction of each task.
 
     An empty list stands for none, so that Label Studio asks for it again: it would keep an empty prediction.
@@ -225,7 +220,7 @@ async def _batch(call: Call, config: LabelConfig, tasks: list[Task]) -> dict[str
     return {"results": results, **errors}
 
 
-async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] | list[Any]:
+async def _task(call: ToolCall, config: LabelConfig, task: Task) -> dict[str, Any] | list[Any]:
     """Return the object in each box of a task.
 
     Without boxes, return everything in its image if there is a tag for that; or else only encode the image: Label
@@ -234,43 +229,33 @@ async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] |
     image, key = next(iter(config.images.items()))
     if boxes := list(task.boxes()):
         outputs = [(config.output(image, each.label), each.label or "") for each in boxes]
-        fields = {"prompts": [{"box": each.box()} for each in boxes]}
-        document = await _segment(call, task, key, fields | config.mask_format(control for control, _ in outputs))
-    else:
-        images, control = task_images(call.service.settings), config.everything(image)
-        if control is None:
-            await images.answer(task.id, task.image(key), call.service.embed)
-            return []
-        work = functools.partial(call.service.everything, fields=GRID)
-        document = await images.answer(task.id, task.image(key), work)
+        fields: dict[str, Any] = {"prompts": [{"box": each.box()} for each in boxes]}
+        fields |= config.mask_format(control for control, _ in outputs)
+        document = await _on_image(call, task, key, partial(call.service.segment, fields=fields))
+    elif control := config.everything(image):
+        document = await _on_image(call, task, key, partial(call.service.everything, fields=GRID))
         outputs = [(control, control.first_label)] * len(document["masks"])
+    else:
+        await _on_image(call, task, key, call.service.embed)
+        return []
     return await _prediction(call, document, image, outputs)
 
 
-async def _segment(call: Call, task: Task, key: str, fields: dict[str, Any]) -> dict[str, Any]:
-    service = call.service
-    work = functools.partial(service.segment, fields=fields)
-    return await task_images(service.settings).answer(task.id, task.image(key), work)
+async def _on_image(call: ToolCall, task: Task, key: str, work: Work) -> dict[str, Any]:
+    """Return the document of some work on the image that a task has under a key."""
+    return await task_images(call.service.settings).answer(task.id, task.image(key), work)
 
 
 async def _prediction(
-    call: Call, document: dict[str, Any], image: str, outputs: Iterable[tuple[Control, str]]
+    call: ToolCall, document: Document, image: str, outputs: Iterable[tuple[Control, str]]
 ) -> dict[str, Any]:
     """Return the regions of all masks of an answer of `/mobile_sam` or `/everything`."""
-    canvas = Canvas(image, document["width"], document["height"])
-    masks, output = document["masks"], iter(outputs)
-
-    def regions(mask: Record) -> list[dict[str, Any]]:
-        return canvas.regions(*next(output), mask)
-
-    found = await call.service.converted(masks, regions, box_ns=POLYGON_NS, work_s=document.get("work_s", 0))
-    scores = [score_of(mask) for mask in masks if mask["area"]]
-    score = sum(scores) / max(len(scores), 1)
-    return {"result": found, "score": score, "model_version": MODEL_VERSION}
-
-
-def _error_response(problem: Problem) -> Response:
-    return JSONResponse({"error": problem.detail}, problem.status, problem.headers)
+    output = iter(outputs)
+    found = await call.service.converted(
+        document, lambda mask: regions(mask, image, *next(output), document), box_ns=POLYGON_NS
+    )
+    scores = [mask["score"] for mask in document["masks"] if mask["area"]]
+    return {"result": found, "score": sum(scores) / max(len(scores), 1), "model_version": MODEL_VERSION}
 
 
 ADAPTER = Adapter(
@@ -281,14 +266,11 @@ ADAPTER = Adapter(
         f"{BASE}/error": SETUP_ERROR,
     },
     work={
-        f"{BASE}/setup": (SetupRequest, setup),
-        f"{BASE}/predict": (PredictRequest, predict),
-        # Notices and training requests; accepted and ignored.
-        **{
-            f"{BASE}/{path}": {} for path in ("webhook", "train", "validate", "duplicate_model", "delete", "job_status")
-        },
+        f"{BASE}/setup": (LabelStudioSetup, setup),
+        f"{BASE}/predict": (LabelStudioPredict, predict),
+        **{f"{BASE}/{path}": {} for path in IGNORED},
     },
-    error_response=_error_response,
+    error_response=lambda problem: JSONResponse({"error": problem.detail}, problem.status, problem.headers),
     error_responses={f"{BASE}/setup": _setup_error, f"{BASE}/predict": _predict_error},
     pages_need_key=True,
 )

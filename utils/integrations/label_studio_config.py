@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
 
-import cv2
 import numpy as np
-import numpy.typing as npt
 
 from utils.api.errors import invalid
-from utils.integrations.rasters import box_of, decode, polygons_of, rle_of, score_of
-
-Mask = npt.NDArray[np.bool_]
+from utils.integrations.rasters import Mask, Record, decoded, polygons_of, run_lengths
+from utils.integrations.service import Document
 
 MAX_CONFIG_CHARS = 200_000
 MAX_CONFIG_TAGS, MAX_CONFIG_DEPTH, MAX_OBJECT_TAGS = 10_000, 100, 100
@@ -58,16 +56,13 @@ class LabelConfig:
     @classmethod
     def parse(cls, text: str) -> LabelConfig:
         """Parse a configuration in one pass; raise `InvalidRequest` if it is not valid XML, or has no Image tag."""
-        config, open_controls, tags = cls(), list[Control | None](), 0
+        config, open_controls, tags = cls(), list[Control | None]([None]), itertools.count(1)
 
         def start(tag: str, attributes: dict[str, str]) -> None:
-            nonlocal tags
-            tags += 1
-            if tags > MAX_CONFIG_TAGS or len(open_controls) >= MAX_CONFIG_DEPTH:
+            if next(tags) > MAX_CONFIG_TAGS or len(open_controls) > MAX_CONFIG_DEPTH:
                 expected = f"at most {MAX_CONFIG_TAGS} tags, {MAX_CONFIG_DEPTH} in one another"
                 raise invalid("label_config", expected, "more")
-            kind, name = tag.lower(), attributes.get("name", "")
-            control = open_controls[-1] if open_controls else None
+            kind, name, control = tag.lower(), attributes.get("name", ""), open_controls[-1]
             if kind == "image" and (key := attributes.get("value", "").removeprefix("$")):
                 config.images[name] = key
             elif kind == "label" and control:
@@ -112,13 +107,10 @@ class LabelConfig:
         Raises:
             InvalidRequest: there is no such tag; the message says what to add.
         """
-        fitting = [
-            control
-            for control in self.controls
-            if image in control.targets and (label in control.labels if label is not None else len(control.labels) == 1)
-        ]
-        if fitting:
-            return fitting[0]
+        for control in self.controls:
+            fits = len(control.labels) == 1 if label is None else label in control.labels
+            if fits and image in control.targets:
+                return control
         label, got = label or "Object", "neither"
         if any(control.kind in MASK_TAGS for control in self.controls):
             got = f"no such tag with the label {label}"
@@ -131,93 +123,62 @@ class LabelConfig:
         return next(tags, None)
 
 
-@dataclass(frozen=True)
-class Canvas:
-    """The image that regions are on."""
+def regions(record: Record, image: str, control: Control, label: str, document: Document) -> list[dict[str, Any]]:
+    """Return the regions of a mask: one, or for polygons one per island.
 
-    name: str
-    """Name of the Image tag."""
-    width: int
-    height: int
-
-    def regions(self, control: Control, label: str, record: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the regions of a mask: one, or for polygons one per island.
-
-        Args:
-            control: the tag of the regions.
-            label: one of its labels.
-            record: record of the mask in an answer of `/mobile_sam` (as `polygon` or `rle`) or `/everything`.
-        """
-        values: dict[str, Callable[[dict[str, Any]], list[dict[str, Any]]]] = {
-            "brushlabels": self._brush,
-            "polygonlabels": self._polygons,
-            "rectanglelabels": self._rectangle,
+    Args:
+        record: a mask of the document.
+        image: name of the Image tag that the regions are on.
+        control: the tag of the regions.
+        label: one of its labels.
+        document: answer of `/mobile_sam` (with masks as `polygon` or `rle`) or `/everything`.
+    """
+    size = {"original_width": document["width"], "original_height": document["height"]}
+    return [
+        {
+            "id": uuid.uuid4().hex[:10],
+            "from_name": control.name,
+            "to_name": image,
+            "type": control.kind,
+            **size,
+            "image_rotation": 0,
+            "value": {**value, control.kind: [label]},
+            "score": record["score"],
+            "readonly": False,
         }
-        return [
-            {
-                "id": uuid.uuid4().hex[:10],
-                "from_name": control.name,
-                "to_name": self.name,
-                "type": control.kind,
-                "original_width": self.width,
-                "original_height": self.height,
-                "image_rotation": 0,
-                "value": {**value, control.kind: [label]},
-                "score": score_of(record),
-                "readonly": False,
-            }
-            for value in (values[control.kind](record) if record["area"] else [])
-        ]
-
-    def percent(self, x: float, y: float) -> list[float]:
-        """Return pixels as percents of the image, Label Studio's unit."""
-        return [100 * x / self.width, 100 * y / self.height]
-
-    def _brush(self, record: dict[str, Any]) -> list[dict[str, Any]]:
-        return [{"format": "rle", "rle": np.frombuffer(brush_rle(from_rle(record)), np.uint8)}]
-
-    def _polygons(self, record: dict[str, Any]) -> list[dict[str, Any]]:
-        shapes = polygons_of(record, POLYGON_TOLERANCE_PIXELS)
-        return [{"points": [self.percent(*point) for point in rings[0]], "closed": True} for rings in shapes]
-
-    def _rectangle(self, record: dict[str, Any]) -> list[dict[str, Any]]:
-        left, top, right, bottom = box_of(record)
-        (x, y), (width, height) = self.percent(left, top), self.percent(right - left, bottom - top)
-        return [{"x": x, "y": y, "width": width, "height": height, "rotation": 0}]
+        for value in (_values(control.kind, record, *size.values()) if record["area"] else [])
+    ]
 
 
-def from_rle(record: dict[str, Any]) -> Mask:
-    """Return the mask of a record, (H, W) bool."""
-    rle = rle_of(record)
-    assert rle is not None
-    return decode(rle).view(np.bool_)
+def _values(kind: str, record: Record, width: int, height: int) -> list[dict[str, Any]]:
+    """Return what the regions of a mask have of their own, in percent of the image's width and height."""
+
+    def percent(x: float, y: float) -> list[float]:
+        return [100 * x / width, 100 * y / height]
+
+    match kind:
+        case "brushlabels":
+            return [{"format": "rle", "rle": np.frombuffer(brush_rle(decoded(record)), np.uint8)}]
+        case "polygonlabels":
+            shapes = polygons_of(record, POLYGON_TOLERANCE_PIXELS)
+            return [{"points": [percent(*point) for point in rings[0]], "closed": True} for rings in shapes]
+    left, top, right, bottom = record["box"]
+    (x, y), (wide, high) = percent(left, top), percent(right - left, bottom - top)
+    return [{"x": x, "y": y, "width": wide, "height": high, "rotation": 0}]
 
 
 def brush_rle(mask: Mask) -> bytes:
-    """Return a mask, (H, W) bool, as Label Studio's brush encodes an RGBA picture that is white where the mask is.
+    """Return a mask, (H, W) uint8, as Label Studio's brush encodes an RGBA picture that is white where the mask is.
 
     The package rle-pack defines the format: 32 bits for the number of values, 5 for the bits of a value less 1, 4
     for each of four lengths less 1; then per run a 1, 2 bits for the length's size, the length less 1, and the value.
     """
-    _, top, _, rows = cv2.boundingRect(mask.view(np.uint8))
-    # One row above and below, so that the runs that begin and end with the mask have their edges.
-    first, last = max(top - 1, 0), min(top + rows + 1, len(mask))
-    flat = mask[first:last].ravel()
-    edges = np.flatnonzero(flat[1:] != flat[:-1]) + 1 + first * mask.shape[1]
-    lengths = 4 * np.diff(edges, prepend=0, append=mask.size)
     bits = [f"{4 * mask.size:032b}{7:05b}", *(f"{size - 1:04b}" for size in RUN_BITS)]
-    value = bool(mask[0, 0])
-    for length in lengths.tolist():
-        bits += _run(length, "11111111" if value else "00000000")
-        value = not value
+    for length, value in zip(run_lengths(mask), itertools.cycle((0, 255)), strict=False):
+        for start in range(0, 4 * length, MAX_RUN):
+            run = min(4 * length - start, MAX_RUN)
+            index = next(index for index, size in enumerate(RUN_BITS) if run <= 2**size)
+            bits.append(f"1{index:02b}{run - 1:0{RUN_BITS[index]}b}{value:08b}")
     text = "".join(bits)
-    text += "0" * (-len(text) % 8)
-    return int(text, 2).to_bytes(len(text) // 8, "big")
-
-
-def _run(length: int, value: str) -> Sequence[str]:
-    pieces = [f"111{MAX_RUN - 1:016b}{value}"] * (length // MAX_RUN)
-    if rest := length % MAX_RUN:
-        index = next(index for index, size in enumerate(RUN_BITS) if rest <= 2**size)
-        pieces.append(f"1{index:02b}{rest - 1:0{RUN_BITS[index]}b}{value}")
-    return pieces
+    count = len(text) // 8 + 1  # Label Studio's encoder pads even whole bytes
+    return int(text.ljust(8 * count, "0"), 2).to_bytes(count, "big")

@@ -94,18 +94,18 @@ class TaskImages:
         if not self._is_own(parsed_url(url)):
             return await self._fetcher.fetch(url)
         known = self._access
-        try:
+        while True:
             try:
                 return await self._fetch_own(url)
             except ImageNotFetched as error:
-                # Access tokens live for minutes; another request may have got a new one meanwhile.
-                if error.answered not in REFUSALS or not known:
+                if error.answered not in REFUSALS:
                     raise
+                if not known:
+                    raise ImageNotFetched(REFUSED) from None
+            # Access tokens live for minutes; another request may have got a new one meanwhile.
             if self._access == known:
                 self._access = ""
-            return await self._fetch_own(url)
-        except ImageNotFetched as error:
-            raise ImageNotFetched(REFUSED) if error.answered in REFUSALS else error from None
+            known = ""
 
     def _is_own(self, url: URL) -> bool:
         """Return whether the token goes to a URL: to files of Label Studio, not to its whole API."""
@@ -116,7 +116,6 @@ class TaskImages:
         return url.path.startswith(base) and FILES.match(url.path[len(base) :]) is not None
 
     async def _fetch_own(self, url: str) -> bytes:
-        """Return a file of Label Studio's server."""
         scheme, token = "Token", self._token
         if token.count(".") == 2:  # a personal access token, which is a JWT
             self._access = self._access or await self._refresh()
@@ -125,7 +124,6 @@ class TaskImages:
         return await self._fetcher.fetch(url, lambda target: header if self._is_own(target) else {})
 
     async def _refresh(self) -> str:
-        """Return an access token for the personal access token."""
         url = f"{self._server}".rstrip("/") + "/api/token/refresh/"
         answer = orjson.loads(await self._fetcher.fetch(url, method="POST", json={"refresh": self._token}))
         return str(answer["access"])

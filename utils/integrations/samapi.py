@@ -14,12 +14,10 @@ from starlette.responses import PlainTextResponse
 from utils.api.errors import invalid
 from utils.api.info import VERSION
 from utils.api.requests import MAX_POINTS, Box, EverythingRequest, Point
-from utils.integrations.adapter import Adapter, Call, ImageText, ToolRequest, image_of
-from utils.integrations.rasters import POLYGON_NS, closed, polygons_of, score_of
-from utils.integrations.service import Record
+from utils.integrations.adapter import Adapter, ImageText, ToolCall, ToolRequest, image_of
+from utils.integrations.rasters import POLYGON_NS, Record, closed, polygons_of
+from utils.integrations.service import Document
 from utils.observability.logs import quoted
-
-Feature = dict[str, Any]
 
 TYPE = "vit_t"
 """samapi's name of MobileSAM."""
@@ -31,7 +29,7 @@ GRID_FIELDS = EverythingRequest.model_fields.keys() - {"input_image", "image_id"
 """Fields of `/sam/automask/` that are passed to `/everything`."""
 
 
-class Body(ToolRequest):
+class SamapiRequest(ToolRequest):
     """Fields of both requests."""
 
     type: str = TYPE
@@ -39,18 +37,14 @@ class Body(ToolRequest):
     checkpoint_url: str | None = None
 
     def check(self) -> None:
-        """Refuse other models and weights.
-
-        Raises:
-            InvalidRequest: this service has another model or other weights.
-        """
+        """Raise `InvalidRequest` for other models and weights than this service's."""
         if self.type != TYPE:
             raise invalid("type", f"{TYPE} (MobileSAM), the model of this service", quoted(self.type))
         if self.checkpoint_url not in {None, "", SERVED_WEIGHTS}:
             raise invalid("checkpoint_url", "none: this service has weights and fetches no others", "a URL")
 
 
-class SamBody(Body):
+class PromptedRequest(SamapiRequest):
     """The body of `/sam/`."""
 
     bbox: Box | None = None
@@ -60,7 +54,7 @@ class SamBody(Body):
     b64mask: ImageText | None = None
 
 
-class AutoMaskBody(Body):
+class AutomaskRequest(SamapiRequest):
     """The body of `/sam/automask/`; `/everything` validates the other fields."""
 
     model_config = ConfigDict(extra="allow")
@@ -68,7 +62,7 @@ class AutoMaskBody(Body):
     include_image_edge: bool = False
 
 
-async def segment(call: Call, body: SamBody) -> list[Any]:
+async def segment(call: ToolCall, body: PromptedRequest) -> list[Any]:
     """Answer the masks of one object, as features."""
     body.check()
     if body.b64mask:
@@ -80,52 +74,46 @@ async def segment(call: Call, body: SamBody) -> list[Any]:
         size = await call.service.embed(image)
         x0, y0, x1, y1 = body.bbox
         fields["box"] = (max(x0, 0), max(y0, 0), min(x1, size["width"]), min(y1, size["height"]))
-    found = await call.service.segment(
-        image, {**fields, "multimask_output": body.multimask_output, "mask_format": "polygon"}
-    )
-    return await features(call, found, found["masks"], 0)
+    fields |= {"multimask_output": body.multimask_output, "mask_format": "polygon"}
+    return await features(call, await call.service.segment(image, fields), 0)
 
 
-async def automask(call: Call, body: AutoMaskBody) -> list[Any]:
+async def automask(call: ToolCall, body: AutomaskRequest) -> list[Any]:
     """Answer the masks of the whole image, as features."""
     body.check()
     image = await asyncio.to_thread(image_of, body.b64img, "b64img")
     sent = body.model_extra or {}
     found = await call.service.everything(image, {name: sent[name] for name in GRID_FIELDS & sent.keys()})
 
-    def covers_image(x: int, y: int, width: int, height: int) -> bool:
-        margins = (x, y, found["width"] - x - width, found["height"] - y - height)
-        return all(margin <= EDGE_PIXELS for margin in margins)
+    masks = [
+        mask
+        for mask in found["masks"]
+        for left, top, right, bottom in [mask["box"]]
+        if body.include_image_edge or max(left, top, found["width"] - right, found["height"] - bottom) > EDGE_PIXELS
+    ]
+    return await features(call, {**found, "masks": masks}, POLYGON_NS)
 
-    records = [record for record in found["masks"] if body.include_image_edge or not covers_image(*record["bbox"])]
 
-    return await features(call, found, records, POLYGON_NS)
-
-
-async def features(call: Call, document: dict[str, Any], masks: list[Record], box_ns: float) -> list[Any]:
-    """Return masks of a document, each its polygons and its score, as GeoJSON; empty masks are left out.
-
-    Args:
-        call: the request.
-        document: answer of `/mobile_sam` or `/everything`.
-        masks: some of its masks.
-        box_ns: time of the polygons, as for `converted`.
-    """
+async def features(call: ToolCall, document: Document, box_ns: float) -> list[Any]:
+    """Return the masks of a document, each its polygons and its score, as GeoJSON; empty masks are left out."""
     numbers = itertools.count()
 
-    def feature(mask: Record) -> Iterator[Feature]:
+    def feature(mask: Record) -> Iterator[dict[str, Any]]:
         index, parts = next(numbers), [[closed(ring) for ring in rings] for rings in polygons_of(mask)]
-        several = {"type": "MultiPolygon", "coordinates": parts}
-        quality, model = score_of(mask), document["weights"]["name"]
-        if parts:
-            geometry = {"type": "Polygon", "coordinates": parts[0]} if len(parts) == 1 else several
-            properties = {"object_idx": index, "label": "object", "quality": quality, "sam_model": model}
-            yield {"type": "Feature", "geometry": geometry, "properties": properties}
+        if not parts:
+            return
+        kind, coordinates = ("Polygon", parts[0]) if len(parts) == 1 else ("MultiPolygon", parts)
+        quality = {"quality": mask["score"], "sam_model": document["weights"]["name"]}
+        yield {
+            "type": "Feature",
+            "geometry": {"type": kind, "coordinates": coordinates},
+            "properties": {"object_idx": index, "label": "object", **quality},
+        }
 
-    return await call.service.converted(masks, feature, box_ns=box_ns, work_s=document.get("work_s", 0))
+    return await call.service.converted(document, feature, box_ns=box_ns)
 
 
-async def weights(call: Call) -> list[dict[str, str]]:
+async def weights(call: ToolCall) -> list[dict[str, str]]:
     """List the weights of the model in the query. The extension needs at least one entry."""
     served = {"type": TYPE, "name": "MobileSAM", "url": SERVED_WEIGHTS}
     return [served] if call.query.get("type", TYPE) == TYPE else []
@@ -140,5 +128,9 @@ ADAPTER = Adapter(
         "/sam/progress/": {"message": None, "percent": -1},
     },
     # The extension sends to the URL as entered, so possibly without its last slash.
-    {"/sam/": (SamBody, segment), "/sam": (SamBody, segment), "/sam/automask/": (AutoMaskBody, automask)},
+    {
+        "/sam/": (PromptedRequest, segment),
+        "/sam": (PromptedRequest, segment),
+        "/sam/automask/": (AutomaskRequest, automask),
+    },
 )

@@ -3,28 +3,28 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import orjson
 
-from orchestrator.costs import MAX_LIGHT_WORK_S, MAX_WORK_S, Workload
+from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
 from utils.api.errors import FieldError, InvalidRequest, invalid
 from utils.api.everything import everything, result_of
-from utils.api.inputs import ImageSource, to_prompts
-from utils.api.jobs import Job, Segmenter
+from utils.api.inputs import ImageSource, to_job
+from utils.api.jobs import Segmenter
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.edge.admission import ActiveCallers, FairSemaphore
-from utils.integrations.rasters import DECODE_NS, box_of, size_of
+from utils.integrations.rasters import DECODE_NS, Record, size_of
 from utils.observability.context import ADDRESS, CALLER
 from utils.settings import Settings
 
 T = TypeVar("T")
 Fields = Mapping[str, Any]
-Record = dict[str, Any]
-"""A mask in an answer of `/mobile_sam` or `/everything`."""
+Document = Mapping[str, Any]
+"""An answer: `masks`, `width`, `height`, `image_id`, `weights`; `work_s` is the model's estimated work in seconds."""
 GRID: Fields = {"points_per_side": 16}
 """Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
 MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES = 64 * 2**20, 4 * 2**20
@@ -37,7 +37,7 @@ PAUSE_FACTOR = 4.0
 process have one priority, unlike Triton's processes for costly requests."""
 
 
-class Service:
+class MaskService:
     """The service's own functions, with their fields and answers as Python objects.
 
     Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model.
@@ -54,22 +54,24 @@ class Service:
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
 
-        `mask_format` is `rle` (the default), `polygon`, `png` or `json`. `work_s` in the document is the model's
-        estimated work, for `converted`.
+        `mask_format` is `rle` (the default), `polygon`, `png` or `json`.
         """
         # Not strict: adapters have checked the values, and may pass lists for pairs and dictionaries for objects.
         request = validated(SegmentRequest, fields, strict=False)
         apply_answer_type(request, JSON)
-        job = Job(to_prompts(request), request, request.model_version, document=True)
+        job = to_job(request, document=True)
         segmentation = await self._segmenter().segment(image, job)
         limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
         if (size := len(segmentation.result)) > limit:
             expected = f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a smaller image)"
             raise invalid("prompts", expected, f"{size} bytes")
         document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
-        masks = len(document["masks"])
-        points = sum(map(len, job.prompts.fields))
-        workload = Workload(len(job.prompts.points_xy), masks, request.mask_format, points=points)
+        workload = Workload(
+            objects=len(job.fields),
+            masks=len(document["masks"]),
+            mask_format=request.mask_format,
+            points=sum(map(len, job.fields)),
+        )
         return {**document, "work_s": workload.work_s(document["width"] * document["height"])}
 
     async def embed(self, image: ImageSource) -> dict[str, Any]:
@@ -78,38 +80,38 @@ class Service:
         return document
 
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
-        """Return the answer of `/everything` for its fields but the image and `progress`."""
+        """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
         request = validated(EverythingRequest, fields)
         steps = everything(self._segmenter(), image, request, self.settings.max_answer_bytes)
-        return await result_of(steps, self.settings.inference_timeout)
+        document = await result_of(steps, self.settings.inference_timeout)
+        return {**document, "masks": [_as_mask(record) for record in document["masks"]], "work_s": 0.0}
 
     async def converted(
-        self, masks: Sequence[Record], convert: Callable[[Record], Iterable[Any]], *, box_ns: float, work_s: float = 0.0
+        self, document: Document, convert: Callable[[Record], Iterable[Any]], *, box_ns: float = 0.0
     ) -> list[orjson.Fragment]:
-        """Return masks in a tool's form, in the order of the masks.
+        """Return the masks of a document in a tool's form, in their order.
 
         Args:
-            masks: masks of an answer.
+            document: answer of `segment` or `everything`.
             convert: returns what the tool's answer has for a mask, as values for JSON; runs in a thread.
-            box_ns: as for `work_on`.
-            work_s: as for `work_on`.
+            box_ns: estimated nanoseconds per pixel of a mask's box.
 
         Raises:
             InvalidRequest: the work or the answer exceeds its limit; the message has the number of masks that fit.
             Overloaded: too many costly conversions are waiting.
         """
         left, max_bytes = threading.Event(), self.settings.max_answer_bytes
+        masks, work_s = document["masks"], document["work_s"]
         pause = PAUSE_FACTOR if self._active.has_others(ADDRESS.get()) else 0.0
 
         def run() -> list[orjson.Fragment]:
             found: list[orjson.Fragment] = []
-            size, started = 0, time.thread_time()
-            now = started
+            size, now = 0, (started := time.thread_time())
             for number, mask in enumerate(masks):
                 try:
                     items = [as_json(item) for item in convert(mask)]
                 except Rejected as error:
-                    raise InvalidRequest.of([FieldError(**each) for each in error.errors]) from None
+                    raise InvalidRequest(errors=[FieldError(**each) for each in error.errors]) from None
                 found += map(orjson.Fragment, items)
                 size += sum(map(len, items))
                 before, now = now, time.thread_time()
@@ -118,49 +120,49 @@ class Service:
                     raise _too_much(f"{MAX_WORK_S:g} s of work", number, len(masks))
                 if size > max_bytes:
                     raise _too_much(f"{max_bytes} bytes", number, len(masks))
-                if now - started > MAX_LIGHT_WORK_S:
+                if now - started > COSTLY_WORK_S:
                     left.wait(pause * (now - before))
             return found
 
         try:
-            return await self.work_on(masks, run, box_ns=box_ns, work_s=work_s)
+            return await self.work_on(document, run, box_ns=box_ns)
         finally:
             left.set()  # ends the thread if the caller has left
 
     async def work_on(
-        self,
-        masks: Sequence[Record],
-        work: Callable[[], T],
-        *,
-        box_ns: float = 0.0,
-        image_ns: float = DECODE_NS,
-        work_s: float = 0.0,
+        self, document: Document, work: Callable[[], T], *, box_ns: float = 0.0, image_ns: float = DECODE_NS
     ) -> T:
-        """Return the result of work on masks in a thread. Costly work takes turns.
+        """Return the result of work on the masks of a document in a thread. Costly work takes turns.
 
         Args:
-            masks: masks of an answer.
+            document: answer of `segment` or `everything`.
             work: the function to run.
             box_ns: estimated nanoseconds per pixel of a mask's box.
             image_ns: the same per pixel of the image, for each mask that must be decoded.
-            work_s: the model's part of the work in seconds.
 
         Raises:
             InvalidRequest: the work would exceed its limit; the message has the number of masks that fit.
             Overloaded: too much costly work is waiting.
         """
-        own_s = 1e-9 * sum(image_ns * size_of(mask) + box_ns * _box_pixels(mask) for mask in masks)
-        if (total_s := work_s + own_s) > MAX_WORK_S:
+        masks = document["masks"]
+        own_s = 1e-9 * sum(
+            image_ns * size_of(mask) + box_ns * (right - left) * (bottom - top)
+            for mask in masks
+            for left, top, right, bottom in [mask["box"]]
+        )
+        if (total_s := document["work_s"] + own_s) > MAX_WORK_S:
             raise _too_much(f"{MAX_WORK_S:g} s of work", int(len(masks) * MAX_WORK_S / total_s), len(masks))
-        if own_s <= MAX_LIGHT_WORK_S:
+        if own_s <= COSTLY_WORK_S:
             return await asyncio.to_thread(work)
         async with self._costly.slot(CALLER.get() or ADDRESS.get()):
             return await asyncio.to_thread(work)
 
 
-def _box_pixels(mask: Record) -> int:
-    left, top, right, bottom = box_of(mask)
-    return (right - left) * (bottom - top)
+def _as_mask(record: Record) -> Record:
+    """Return a record of `/everything` with the names of `/mobile_sam`."""
+    left, top, width, height = record["bbox"]
+    box = [left, top, left + width, top + height]
+    return {"score": record["predicted_iou"], "area": record["area"], "box": box, "rle": record["segmentation"]}
 
 
 def _too_much(limit: str, fits: int, count: int) -> InvalidRequest:

@@ -12,18 +12,16 @@ from typing import Annotated, Any, Literal
 
 import cv2
 import numpy as np
-import orjson
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from orchestrator.polygons import Ring
-from utils.api.answers import json_response
 from utils.api.errors import Problem, invalid
 from utils.api.inputs import MAX_TOTAL_POINTS, ImageSource
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Box, Fraction, Point
-from utils.integrations.adapter import Adapter, Call, ImageText, ToolRequest, image_of
-from utils.integrations.rasters import POLYGON_NS, closed, polygons_of
-from utils.integrations.service import GRID, Record, Service
+from utils.integrations.adapter import Adapter, ImageText, ToolCall, ToolRequest, image_of
+from utils.integrations.rasters import POLYGON_NS, Record, closed, polygons_of
+from utils.integrations.service import GRID, MaskService
 
 MODEL = "mobile_sam"
 OBJECT = "AUTOLABEL_OBJECT"
@@ -36,13 +34,7 @@ REASONS = {
 }
 """Error texts by slug; they replace texts about headers and fields that the person does not see."""
 
-PROMPT_WIDGETS = (
-    "button_add_point",
-    "button_remove_point",
-    "button_add_rect",
-    "button_clear",
-    "button_finish_object",
-)
+PROMPT_WIDGETS = ("button_add_point", "button_remove_point", "button_add_rect", "button_clear", "button_finish_object")
 FINENESS_WIDGETS = ("mask_fineness_slider", "mask_fineness_value_label")
 THRESHOLD_WIDGETS = {
     "button_run": {},
@@ -51,25 +43,13 @@ THRESHOLD_WIDGETS = {
     "input_iou": {},
     "edit_iou": {"tooltip": "IoU of boxes above which a mask is a duplicate; 0: 0.7"},
 }
-TASKS = [
-    {
-        "id": "polygon",
-        "name": "Polygon",
-        "batch_processing_mode": None,
-        "active_widgets": {name: {} for name in (*PROMPT_WIDGETS, *FINENESS_WIDGETS)},
-    },
-    {
-        "id": "rectangle",
-        "name": "Rectangle",
-        "batch_processing_mode": None,
-        "active_widgets": {name: {} for name in PROMPT_WIDGETS},
-    },
-    {
-        "id": "everything",
-        "name": "Everything",
-        "batch_processing_mode": "default",
-        "active_widgets": {**THRESHOLD_WIDGETS, **{name: {} for name in FINENESS_WIDGETS}},
-    },
+TASKS: list[dict[str, Any]] = [
+    {"id": name, "name": name.capitalize(), "batch_processing_mode": batch, "active_widgets": widgets}
+    for name, batch, widgets in (
+        ("polygon", None, {widget: {} for widget in (*PROMPT_WIDGETS, *FINENESS_WIDGETS)}),
+        ("rectangle", None, {widget: {} for widget in PROMPT_WIDGETS}),
+        ("everything", "default", {**THRESHOLD_WIDGETS, **{widget: {} for widget in FINENESS_WIDGETS}}),
+    )
 ]
 """The client shows them as a list, with their widgets, and sends the chosen one as `current_task`."""
 VALUES: dict[str, float] = {
@@ -109,7 +89,7 @@ class RectangleMark(ToolRequest):
 Mark = Annotated[PointMark | RectangleMark, Field(discriminator="type")]
 
 
-class Params(ToolRequest):
+class AnylabelingParams(ToolRequest):
     """Settings of the person; the client sends 0 for thresholds without a widget."""
 
     marks: list[Mark] = Field(default=[], max_length=MAX_POINTS + MAX_OBJECTS)
@@ -119,22 +99,22 @@ class Params(ToolRequest):
     iou_threshold: Fraction = 0
 
 
-class PredictRequest(ToolRequest):
+class AnylabelingRequest(ToolRequest):
     """The body of `/v1/predict`."""
 
     model: Literal["mobile_sam"]
     image: ImageText
-    params: Params = Params()
+    params: AnylabelingParams = AnylabelingParams()
 
 
-async def predict(call: Call, request: PredictRequest) -> dict[str, Any]:
+async def predict(call: ToolCall, request: AnylabelingRequest) -> dict[str, Any]:
     """Segment the marked objects or everything."""
     image = await asyncio.to_thread(image_of, request.image, "image")
     task = everything if request.params.current_task == "everything" else segment
     return _answer(await task(call.service, image, request.params))
 
 
-async def segment(service: Service, image: ImageSource, params: Params) -> list[Any]:
+async def segment(service: MaskService, image: ImageSource, params: AnylabelingParams) -> list[Any]:
     """Return the shapes of the marked objects."""
     prompts = prompts_of(params.marks)
     if not prompts:  # the person has removed the last mark
@@ -142,35 +122,35 @@ async def segment(service: Service, image: ImageSource, params: Params) -> list[
     fields = {"prompts": prompts, "mask_format": "rle" if params.current_task == "rectangle" else "polygon"}
     document = await service.segment(image, fields)
     if params.current_task == "rectangle":
-        return [rectangle(mask["box"], mask["score"]) for mask in document["masks"] if mask["area"]]
+        boxes = [(mask["box"], mask["score"]) for mask in document["masks"] if mask["area"]]
+        return [
+            shape("rectangle", [[left, top], [right, top], [right, bottom], [left, bottom]], OBJECT, score)
+            for (left, top, right, bottom), score in boxes
+        ]
 
     def shapes(mask: Record) -> Iterator[dict[str, Any]]:
-        return (polygon(ring, OBJECT, mask["score"]) for ring in islands(mask["polygon"], params.epsilon_factor))
+        for ring in islands(mask, params.epsilon_factor):
+            yield shape("polygon", closed(ring), OBJECT, mask["score"])
 
-    return await service.converted(document["masks"], shapes, box_ns=0, work_s=document["work_s"])
+    return await service.converted(document, shapes)
 
 
-async def everything(service: Service, image: ImageSource, params: Params) -> list[Any]:
+async def everything(service: MaskService, image: ImageSource, params: AnylabelingParams) -> list[Any]:
     """Return the shapes of all objects, named as by the tool's own models; marks of an earlier task are not used."""
     thresholds = {"pred_iou_thresh": params.conf_threshold, "box_nms_thresh": params.iou_threshold}
     chosen = {name: value for name, value in thresholds.items() if value}
     found = await service.everything(image, {**GRID, **chosen})
-
     numbers = itertools.count(1)
 
-    def shapes(record: Record) -> Iterator[dict[str, Any]]:
-        rings = islands(polygons_of(record), params.epsilon_factor)
-        return (polygon(ring, f"object{next(numbers)}", record["predicted_iou"]) for ring in rings)
+    def shapes(mask: Record) -> Iterator[dict[str, Any]]:
+        for ring in islands(mask, params.epsilon_factor):
+            yield shape("polygon", closed(ring), f"object{next(numbers)}", mask["score"])
 
-    return await service.converted(found["masks"], shapes, box_ns=POLYGON_NS)
+    return await service.converted(found, shapes, box_ns=POLYGON_NS)
 
 
 def prompts_of(marks: list[Mark]) -> list[dict[str, Any]]:
-    """Return `prompts` of `/mobile_sam`: an object per rectangle, each with all points, or one with the points.
-
-    Raises:
-        InvalidRequest: these are too many points.
-    """
+    """Return `prompts` of `/mobile_sam`: an object per rectangle, each with all points, or one with the points."""
     points = [mark for mark in marks if isinstance(mark, PointMark)]
     clicks = {"pos_coords": [point.data for point in points], "labels": [point.label for point in points]}
     boxes = [
@@ -183,14 +163,12 @@ def prompts_of(marks: list[Mark]) -> list[dict[str, Any]]:
     return [{**clicks, **box} for box in boxes] or [clicks] * bool(points)
 
 
-def islands(shapes: list[list[Ring]], fineness: float) -> list[Ring]:
+def islands(mask: Record, fineness: float) -> list[Ring]:
     """Return the outer rings of a mask's polygons, simplified, without small ones; the client's polygons have no holes.
 
-    Args:
-        shapes: polygons, each the outer ring and its holes.
-        fineness: distance of the simplified ring from the ring, as a fraction of the ring's length.
+    `fineness` is the distance of the simplified ring from the ring, as a fraction of the ring's length.
     """
-    outer = [np.array(rings[0], np.float32) for rings in shapes]
+    outer = [np.array(rings[0], np.float32) for rings in polygons_of(mask)]
     areas = [cv2.contourArea(ring) for ring in outer]
     simple = [
         cv2.approxPolyDP(ring, fineness * cv2.arcLength(ring, True), closed=True)[:, 0]
@@ -200,28 +178,16 @@ def islands(shapes: list[list[Ring]], fineness: float) -> list[Ring]:
     return [ring.tolist() for ring in simple if len(ring) >= 3]
 
 
-def polygon(ring: Ring, label: str, score: float) -> dict[str, Any]:
-    """Return a closed polygon."""
-    return {"label": label, "shape_type": "polygon", "points": closed(ring), "score": min(score, 1.0)}
-
-
-def rectangle(box: list[int], score: float) -> dict[str, Any]:
-    """Return a rectangle by its four corners."""
-    left, top, right, bottom = box
-    points = [[left, top], [right, top], [right, bottom], [left, bottom]]
-    return {"label": OBJECT, "shape_type": "rectangle", "points": points, "score": min(score, 1.0)}
+def shape(kind: str, points: Ring, label: str, score: float) -> dict[str, Any]:
+    """Return a shape of the client."""
+    return {"label": label, "shape_type": kind, "points": points, "score": min(score, 1.0)}
 
 
 def error_response(problem: Problem) -> Response:
     """Return an error that the client shows, and that keeps the person's annotations."""
+    answer = _answer([], f"MobileSAM: {REASONS.get(problem.slug, problem.detail)}")
     error = {"code": problem.slug, "message": problem.detail}
-    response = json_response(
-        orjson.dumps(
-            {**_answer([], f"MobileSAM: {REASONS.get(problem.slug, problem.detail)}"), "success": False, "error": error}
-        )
-    )
-    response.headers.update(problem.headers)
-    return response
+    return JSONResponse({**answer, "success": False, "error": error}, headers=problem.headers)
 
 
 def _answer(shapes: list[Any], description: str = "") -> dict[str, Any]:
@@ -234,6 +200,6 @@ ADAPTER = Adapter(
         "/v1/models": {"success": True, "data": {MODEL: INFO}},
         f"/v1/models/{MODEL}/info": {"success": True, "data": {"model_id": MODEL, **INFO}},
     },
-    {"/v1/predict": (PredictRequest, predict)},
+    {"/v1/predict": (AnylabelingRequest, predict)},
     error_response,
 )

@@ -8,7 +8,7 @@ CALLER: ContextVar[str] = ContextVar("caller", default="")
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Id of the request, as in the log and in the answer."""
 ADDRESS: ContextVar[str] = ContextVar("address", default="unknown")
-"""The caller's address, as returned by `utils.edge.protocol.address`."""
+"""The caller's address, as returned by `utils.edge.connections.address`."""
 TARGET: ContextVar[str] = ContextVar("target", default="")
 """Method and path of the request, bounded and printable."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")

@@ -7,6 +7,7 @@ terminal; repeated ones are summarised.
 import copy
 import logging
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,9 @@ VARIABLE = "MOBILE_SAM_LOG_FORMAT"
 """Environment variable of the log format."""
 DETAILS = ("bentoml.serving", "bentoml.mobile_sam.plan")
 """Loggers that omit INFO lines at a terminal: there one line says that the service is ready."""
+ACCESS_LOG = "bentoml.access"
+PAGE_FILE = re.compile(r"\S* \(scheme=\w+,method=(GET|HEAD),path=/(ui|static_content)/[^ ]* \(status=(200|304),")
+"""Access-log lines of successful requests for files of the pages, which are omitted at a terminal."""
 MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 4000, 20_000
 MAX_ADDRESSES = 100
 """Addresses counted at a time for each kind of repeated line."""
@@ -70,14 +74,13 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
             "message": record.getMessage(),
         }
-        if component := self._component or getattr(record, "component", "").strip("[]"):
-            line["component"] = component
-        if request_id := REQUEST_ID.get():
-            line["request_id"] = request_id
-        if trace_id := TRACE_ID.get():
-            line["trace_id"] = trace_id
-        if record.exc_info:
-            line["error"] = record.exc_text or self.formatException(record.exc_info)
+        optional = {
+            "component": self._component or getattr(record, "component", "").strip("[]"),
+            "request_id": REQUEST_ID.get(),
+            "trace_id": TRACE_ID.get(),
+            "error": record.exc_info and (record.exc_text or self.formatException(record.exc_info)),
+        }
+        line |= {name: value for name, value in optional.items() if value}
         return orjson.dumps(line, default=str).decode()
 
 
@@ -125,11 +128,16 @@ def configure_logging(component: str = "") -> None:
     if isinstance(chosen, ConsoleFormatter):
         for name in DETAILS:
             logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger(ACCESS_LOG).addFilter(_is_no_page_file)
     named = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
     handlers = [handler for logger in [logging.root, *named] for handler in logger.handlers]
     for handler in [*handlers, *filter(None, [logging.lastResort])]:
         if chosen or not isinstance(handler.formatter, UnforgeableFormatter):
             handler.setFormatter(UnforgeableFormatter(chosen or handler.formatter or logging.Formatter()))
+
+
+def _is_no_page_file(record: logging.LogRecord) -> bool:
+    return not PAGE_FILE.match(record.getMessage())
 
 
 class FloodLog:

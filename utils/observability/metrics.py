@@ -4,19 +4,28 @@ Every label has a bounded number of values. BentoML's own metrics use the reques
 known paths through.
 """
 
+import contextlib
+import logging
 import os
+import sys
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
 from utils.triton import processes
 from utils.triton.health import Health
 
+logger = logging.getLogger("bentoml.mobile_sam")
+
 RESTART_CAUSES = ("died", "failed", "hung", "stopped")
 """Causes of Triton's restarts, exported as 0 from start-up: `increase()` misses the first step of a counter that first
 appears at 1."""
+RESERVED_BYTES = {"counter": 2**17, "gauge_livesum": 2**16, "histogram": 2**19}
+"""Sizes of new metrics files, by kind as prometheus_client names them. BentoML's histogram has 5 kB for each pair of
+path and status."""
 OTHER_PATH = "other"
 """Label of all unknown paths."""
 TRITON_TIMEOUT_S = 1.0
@@ -27,47 +36,57 @@ UP_METRIC = "mobile_sam_triton_metrics_up"
 class Counts:
     """Metrics of requests and answers, shared by all API workers."""
 
-    # Import prometheus_client only after BentoML has set up the folder that its workers share.
     @cached_property
-    def _answers(self) -> Any:
-        from prometheus_client import Counter  # noqa: PLC0415
+    def _metrics(self) -> tuple[Any, Any]:
+        """Answers, and requests in progress."""
+        # Import prometheus_client only after BentoML has set up the folder that its workers share.
+        from prometheus_client import Counter, Gauge  # noqa: PLC0415
 
-        return Counter(
-            "mobile_sam_answers_total",
-            "Answers by path, status and reason (ok, or the problem type)",
-            ["path", "status", "reason"],
-        )
-
-    @cached_property
-    def _in_progress(self) -> Any:
-        from prometheus_client import Gauge  # noqa: PLC0415
-
-        return Gauge(
-            "mobile_sam_requests_in_progress",
-            "Requests that are being answered or are queued",
-            multiprocess_mode="livesum",
+        return (
+            Counter(
+                "mobile_sam_answers_total",
+                "Answers by path, status and reason (ok, or the problem type)",
+                ["path", "status", "reason"],
+            ),
+            Gauge(
+                "mobile_sam_requests_in_progress",
+                "Requests that are being answered or are queued",
+                multiprocess_mode="livesum",
+            ),
         )
 
     def count_answer(self, path: str, status: int, reason: str) -> None:
         """Count an answer."""
-        self._answers.labels(path, str(status), reason).inc()
+        self._metrics[0].labels(path, str(status), reason).inc()
 
-    def set_in_progress(self, requests: int) -> None:
-        """Set the number of this worker's requests in progress."""
-        self._in_progress.set(requests)
+    def tracked_in_progress(self) -> AbstractContextManager[object]:
+        """Return a context in which one more request is in progress."""
+        return cast("AbstractContextManager[object]", self._metrics[1].track_inprogress())
 
 
-def forget_dead_workers() -> None:
-    """Remove the gauges of workers that were killed."""
+def prepare_files() -> None:
+    """Allocate the memory of this worker's metrics files before prometheus_client maps them, and tidy killed workers'.
+
+    It maps sparse files: the first write to a page for which shared memory has no room kills the process (SIGBUS).
+    Gauges of killed workers are removed, and their other files give back the memory that they do not use.
+    """
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not folder:
         return
+    for kind, size in RESERVED_BYTES.items():
+        try:
+            with (Path(folder) / f"{kind}_{os.getpid()}.db").open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            logger.warning("no room for this worker's metrics in %s: %s", folder, error)
     from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415
 
-    for file in Path(folder).glob("gauge_live*_*.db"):
-        pid = file.stem.rpartition("_")[2]
+    for path in Path(folder).glob("*_*.db"):
+        pid = path.stem.rpartition("_")[2]
         if pid.isdigit() and not processes.state(int(pid)):
             mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
+            with contextlib.suppress(OSError), path.open("r+b") as counts:
+                counts.truncate(int.from_bytes(counts.read(4), sys.byteorder))  # the number of bytes in use
 
 
 def health_metrics(health: Health) -> bytes:

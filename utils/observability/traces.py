@@ -6,12 +6,13 @@ their queueing and execution times.
 """
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
@@ -24,6 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from utils.observability.context import TRACE_ID
+from utils.settings import SettingsError
 
 ENDPOINT, TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 PROTOCOL, TRACES_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
@@ -43,15 +45,11 @@ _tracer = trace.get_tracer("mobile_sam")
 _headers = TraceContextTextMapPropagator()
 
 
-class TracesError(ValueError):
-    """Unsupported or invalid value of an OpenTelemetry variable."""
-
-
 def collector_url(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the URL for spans as OTLP over HTTP, or None if tracing is off.
 
     Raises:
-        TracesError: a variable has an unsupported value.
+        SettingsError: a variable has an unsupported value.
     """
     exporter = environ.get(EXPORTER) or "otlp"
     if exporter == "none" or environ.get(DISABLED, "").lower() == "true":
@@ -62,30 +60,22 @@ def collector_url(environ: Mapping[str, str] = os.environ) -> str | None:
     if not url:
         return None
     if exporter != "otlp":
-        raise TracesError(f"{EXPORTER}: expected otlp or none, got {exporter!r}")
-    for variable in (TRACES_PROTOCOL, PROTOCOL):
-        if protocol := environ.get(variable):
-            if protocol != HTTP:
-                raise TracesError(f"{variable}: expected {HTTP}, got {protocol!r}; collectors offer it on port 4318")
-            break
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not _is_port(parts):
-        raise TracesError(f"{name}: expected a URL such as http://collector:4318, got {environ[name]!r}")
-    return url
-
-
-def _is_port(parts: SplitResult) -> bool:
-    try:
-        return parts.port is None or parts.port > 0
-    except ValueError:
-        return False
+        raise SettingsError(f"{EXPORTER}: expected otlp or none, got {exporter!r}")
+    variable = TRACES_PROTOCOL if environ.get(TRACES_PROTOCOL) else PROTOCOL
+    if (protocol := environ.get(variable) or HTTP) != HTTP:
+        raise SettingsError(f"{variable}: expected {HTTP}, got {protocol!r}; collectors offer it on port 4318")
+    with contextlib.suppress(ValueError):  # of an invalid port
+        parts = urlsplit(url)
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+            return url
+    raise SettingsError(f"{name}: expected a URL such as http://collector:4318, got {environ[name]!r}")
 
 
 def triton_flags() -> list[str]:
     """Return the flags of `tritonserver` that configure tracing.
 
     Raises:
-        TracesError: as `collector_url`.
+        SettingsError: as `collector_url`.
     """
     url = collector_url()
     if url is None:
@@ -120,7 +110,7 @@ def trace_requests(svc: Any, paths: Collection[str]) -> None:
     Call this before adding other middleware.
 
     Raises:
-        TracesError: as `collector_url`.
+        SettingsError: as `collector_url`.
     """
     url = collector_url()
     if url is None:
@@ -152,7 +142,7 @@ class TracingMiddleware:
     def __init__(self, app: ASGIApp, *, paths: frozenset[str], provider: TracerProvider) -> None:
         self._app, self._paths = app, paths
         self._traced = OpenTelemetryMiddleware(
-            _with_query(app), server_request_hook=_begin, tracer_provider=provider, exclude_spans=["receive", "send"]
+            self._run, server_request_hook=_begin, tracer_provider=provider, exclude_spans=["receive", "send"]
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -163,14 +153,9 @@ class TracingMiddleware:
         else:
             await self._app(scope, receive, send)
 
-
-def _with_query(app: ASGIApp) -> ASGIApp:
-    """Return an application that restores the query, which was hidden from the spans."""
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, "query_string": scope[QUERY]}, receive, send)
-
-    return run
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application with the query, which is hidden from the spans."""
+        await self._app({**scope, "query_string": scope[QUERY]}, receive, send)
 
 
 def _begin(span: Span, scope: Mapping[str, Any]) -> None:
@@ -182,7 +167,7 @@ def _begin(span: Span, scope: Mapping[str, Any]) -> None:
 
 def wait_span(model: str) -> AbstractContextManager[object]:
     """Return a span for the wait for a slot of a model; only for requests with a `TRACE_ID`."""
-    return _span("wait", model, SpanKind.INTERNAL)
+    return _tracer.start_as_current_span(f"wait {model}", attributes={MODEL: model})
 
 
 @contextmanager
@@ -192,10 +177,6 @@ def infer_span(model: str) -> Iterator[Mapping[str, str]]:
     Only for requests with a `TRACE_ID`: Triton records every trace it receives.
     """
     headers: dict[str, str] = {}
-    with _span("infer", model, SpanKind.CLIENT):
+    with _tracer.start_as_current_span(f"infer {model}", kind=SpanKind.CLIENT, attributes={MODEL: model}):
         _headers.inject(headers)
         yield headers
-
-
-def _span(action: str, model: str, kind: SpanKind) -> AbstractContextManager[object]:
-    return _tracer.start_as_current_span(f"{action} {model}", kind=kind, attributes={MODEL: model})

@@ -12,14 +12,9 @@ from utils.triton import installation
 
 
 def commands() -> str:
-    """Return the shell commands.
-
-    Raises:
-        TritonSetupError: Triton cannot be set up on this machine.
-        SettingsError: a setting is not valid.
-    """
-    plain = installation.prepare(Settings.from_environment().cache_dir).with_name(installation.PLAIN)
-    folders = (plain, Path(sys.prefix) / "bin")
+    """Return the shell commands; raise `SettingsError` or `TritonSetupError` as setting up Triton does."""
+    home = installation.prepare(Settings.from_environment().cache_dir).parent
+    folders = ((home / installation.PLAIN).parent, Path(sys.prefix) / "bin")
     # BentoML sends usage data by default.
     return f'export BENTOML_DO_NOT_TRACK=True PATH={":".join(shlex.quote(str(folder)) for folder in folders)}:"$PATH"'
 

@@ -5,9 +5,8 @@ its binary, its Python backend and the stub for the running Python version are l
 Python-based backends of `triton_backends/`, which have the names and config keys of NVIDIA's C++ ones.
 
 The folder also has two scripts. `tritonserver`, which BentoML finds because `prepare()` puts the folder first on PATH,
-starts the watchdog (`utils.triton.watchdog`). The watchdog runs `server`, which sets Triton's environment and starts
-the binary. `plain/tritonserver` is a link to the latter, for commands and services that start Triton without a watchdog
-(`utils.triton.environment`).
+starts the watchdog (`utils.triton.watchdog`). The watchdog runs `plain/tritonserver`, which sets Triton's environment
+and starts the binary; commands and services without a watchdog run it too (`utils.triton.environment`).
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-LAUNCHER, SERVER, PLAIN = "tritonserver", "server", "plain"
+LAUNCHER, PLAIN = "tritonserver", "plain/tritonserver"
 STUB = "triton_python_backend_stub"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON_BASED_BACKENDS = ROOT / "triton_backends"
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
@@ -45,9 +45,9 @@ class Installation:
     binary: Path
     backends: Path
     """Folder with one sub-folder per backend."""
-    libraries: Path | None
+    libraries: Path | None = None
     """Folder to add to `LD_LIBRARY_PATH`, if needed."""
-    stub: Path | None
+    stub: Path | None = None
     """Python backend stub for the running Python version, if it is not in the backend's folder."""
 
     def backend_names(self) -> set[str]:
@@ -65,7 +65,7 @@ def find_installation() -> Installation:
         candidate = Path(folder or ".") / LAUNCHER
         if candidate.is_file() and os.access(candidate, os.X_OK) and not _is_launcher(candidate):
             binary = candidate.resolve()
-            return Installation(binary, binary.parent.parent / "backends", None, None)
+            return Installation(binary, binary.parent.parent / "backends")
     return _installation_of_wheel()
 
 
@@ -92,11 +92,7 @@ def prepare(cache_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def building(home: Path, complete: Path) -> Iterator[Path]:
-    """Yield a new folder that becomes `home` at the end, unless `complete` shows that another process was first.
-
-    Raises:
-        OSError: `home` cannot be written.
-    """
+    """Yield a new folder that becomes `home` at the end, unless `complete` shows that another process was first."""
     home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = Path(tempfile.mkdtemp(dir=home.parent, prefix=".building-"))
     try:
@@ -116,21 +112,21 @@ def shared_libpython() -> Path:
     Raises:
         TritonSetupError: there is none for this Python.
     """
-    name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
-    configured = [sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL")]
-    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
-    standard = [Path(sys.base_prefix) / "lib", Path("/usr/lib") / multiarch, Path("/usr/lib64"), Path("/usr/local/lib")]
-    for folder in [*(Path(entry) for entry in configured if entry), *standard]:
-        if os.access(folder / name, os.R_OK):
-            return folder / name
+    name = f"libpython{PYTHON}.so.1.0"
+    libdir, libpl, multiarch = (
+        sysconfig.get_config_var(variable) or "" for variable in ("LIBDIR", "LIBPL", "MULTIARCH")
+    )
+    standard = (f"{sys.base_prefix}/lib", f"/usr/lib/{multiarch}", "/usr/lib64", "/usr/local/lib")
+    for folder in filter(None, (libdir, libpl, *standard)):
+        if os.access(Path(folder, name), os.R_OK):
+            return Path(folder, name)
     raise TritonSetupError(
-        f"no shared {name} for {sys.executable}: install it (Debian, Ubuntu: libpython3.{sys.version_info.minor}; "
+        f"no shared {name} for {sys.executable}: install it (Debian, Ubuntu: libpython{PYTHON}; "
         "pyenv: rebuild with PYTHON_CONFIGURE_OPTS=--enable-shared), or use a Python that has it"
     )
 
 
 def _installation_of_wheel() -> Installation:
-    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     spec = find_spec("pytriton")
     if spec is None or not spec.submodule_search_locations:
         raise TritonSetupError(
@@ -143,21 +139,20 @@ def _installation_of_wheel() -> Installation:
         raise TritonSetupError(f"the wheel's Triton needs numpy 1.26, this environment has {numpy_version}")
     root = Path(next(iter(spec.submodule_search_locations)))
     server = root / "tritonserver"
-    stub = server / "python_backend_stubs" / minor / STUB
-    if not stub.is_file():
-        names = sorted((entry.name for entry in stub.parent.parent.iterdir()), key=lambda name: int(name.split(".")[1]))
-        raise TritonSetupError(f"the wheel's Triton supports Python {', '.join(names)}; this is Python {minor}")
-    return Installation(
-        server / "bin" / "tritonserver", server / "backends", root.parent / "nvidia_pytriton.libs", stub
-    )
+    stubs = server / "python_backend_stubs"
+    if not (stubs / PYTHON / STUB).is_file():
+        names = sorted((entry.name for entry in stubs.iterdir()), key=lambda name: int(name.split(".")[1]))
+        raise TritonSetupError(f"the wheel's Triton supports Python {', '.join(names)}; this is Python {PYTHON}")
+    libraries = root.parent / "nvidia_pytriton.libs"
+    return Installation(server / "bin" / LAUNCHER, server / "backends", libraries, stubs / PYTHON / STUB)
 
 
 def _assemble(found: Installation, parent: Path) -> Path:
     """Create the folder with launcher and backends, if needed; return it."""
     files = dict(_layout(found))
-    scripts = {LAUNCHER: _launcher_script(), SERVER: _server_script(found, own_backends=bool(files))}
+    scripts = {LAUNCHER: _launcher_script(), PLAIN: _server_script(found, own_backends=bool(files))}
     state = [(name, str(target), target.stat().st_size, target.stat().st_mtime_ns) for name, target in files.items()]
-    digest = hashlib.sha256(repr((state, scripts, PLAIN)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr((state, scripts)).encode()).hexdigest()[:16]
     home = parent / digest
     if (home / LAUNCHER).is_file():
         return home
@@ -171,12 +166,15 @@ def _assemble(found: Installation, parent: Path) -> Path:
                 shutil.copy2(target, path)
             else:
                 path.symlink_to(target)
+        (folder / PLAIN).parent.mkdir()
         for name, script in scripts.items():
             (folder / name).write_text(script.replace("@HOME@", shlex.quote(str(home))))
             (folder / name).chmod(0o755)
-        (folder / PLAIN).mkdir()
-        (folder / PLAIN / LAUNCHER).symlink_to(Path("..", SERVER))
     return home
+
+
+def _missing_backends(found: Installation) -> list[str]:
+    return sorted({path.parent.name for path in PYTHON_BASED_BACKENDS.glob("*/model.py")} - found.backend_names())
 
 
 def _layout(found: Installation) -> Iterator[tuple[str, Path]]:
@@ -184,8 +182,8 @@ def _layout(found: Installation) -> Iterator[tuple[str, Path]]:
 
     Yields nothing if the installation has all backends.
     """
-    own = found.backend_names()
-    if found.libraries is None and {backend.name for backend in _python_based_backends()} <= own:
+    own, missing = found.backend_names(), _missing_backends(found)
+    if found.stub is None and not missing:
         return
     for name in sorted(own):
         if name == "python" and found.stub is not None:
@@ -195,13 +193,8 @@ def _layout(found: Installation) -> Iterator[tuple[str, Path]]:
             yield f"{name}/{STUB}", found.stub
         else:
             yield name, found.backends / name
-    for backend in _python_based_backends():
-        if backend.name not in own:
-            yield backend.name, backend
-
-
-def _python_based_backends() -> list[Path]:
-    return sorted(folder for folder in PYTHON_BASED_BACKENDS.iterdir() if (folder / "model.py").is_file())
+    for name in missing:
+        yield name, PYTHON_BASED_BACKENDS / name
 
 
 def _launcher_script() -> str:
@@ -211,7 +204,7 @@ def _launcher_script() -> str:
     )
     return f"""#!/bin/sh
 # Generated by utils/triton/installation.py: starts the watchdog, which runs the real server.
-exec {shlex.quote(sys.executable)} -I -c {shlex.quote(program)} {shlex.quote(str(ROOT))} @HOME@/{SERVER} "$@"
+exec {shlex.quote(sys.executable)} -I -c {shlex.quote(program)} {shlex.quote(str(ROOT))} @HOME@/{PLAIN} "$@"
 """
 
 
@@ -226,6 +219,8 @@ export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PA
 # The stub ignores PYTHONPATH and finds the environment through the first python3 on PATH.
 export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
 export MOBILE_SAM_ORCHESTRATOR_PATH={shlex.quote(str(ROOT))}
+# The orchestrator runs the engines of these backends itself where that is faster.
+export MOBILE_SAM_PYTHON_BACKENDS={shlex.quote(" ".join(_missing_backends(found)))}
 # ONNX Runtime sends usage data by default.
 export ORT_DISABLE_TELEMETRY="${{ORT_DISABLE_TELEMETRY:-1}}"
 exec {shlex.quote(str(found.binary))}{flag}{without_gpu} "$@"

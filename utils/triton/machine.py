@@ -1,5 +1,6 @@
 """Resources available to this process: cores, bfloat16, GPUs, OpenVINO."""
 
+import contextlib
 import math
 import os
 from dataclasses import dataclass
@@ -64,22 +65,16 @@ def count_gpus() -> int:
         return 0
     try:
         pynvml.nvmlInit()
+        count = int(pynvml.nvmlDeviceGetCount())
+        pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return 0
-    try:
-        count = int(pynvml.nvmlDeviceGetCount())
-    finally:
-        pynvml.nvmlShutdown()
     return count if visible is None else min(count, len(visible.split(",")))
 
 
 def can_use_gpus() -> bool:
     """Return whether an ONNX Runtime with GPU support is installed, or a Triton that has its own."""
-    try:
-        metadata.version("onnxruntime-gpu")
-    except metadata.PackageNotFoundError:
-        pass
-    else:
+    if any(metadata.distributions(name="onnxruntime-gpu")):
         return True
     try:
         return "onnxruntime" in installation.find_installation().backend_names()
@@ -89,14 +84,8 @@ def can_use_gpus() -> bool:
 
 def _quota(cgroup: Path) -> float:
     """Return the CPU quota of the container, in CPUs; infinity without a limit."""
-    try:
-        limit, period = (cgroup / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            limit = (cgroup / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (cgroup / "cpu" / "cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return math.inf
-    if not limit.isdecimal() or not period.isdecimal():  # "max", or -1
-        return math.inf
-    return int(limit) / max(1, int(period))
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):  # cgroup v2, v1
+        with contextlib.suppress(OSError):
+            limit, period = " ".join((cgroup / name).read_text() for name in names).split()
+            return int(limit) / int(period) if limit.isdecimal() else math.inf  # "max", or -1
+    return math.inf

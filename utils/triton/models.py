@@ -5,17 +5,17 @@ import contextlib
 import fcntl
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import orjson
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.triton import tensors
-from utils.triton.versions import DECODER, LOAD_ORDER, changes, missing_files, sync_links, unlink, versions
-from utils.triton.watchdog.engines import check_engines
-from utils.triton.watchdog.probes import ProbeError
+from utils.triton.run import RunState
+from utils.triton.versions import DECODER, LOAD_ORDER, Deployment, missing_files, versions
+from utils.triton.watchdog.probes import LocalTriton, check_engines
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -33,12 +33,15 @@ class ModelState:
     """State of one version of a model in Triton."""
 
     name: str
-    version: int | None
+    version: int | None = None
     """Version number; None for a model that was never loaded."""
-    state: str
+    state: str = ""
     """`READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty if it was never loaded."""
     reason: str = ""
     """Cause of `UNAVAILABLE`."""
+
+
+INDEX = TypeAdapter(list[ModelState])
 
 
 class Models:
@@ -48,33 +51,21 @@ class Models:
     Triton fails to load or unload a model, or another request is changing the models.
     """
 
-    def __init__(
-        self, address: Callable[[], str], headers: dict[str, str], folders: tuple[Path, Path] | None, run_dir: Path
-    ) -> None:
+    def __init__(self, address: Callable[[], str], run: RunState, deployment: Deployment | None) -> None:
         """Initialize without a request.
 
         Args:
             address: returns host and port of Triton's HTTP, known once the service has started.
-            headers: request headers with the key of the restricted APIs.
-            folders: the model repository and Triton's folder of links to it; None for a remote repository.
-            run_dir: run folder of the service, for the lock file.
+            run: shared state of the service's processes.
+            deployment: Triton's folder of links; None if it reads a remote repository.
         """
-        self._address, self._headers, self._folders = address, headers, folders
-        self._lock_file = run_dir / "models.lock"
+        self._address, self._headers, self._deployment = address, run.key_header, deployment
+        self._lock_file = Path(run.folder) / "models.lock"
 
     async def states(self, *, ready: bool = False) -> list[ModelState]:
         """Return all versions of all models, or only the ready ones."""
         # For ready ones, Triton does not scan the repository.
-        found = orjson.loads((await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).content)
-        return [
-            ModelState(
-                str(entry["name"]),
-                int(entry["version"]) if entry.get("version") else None,
-                str(entry.get("state", "")),
-                str(entry.get("reason", "")),
-            )
-            for entry in found
-        ]
+        return INDEX.validate_json((await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).content)
 
     async def versions(self) -> list[int]:
         """Return the versions that all orchestrator models have ready, ascending; the last one is the default."""
@@ -96,15 +87,15 @@ class Models:
             new, removed = await asyncio.to_thread(self._checked_changes)
             try:
                 for model in reversed(LOAD_ORDER) if removed else LOAD_ORDER:
-                    if self._folders:
-                        sync_links(*self._folders, model)
+                    if self._deployment:
+                        self._deployment.sync(model)
                     await self._change(model, "load")
                     await self._wait_unloaded(model)
                     if model == DECODER:  # no caller uses the new versions yet
                         await self._check_engines(new)
             except (ModelChange, InferenceUnavailable):
-                for version in new:  # so that a restarted Triton does not load it
-                    self._hide(version)
+                if self._deployment:
+                    self._deployment.hide(new)  # a restarted Triton does not load them
                 raise
 
     async def load(self, model: str) -> None:
@@ -124,36 +115,28 @@ class Models:
         Raises:
             ModelChange: they cannot be applied.
         """
-        if self._folders is None:
+        if self._deployment is None:
             return set(), set()
-        by_model = [changes(*self._folders, model) for model in LOAD_ORDER]
-        new = {version for added, _ in by_model for version in added}
-        removed = {version for _, gone in by_model for version in gone}
+        repository, (new, removed) = self._deployment.repository, self._deployment.changes()
         for version in new:
-            if missing := missing_files(self._folders[0], version):
-                path = missing[0].relative_to(self._folders[0])
-                raise ModelChange(f"version {version} is incomplete: {path} is missing")
+            if missing := missing_files(repository, version):
+                raise ModelChange(f"version {version} is incomplete: {missing[0].relative_to(repository)} is missing")
         if new and removed:  # Triton would do both at once, while other models still call these
             raise ModelChange(
                 f"new versions must be loaded before old ones are removed, got {_listed(new)} new and "
                 f"{_listed(removed)} removed: put {_listed(removed)} back, load, then remove again"
             )
-        if removed and not versions(self._folders[0]):
+        if removed and not versions(repository):
             raise ModelChange(f"at least one version must stay, got {_listed(removed)} removed and none left")
         return new, removed
 
     async def _check_engines(self, versions: set[int]) -> None:
-        port = int(self._address().rpartition(":")[2])
+        triton = LocalTriton(int(self._address().rpartition(":")[2]), self._headers)
         for version in versions:
             try:
-                await asyncio.to_thread(check_engines, self._headers, port, CHECK_TIMEOUT_S, version)
-            except (ProbeError, OSError) as error:
+                await asyncio.to_thread(check_engines, triton, CHECK_TIMEOUT_S, version)
+            except Exception as error:
                 raise ModelChange(f"version {version} is not used: {error}") from None
-
-    def _hide(self, version: int) -> None:
-        if self._folders:
-            for model in LOAD_ORDER:
-                unlink(self._folders[1], model, version)
 
     async def _change(self, model: str, action: str) -> None:
         # No timeout: TensorRT builds engines for minutes.

@@ -3,23 +3,29 @@
 | | 2 cores | 16 cores | a GPU |
 |---|---|---|---|
 | encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 1 instance per GPU |
-| decoder | 2 instances, 2 threads each | 4 instances, 4 threads each | 1 instance per GPU, batches of 64 prompts |
+| decoder | 1 instance, 2 threads | 4 instances, 4 threads each | 1 instance per GPU, batches of 64 prompts |
 | orchestrator, new images | 2 | 3 | by cores |
-| orchestrator, known images | 4 | 8 | by cores |
+| orchestrator, known images | 2, each with a decoder | 8, each with a decoder | by cores, at least 4 |
 | orchestrator, costly requests | 1 | 2 | by cores |
 
 The encoder scales to few cores, and the decoder to fewer, so on many cores several parallel runs are faster than more
-threads per run. There are at least two decoders, so that a click does not wait for another caller's many prompts. More
-processes for known images than cores keep the decoders busy: each waits for its decoder most of the time.
+threads per run. On a CPU the processes for known images run the decoder themselves, so that no click waits for another
+caller's many prompts; the model in Triton is for the other processes. In front of a GPU each waits for it most of the
+time, so there are more of them.
 Settings (`utils.settings`) override all of this.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from utils.triton.machine import Machine
 from utils.triton.tensors import EVERYTHING, SEGMENT, SEGMENT_CACHED, SEGMENT_COSTLY
+
+if TYPE_CHECKING:  # it imports `ENGINES`
+    from utils.settings import Settings
 
 ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
 """`onnxruntime`: float32, on a GPU if there is one. `openvino`: float32, on the CPU. `openvino-bf16`: the same with the
@@ -27,8 +33,7 @@ encoder in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16
 
 CORES_PER_ENCODER = 8
 CORES_PER_DECODER = 4
-MIN_DECODERS = 2
-MIN_ORCHESTRATORS_CACHED, MAX_ORCHESTRATORS = 4, 16
+MIN_ORCHESTRATORS_GPU, MAX_ORCHESTRATORS = 4, 16
 DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
 """Prompts per decoder run; more than 8 exceed a CPU's caches."""
 
@@ -81,42 +86,32 @@ class Plan:
         return "; ".join([*parts, f"orchestrators: {self.instances[SEGMENT]} and {self.instances[SEGMENT_CACHED]}"])
 
 
-def make_plan(
-    machine: Machine,
-    architecture: str,
-    engine: str = "auto",
-    *,
-    threads: int | None = None,
-    encoders: int | None = None,
-    orchestrators: int | None = None,
-) -> Plan:
+def make_plan(machine: Machine, architecture: str, settings: Settings) -> Plan:
     """Return the plan for a machine and weights.
 
     Args:
         machine: resources of the machine.
         architecture: architecture in `weights.json`: `mobile_sam` or `builtin`.
-        engine: one of `ENGINES`, or `auto`.
-        threads: threads per encoder run, and maximum per decoder run; default: by cores.
-        encoders: encoder instances; default: by cores or GPU.
-        orchestrators: processes for new images, and the same number for known images; default: by cores.
+        settings: engine, encoders, orchestrators, and threads, which are also the maximum per decoder run.
 
     Raises:
         PlanError: the engine cannot run on this machine.
     """
-    if engine == "auto":
-        engine = best_engine(machine, architecture)
+    engine = best_engine(machine, architecture) if settings.engine == "auto" else settings.engine
     _check_engine(engine, machine)
     if machine.gpus and not engine.startswith("openvino"):
         tensorrt = engine == "tensorrt"
-        encoder = Network("onnxruntime", "f16" if tensorrt else "f32", encoders or 1, 1, gpu=True, tensorrt=tensorrt)
+        encoder = Network(
+            "onnxruntime", "f16" if tensorrt else "f32", settings.encoders or 1, 1, gpu=True, tensorrt=tensorrt
+        )
         decoder = Network("onnxruntime", "f32", 1, 1, gpu=True)
         total_encoders = encoder.instances * machine.gpus
         batch = DECODER_BATCH_GPU
     else:
         backend: Backend = "onnxruntime" if engine == "onnxruntime" else "openvino"
-        total_encoders = encoders or max(1, machine.cores // CORES_PER_ENCODER)
-        decoders = max(MIN_DECODERS, machine.cores // CORES_PER_DECODER)
-        threads_each = threads or max(1, machine.cores // total_encoders)
+        total_encoders = settings.encoders or max(1, machine.cores // CORES_PER_ENCODER)
+        decoders = max(1, machine.cores // CORES_PER_DECODER)
+        threads_each = settings.threads or max(1, machine.cores // total_encoders)
         precision: Precision = "bf16" if engine == "openvino-bf16" else "f32"
         encoder = Network(backend, precision, total_encoders, threads_each)
         # In bfloat16 the decoder changes too many masks (docs/engines.md).
@@ -125,8 +120,8 @@ def make_plan(
     by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
     instances = {
         # One more than encoders, to prepare the next image meanwhile.
-        SEGMENT: orchestrators or (by_cores if encoder.gpu else min(by_cores, total_encoders + 1)),
-        SEGMENT_CACHED: orchestrators or max(MIN_ORCHESTRATORS_CACHED, by_cores),
+        SEGMENT: settings.orchestrators or (by_cores if encoder.gpu else min(by_cores, total_encoders + 1)),
+        SEGMENT_CACHED: settings.orchestrators or (max(MIN_ORCHESTRATORS_GPU, by_cores) if decoder.gpu else by_cores),
         SEGMENT_COSTLY: max(1, by_cores // 4),
         EVERYTHING: total_encoders,
     }

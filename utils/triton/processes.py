@@ -36,13 +36,10 @@ def state(pid: int) -> str:
 
     The state is empty if the process does not exist.
     """
-    return _stat(pid)[0]
-
-
-def start_time(pid: int) -> int:
-    """Return the start time of a process in clock ticks since boot; 0 after it has exited."""
-    fields = _stat(pid)
-    return 0 if fields[0] in DEAD else int(fields[19])
+    with contextlib.suppress(OSError):
+        # The field before it, the name in parentheses, may contain any character.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+    return ""
 
 
 def children(pid: int) -> Iterator[tuple[int, str, str]]:
@@ -52,12 +49,3 @@ def children(pid: int) -> Iterator[tuple[int, str, str]]:
             with contextlib.suppress(psutil.NoSuchProcess):  # it has exited meanwhile
                 found = child.as_dict(["name", "cmdline"])
                 yield child.pid, found["name"] or "", " ".join(found["cmdline"] or [])
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third, the state; one empty field without such a process."""
-    try:
-        # The second field, the name in parentheses, may contain any character.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() or [""]
-    except OSError:
-        return [""]

@@ -26,17 +26,21 @@ def age_warning(version: str, arguments: Sequence[str]) -> str:
     )
 
 
+def flags(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the values of `--name=value` arguments by name; the last one counts."""
+    return dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
+
+
 def public_addresses(arguments: Sequence[str]) -> list[str]:
     """Return protocols and addresses, other than loopback, on which a `tritonserver` with these arguments listens."""
-    flags = dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)  # the last one counts
-    http = flags.get("http-address", DEFAULT_ADDRESS)
-    addresses = {"grpc": DEFAULT_ADDRESS, "metrics": http, "http": http}
-    addresses = {
-        protocol: flags.get(f"{protocol}-address", address)
-        for protocol, address in addresses.items()
-        if flags.get(f"allow-{protocol}", "true").lower() in ("true", "1")
-    }
-    return [f"{protocol} {address}" for protocol, address in addresses.items() if not _is_loopback(address)]
+    given = flags(arguments)
+    http = given.get("http-address", DEFAULT_ADDRESS)
+    found = []
+    for protocol, default in (("grpc", DEFAULT_ADDRESS), ("metrics", http), ("http", http)):
+        address = given.get(f"{protocol}-address", default)
+        if given.get(f"allow-{protocol}", "true").lower() in ("true", "1") and not _is_loopback(address):
+            found.append(f"{protocol} {address}")
+    return found
 
 
 def _is_loopback(address: str) -> bool:

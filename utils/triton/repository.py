@@ -16,10 +16,10 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from utils.settings import Settings, SettingsError
 from utils.triton import tensors, versions
-from utils.triton.installation import TritonSetupError, building
+from utils.triton.installation import ROOT, TritonSetupError, building
 from utils.triton.machine import this_machine
 from utils.triton.plan import Network, Plan, PlanError, make_plan
-from utils.triton.run import Run
+from utils.triton.run import RunState
 from utils.triton.versions import DECODER, ENCODER
 
 CONFIG = "config.pbtxt"
@@ -28,37 +28,27 @@ TENSORRT_WORKSPACE_BYTES = 2 * 2**30
 
 
 def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
-    """Return the plan for this machine, the weights and the settings.
-
-    Without a repository, weights of MobileSAM's size are assumed.
+    """Return the plan for this machine, the settings and the newest weights, or for MobileSAM's if there are none.
 
     Raises:
         PlanError: the chosen engine cannot run on this machine.
     """
-    architecture = "mobile_sam"
-    if repository is not None:
-        # `utils.triton.check_repository` reports a missing version.
-        record = versions.weights_record(repository, versions.newest(repository)) or {}
-        architecture = str(record.get("architecture", architecture))
-    return make_plan(
-        this_machine(),
-        architecture,
-        settings.engine,
-        threads=settings.threads,
-        encoders=settings.encoders,
-        orchestrators=settings.orchestrators,
-    )
+    record = versions.weights_record(repository) if repository else {}  # `check_repository` reports missing weights
+    return make_plan(this_machine(), str(record.get("architecture", "mobile_sam")), settings)
 
 
 def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
     """Return the folder for Triton to read, created by the first process of the service and inherited by the others.
 
-    If models can be loaded while the service runs, the folder changes and is not shared with other services.
+    If models can be loaded on request, the folder changes and is not shared with other services. In `poll` mode Triton
+    reads the repository itself, without the plan.
 
     Raises:
         TritonSetupError: as `deploy`.
     """
-    run = Run.current()
+    if settings.model_control_mode == "poll":  # Triton itself finds changes
+        return repository
+    run = RunState.current()
     if run.repository:
         return Path(run.repository)
     parent = settings.cache_dir if settings.model_control_mode == "none" else Path(run.folder)
@@ -68,9 +58,7 @@ def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
 
 
 def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
-    """Return a copy of a repository with the plan applied.
-
-    Several processes may call this at once. Later calls are fast.
+    """Return a copy of a repository with the plan applied; several processes may call this at once.
 
     Raises:
         TritonSetupError: a config.pbtxt is invalid, or the copy cannot be written.
@@ -89,7 +77,7 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
     if deployed.is_dir():
         # A watchdog may have hidden a version that was incomplete at the time.
         for model in configs:
-            versions.sync_links(home, deployed, model)
+            versions.Deployment(home, deployed).sync(model)
         return deployed
     try:
         with building(deployed, deployed) as folder:
@@ -124,19 +112,22 @@ def check_repository(repository: Path) -> None:
 
 
 def apply_plan(model: str, config: str, plan: Plan) -> str:
-    """Return the text of a model's config.pbtxt with the plan applied.
-
-    Raises:
-        ParseError: the text is not a model configuration.
-    """
+    """Return the text of a model's config.pbtxt with the plan applied; raise `ParseError` if it is not one."""
     parsed = text_format.Parse(config, ModelConfig())
     if model in (ENCODER, DECODER):
         _configure_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
     elif model in tensors.MODELS:
         _set_instances(parsed, plan.instances[model], gpu=False)
-        _set_parameter(parsed, "encoder_engine", plan.encoder.engine)
-        _set_parameter(parsed, "decoder_engine", plan.decoder.engine)
-        _set_parameter(parsed, "decoder_batch", str(plan.decoder_batch))
+        _set_parameters(
+            parsed,
+            encoder_engine=plan.encoder.engine,
+            decoder_engine=plan.decoder.engine,
+            decoder_batch=plan.decoder_batch,
+        )
+        if model == tensors.SEGMENT_CACHED and not plan.decoder.gpu:
+            # It runs the decoder itself where the backend is one of `triton_backends`.
+            _set_parameters(parsed, decoder_backend=plan.decoder.backend)
+            _set_threads(parsed, plan.decoder)
     return str(text_format.MessageToString(parsed))
 
 
@@ -145,18 +136,23 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
     _set_instances(config, network.instances, network.gpu)
     if network.backend == "openvino":
         config.ClearField("dynamic_batching")  # this backend runs images one by one
-        _set_parameter(config, "INFERENCE_NUM_THREADS", str(network.threads))
-        _set_parameter(config, "NUM_STREAMS", "1")
         if network.precision == "bf16":
-            _set_parameter(config, "HINT_BF16", "YES")
-    elif not network.gpu:
-        _set_parameter(config, "intra_op_thread_count", str(network.threads))
+            _set_parameters(config, HINT_BF16="YES")
     if network.gpu:
         _warm_up_every_batch(config)
+    else:
+        _set_threads(config, network)
     if network.tensorrt:
         accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
         accelerator.parameters["precision_mode"] = "FP16"
         accelerator.parameters["max_workspace_size_bytes"] = str(TENSORRT_WORKSPACE_BYTES)
+
+
+def _set_threads(config: ModelConfig, network: Network) -> None:
+    if network.backend == "openvino":
+        _set_parameters(config, INFERENCE_NUM_THREADS=network.threads, NUM_STREAMS=1)
+    else:
+        _set_parameters(config, intra_op_thread_count=network.threads)
 
 
 def _warm_up_every_batch(config: ModelConfig) -> None:
@@ -174,29 +170,32 @@ def _set_instances(config: ModelConfig, count: int, gpu: bool) -> None:
     config.instance_group.add(count=count, kind=kind)
 
 
-def _set_parameter(config: ModelConfig, parameter: str, value: str) -> None:
-    config.parameters[parameter].string_value = value
+def _set_parameters(config: ModelConfig, **values: str | int) -> None:
+    for name, value in values.items():
+        config.parameters[name].string_value = str(value)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run `python -m utils.triton.repository FOLDER`: write the repository for this machine; return the exit status."""
+def main(arguments: Sequence[str]) -> None:
+    """Run `python -m utils.triton.repository FOLDER`: write the repository for this machine.
+
+    Raises:
+        SystemExit: the arguments are wrong (status 2), or the error that has been found.
+    """
     if len(arguments) != 1:
         print("usage: python -m utils.triton.repository FOLDER", file=sys.stderr)
-        return 2
+        sys.exit(2)
     try:
         settings = Settings.from_environment()
-        repository = settings.repository_in(Path(__file__).resolve().parents[2])
+        repository = settings.repository_in(ROOT)
         if repository is None:
             raise SettingsError("MOBILE_SAM_MODEL_REPOSITORY: expected a source folder, got a URL")
         check_repository(repository)
         plan = plan_for_this_machine(repository, settings)
         export(repository, plan, settings.cache_dir, Path(arguments[0]))
     except (SettingsError, PlanError, TritonSetupError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        sys.exit(f"error: {error}")
     print(f"{arguments[0]}: {plan}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

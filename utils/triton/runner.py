@@ -10,46 +10,34 @@ from typing import Any
 
 import bentoml
 
-from utils.bento import disable_bentoml_limits, enable_worker_respawn, isolate_metrics, set_up_process_manager
+from utils.bento import configure_bentoml, set_up_process_manager
 from utils.observability import traces
+from utils.settings import SettingsError
 from utils.triton import health
-from utils.triton.run import KEY_HEADER, Run
+from utils.triton.run import KEY_HEADER, RunState
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
 POLL_INTERVAL_S = 0.2
 CONTROL_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
+CONTROL_MODE_FLAGS = {"explicit": ["--load-model=*"], "poll": ["--repository-poll-secs=15"]}
 SHARED_MEMORY_REGION_BYTES = 8 * 1024 * 1024
 
 
 def make_runner(
-    repository: Path | str,
-    control_mode: str = "none",
-    *,
-    auto_complete: bool = False,
-    restricted: str = CONTROL_APIS,
-    ready_line: str = "API {url}/",
-    public_warning: str = "",
+    repository: Path | str, flags: list[str], *, ready_line: str = "API {url}/", public_warning: str = ""
 ) -> Any:
     """Return the runner for a Triton that is already set up.
 
     Args:
         repository: folder or storage URL of the model repository.
-        control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
-        auto_complete: let models complete their own config.pbtxt.
-        restricted: Triton's APIs that require the service's key, separated by commas.
+        flags: flags as from `server_flags`.
         ready_line: text for the log once the service is ready; its address replaces `{url}`.
         public_warning: see `utils.bento.set_up_process_manager`.
     """
-    folder = Path(Run.current().folder)  # created here, by the process that lives longest
-    disable_bentoml_limits()
-    enable_worker_respawn()
+    folder = Path(RunState.current().folder)  # created here, by the process that lives longest
+    configure_bentoml(folder)
     set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line), public_warning)
-    isolate_metrics(folder)
-    try:
-        flags = server_flags(control_mode, auto_complete=auto_complete, restricted=restricted)
-    except traces.TracesError as error:
-        raise SystemExit(f"error: {error}") from None
     return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=flags)
 
 
@@ -58,9 +46,19 @@ def server_flags(
 ) -> list[str]:
     """Return flags for `tritonserver`, in addition to BentoML's (repository, HTTP port and address).
 
-    Arguments as in `make_runner`.
+    Args:
+        control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
+        auto_complete: let models complete their own config.pbtxt.
+        restricted: Triton's APIs that require the service's key, separated by commas.
+
+    Raises:
+        SystemExit: a one-line error; a setting of traces is invalid.
     """
-    run = Run.current()
+    run = RunState.current()
+    try:
+        trace_flags = traces.triton_flags()
+    except SettingsError as error:
+        raise SystemExit(f"error: {error}") from None
     return [
         "--allow-metrics=true",
         "--metrics-address=127.0.0.1",
@@ -68,8 +66,8 @@ def server_flags(
         "--exit-timeout-secs=8",
         *([] if auto_complete else ["--disable-auto-complete-config"]),
         f"--model-control-mode={control_mode}",
-        *(["--load-model=*"] if control_mode == "explicit" else []),
-        *traces.triton_flags(),
+        *CONTROL_MODE_FLAGS.get(control_mode, []),
+        *trace_flags,
         "--log-info=false",
         *([f"--http-restricted-api={restricted}:{KEY_HEADER}={run.key}"] if restricted else []),
         f"--backend-config=python,shm-region-prefix-name={run.shm_prefix}",
@@ -81,13 +79,13 @@ def server_flags(
 
 def start_failure() -> str:
     """Return why Triton could not start, or an empty string."""
-    triton = health.read_health(Path(Run.current().shared_file))
+    triton = health.read_health(RunState.current().health_file)
     return triton.reason if triton.state == "failed" else ""
 
 
 def _wait_until_ready(ready_line: str, url: Callable[[], str]) -> None:
     """Log a line once the service answers requests; until then, count the seconds on a terminal."""
-    file, started = Path(Run.current().shared_file), time.monotonic()
+    file, started = RunState.current().health_file, time.monotonic()
     # A worker takes its lock when it starts.
     while not (triton := health.read_health(file)).ready or health.is_triton_unused(file):
         if triton.stopping:

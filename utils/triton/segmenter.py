@@ -1,9 +1,4 @@
-"""Segmentation by Triton's models.
-
-The large values of a request travel in a memory file, memfd_create(2), which both sides open by its path in /proc;
-`orchestrator.call` is the models' side. The file is closed when the request ends for any reason, which tells the models
-that the caller is gone.
-"""
+"""Segmentation by Triton's models: which of them a request goes to, and what their outcomes mean to the caller."""
 
 from __future__ import annotations
 
@@ -11,11 +6,9 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -23,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 from tritonclient.http import InferInput, InferRequestedOutput
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from orchestrator.call import CALL, Exchange, Outcome, input_bytes
 from utils.api.errors import (
     FieldError,
     ImageNotCached,
@@ -39,10 +33,9 @@ from utils.api.errors import (
     summary,
     unknown_version,
 )
-from utils.api.inputs import ImageSource
-from utils.api.jobs import CHUNK_BYTES, Content, GridBatch, Job, Segmentation
+from utils.api.inputs import ImageSource, Job
+from utils.api.jobs import AnswerParts, Content, Spooled
 from utils.api.received import BYTE_ORDER_MARK, has_more_than
-from utils.api.requests import SegmentOptions
 from utils.edge.admission import FairSemaphore
 from utils.observability import traces
 from utils.observability.context import ADDRESS, CALLER, TRACE_ID
@@ -53,10 +46,8 @@ logger = logging.getLogger("bentoml.mobile_sam")
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 """Request headers. By default the client library accepts gzip, which costs Triton 20 ms per megabyte."""
 
-INLINE_BYTES = 64 * 1024
-"""Values up to this size are sent through Triton."""
-MAX_BLOCKING_WRITE_BYTES = 1_000_000
-"""Larger values are written in a thread; this many bytes take less than a millisecond."""
+MAX_BLOCKING_BYTES = 1_000_000
+"""More are hashed or written in a thread; this many take a millisecond."""
 
 MIN_COSTLY_OBJECTS = 13
 """A request with this many objects is costly on any image, and is sent to the costly model at once."""
@@ -68,11 +59,18 @@ JSON_MARGIN = b" \t\r\n" + BYTE_ORDER_MARK
 """Bytes that may come before a JSON object."""
 POINT = re.compile(r"points\[(\d+)\]\[(\d+)\]")
 """Field name of a point in the orchestrator's problems."""
-MAX_BLOCKING_HASH_BYTES = 1_000_000
-"""Larger files are hashed in a thread; this many bytes take a millisecond."""
 
-_Arrays = dict[tensors.Tensor, npt.NDArray[Any]]
-_Contents = dict[tensors.Tensor, Content]
+UNAVAILABLE = {
+    "request for unknown model": "a model that this model depends on is not loaded; retry later",
+    "stub process": "a process of the model died and is being restarted; retry later",
+    "not ready": "the model is loading; retry later",
+    "shared memory": "the server has too little shared memory for an image of this size",
+}
+"""Details for callers, by parts of Triton's messages."""
+
+_Inputs = Mapping[str, npt.NDArray[Any]]
+"""Inputs of a model by name."""
+_Outputs = dict[tensors.Tensor, Content]
 
 
 class TritonSegmenter:
@@ -108,8 +106,8 @@ class TritonSegmenter:
 
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON."""
-        request = await self._request(image, {}, model_version=model_version)
-        return bytes((await self._infer_by_cost(request, {}))[tensors.RESULT])
+        outputs = await self._outputs(tensors.SEGMENT_CACHED, image, Job({}, {}, model_version))
+        return bytes(outputs[tensors.RESULT])
 
     def check_room(self, body: bytes) -> None:
         """Reject a costly segmentation request before it is parsed if the costly queue is full.
@@ -127,126 +125,107 @@ class TritonSegmenter:
             if body[:100].lstrip(JSON_MARGIN).startswith(b"{") and has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
                 raise
 
-    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+    async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         """Segment objects in an image."""
-        request = await self._request(image, job_options(job), job.prompts.fields, job.model_version)
-        outputs = await self._infer_by_cost(request, job_inputs(job))
-        return Segmentation(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
+        model = tensors.SEGMENT_CACHED if len(job.fields) < MIN_COSTLY_OBJECTS else tensors.SEGMENT_COSTLY
+        outputs = await self._outputs(model, image, job)
+        return AnswerParts(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
 
-    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+    async def records(self, image: ImageSource, batch: Job) -> list[dict[str, Any]]:
         """Return the automatic masks of a batch that reach the thresholds."""
-        inputs: _Arrays = {tensors.GRID_COORDS: batch.points_xy}
-        request = await self._request(image, batch.options, model_version=batch.model_version)
-        with request.exchange as exchange:
-            try:
-                outputs = await self._run(request, tensors.EVERYTHING, inputs)
-            except ImageNotCached:  # no longer
-                if image.file is None:
-                    raise
-                outputs = await self._run(request, tensors.EVERYTHING, inputs | image_file(image))
-            found: list[dict[str, Any]] = orjson.loads(bytes(outputs[tensors.RECORDS]))
-        exchange.close()
+        outputs = await self._outputs(tensors.EVERYTHING, image, batch)
+        found: list[dict[str, Any]] = orjson.loads(bytes(outputs[tensors.RECORDS]))
         return found
 
-    async def _request(
-        self,
-        image: ImageSource,
-        options: Mapping[str, Any],
-        fields: Sequence[Sequence[str]] = (),
-        model_version: int | None = None,
-    ) -> _Request:
-        call = {"image_id": await _image_id(image), "owner": image.owner, "caller": _caller(), "options": options}
-        return _Request(image, call, fields, model_version, Exchange(time.monotonic() + self._timeout))
+    async def _outputs(self, model: str, image: ImageSource, job: Job) -> _Outputs:
+        """Run a model, and the one that it leaves the request to; return its outputs.
 
-    async def _infer_by_cost(self, request: _Request, inputs: _Arrays) -> _Contents:
-        """Run the first model that accepts the request: for cached images, for any image, for costly requests.
+        Images are first asked for by their id, even if the request has a file: the model for cached ones is never busy
+        with encoding.
 
-        The first one gets only the image id, even if the request has a file, and is never busy with encoding.
-        """
-        with_file = inputs | image_file(request.image)
-        with request.exchange:
-            try:
-                if len(request.fields) < MIN_COSTLY_OBJECTS:
-                    with contextlib.suppress(_CostlyRequest):
-                        try:
-                            return await self._run(request, tensors.SEGMENT_CACHED, inputs)
-                        except ImageNotCached:
-                            return await self._run(request, tensors.SEGMENT, with_file)
-                return await self._run(request, tensors.SEGMENT_COSTLY, with_file)
-            except NotLoaded:
-                if request.model_version is None:
-                    raise
-                raise unknown_version(request.model_version) from None
-
-    async def _run(self, request: _Request, model: str, inputs: _Arrays) -> _Contents:
-        """Run a model; return its outputs, inline or in the request's file, which is closed if it has none.
+        Args:
+            model: first model.
+            image: the image.
+            job: what the model does with it.
 
         Raises:
-            ImageNotCached: the model does not know the image.
-            _CostlyRequest: the request is for another model.
+            ImageNotCached: no model knows the image, and the request has no file.
+            RejectedByModel: the caller must correct the request.
+            InvalidRequest: the requested version is not loaded.
+            ServiceError: as raised by `service_errors`.
         """
-        exchange = request.exchange
-        with service_errors(self._timeout, self._report_fault):
-            result = await asyncio.wait_for(
-                self._run_in_slot(request, model, inputs), exchange.deadline - time.monotonic()
-            )
-        outcome = orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])
-        if problem := outcome.get("problem"):
-            raise RejectedByModel(_problem(problem, request.image, request.fields))
-        if not outcome.get("known", True):
-            raise ImageNotCached.of(request.call["image_id"])
-        if outcome.get("costly"):
-            raise _CostlyRequest
-        contents: _Contents = {}
-        offset = 0
-        for tensor, size in zip(tensors.MODELS[model][1][:-1], outcome["spooled"], strict=True):
-            contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
-            offset += size
-        if not offset:
-            exchange.close()
-        return contents
+        image_id, by_id = await _image_id(image), model != tensors.SEGMENT_COSTLY
+        call: dict[str, Any] = {"image_id": image_id, "owner": image.owner, "caller": _caller(), "options": job.options}
+        with Exchange(time.monotonic() + self._timeout) as exchange:
+            while True:
+                call["costly"] = model == tensors.SEGMENT_COSTLY
+                inputs = job.inputs if by_id else {**job.inputs, **image_file(image)}
+                result = await self._run(model, job.model_version, exchange, inputs, call)
+                match Outcome(**orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])):
+                    case Outcome(problem=dict(problem)):
+                        raise RejectedByModel(_problem(problem, image, job.fields))
+                    case Outcome(costly=True):
+                        model, by_id = tensors.SEGMENT_COSTLY, False
+                    case Outcome(unknown_image=True) if model == tensors.SEGMENT_CACHED:
+                        model, by_id = tensors.SEGMENT, False
+                    case Outcome(unknown_image=True) if by_id and image.file is not None:
+                        by_id = False
+                    case Outcome(unknown_image=True):
+                        raise ImageNotCached(image_id)
+                    case Outcome(spooled=sizes):
+                        return _contents(result, model, exchange, sizes)
 
-    async def _run_in_slot(self, request: _Request, model: str, inputs: _Arrays) -> Any:
+    async def _run(
+        self, model: str, version: int | None, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+    ) -> Any:
+        """Run a model and return Triton's result."""
+        try:
+            with service_errors(self._timeout, self._report_fault):
+                left = exchange.deadline - time.monotonic()
+                return await asyncio.wait_for(self._run_in_slot(model, version, exchange, inputs, call), left)
+        except NotLoaded:
+            if version is None or model == tensors.EVERYTHING:
+                raise
+            raise unknown_version(version) from None
+
+    async def _run_in_slot(
+        self, model: str, version: int | None, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+    ) -> Any:
         async with contextlib.AsyncExitStack() as slot:
             traced = bool(TRACE_ID.get())
             with traces.wait_span(model) if traced else contextlib.nullcontext():
-                semaphore = self._semaphores.get(model)
-                if semaphore:
-                    caller = _caller()
+                if semaphore := self._semaphores.get(model):
                     try:
-                        await slot.enter_async_context(semaphore.slot(caller))
+                        await slot.enter_async_context(semaphore.slot(_caller()))
                     except Overloaded:
                         # The request is already parsed and decoded; an immediate retry would repeat that work.
                         await asyncio.sleep(FULL_QUEUE_WAIT_S)
-                        await slot.enter_async_context(semaphore.slot(caller))
-            exchange, light = request.exchange, model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
-            values = {**await exchange.put(inputs), tensors.CALL: exchange.describe({**request.call, "light": light})}
+                        await slot.enter_async_context(semaphore.slot(_caller()))
+            if sum(map(input_bytes, inputs.values())) <= MAX_BLOCKING_BYTES:
+                values = exchange.put(inputs)
+            else:
+                values = await asyncio.to_thread(exchange.put, inputs)
+            values[CALL] = exchange.describe(call)
             infer_span: contextlib.AbstractContextManager[Mapping[str, str]]
             infer_span = traces.infer_span(model) if traced else contextlib.nullcontext({})
             with infer_span as trace_headers:
                 return await self._infer(
                     model_name=model,
-                    model_version=str(request.model_version or ""),
-                    inputs=[infer_input(tensor, value) for tensor, value in values.items()],
+                    model_version=str(version or ""),
+                    inputs=[infer_input(name, value) for name, value in values.items()],
                     outputs=[InferRequestedOutput(each.name, binary_data=True) for each in tensors.MODELS[model][1]],
                     headers={**UNCOMPRESSED, **trace_headers},
                 )
 
 
-@dataclass(frozen=True)
-class _Request:
-    image: ImageSource
-    call: Mapping[str, Any]
-    """Image id, owner, caller and options, as the models' input `call` has them."""
-    fields: Sequence[Sequence[str]]
-    """Request path of each point of each object, for error messages."""
-    model_version: int | None
-    """None: the newest."""
-    exchange: Exchange
-
-
-class _CostlyRequest(Exception):
-    """The model leaves the request to the one for costly requests."""
+def _contents(result: Any, model: str, exchange: Exchange, sizes: Sequence[int]) -> _Outputs:
+    """Return the outputs of a model; those with a size are in the request's file."""
+    contents: _Outputs = {}
+    offset = 0
+    for tensor, size in zip(tensors.MODELS[model][1][:-1], sizes, strict=True):
+        contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
+        offset += size
+    return contents
 
 
 def _caller() -> str:
@@ -257,31 +236,14 @@ def _caller() -> str:
 async def _image_id(image: ImageSource) -> str:
     if image.image_id is not None or image.file is None:
         return image.image_id or ""
-    if len(image.file) <= MAX_BLOCKING_HASH_BYTES:
+    if len(image.file) <= MAX_BLOCKING_BYTES:
         return hashlib.sha256(image.file).hexdigest()
     return (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
 
 
-def job_options(job: Job) -> dict[str, Any]:
-    """Return the options of a job by the names of the HTTP API's fields."""
-    return {**job.options.model_dump(include=set(SegmentOptions.model_fields)), "document": job.document}
-
-
-def job_inputs(job: Job) -> _Arrays:
-    """Return the input tensors with the prompts of a job."""
-    prompts = job.prompts
-    inputs: _Arrays = {
-        tensors.POINT_COORDS: prompts.points_xy,
-        tensors.POINT_LABELS: prompts.labels,
-    }
-    if len(prompts.masks):
-        inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
-    return inputs
-
-
-def image_file(image: ImageSource) -> _Arrays:
+def image_file(image: ImageSource) -> _Inputs:
     """Return the input tensor with the image file, if the request has one."""
-    return {} if image.file is None else {tensors.INPUT_IMAGE: np.array([image.file], np.object_)}
+    return {} if image.file is None else {tensors.INPUT_IMAGE.name: np.array([image.file], np.object_)}
 
 
 def _problem(problem: Mapping[str, Any], image: ImageSource, fields: Sequence[Sequence[str]]) -> Problem:
@@ -298,95 +260,9 @@ def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> st
     return fields[int(point[1])][int(point[2])] if point else name
 
 
-class Exchange:
-    """The memory file of a request. As a context manager it is closed on an exception, else by the response's owner."""
-
-    def __init__(self, deadline: float) -> None:
-        """Create an empty file; the request's deadline is on the monotonic clock."""
-        self._fd = os.memfd_create("mobile_sam")
-        self.deadline = deadline
-        self._inputs: dict[str, dict[str, Any]] = {}
-        self._size = 0
-
-    def __enter__(self) -> Exchange:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind:
-            self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    async def put(self, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, npt.NDArray[Any]]:
-        """Write the large inputs of a model to the file, unless it already has them, and return the others."""
-        inline = {}
-        for tensor, value in inputs.items():
-            plain: Any = value[0] if tensor.datatype == "BYTES" else np.ascontiguousarray(value)
-            data = memoryview(plain).cast("B")
-            if data.nbytes <= INLINE_BYTES:
-                inline[tensor] = value
-            elif tensor.name not in self._inputs:
-                if data.nbytes <= MAX_BLOCKING_WRITE_BYTES:
-                    self._write(data)
-                else:
-                    await asyncio.to_thread(self._write, data)
-                dtype = "bytes" if tensor.datatype == "BYTES" else value.dtype.str
-                location = {"offset": self._size, "bytes": data.nbytes, "dtype": dtype, "shape": value.shape}
-                self._inputs[tensor.name] = location
-                self._size += data.nbytes
-        return inline
-
-    def describe(self, call: Mapping[str, Any]) -> npt.NDArray[np.object_]:
-        """Return the value of the models' input `call`: the given members, and those about the file."""
-        description = {
-            **call,
-            "file": f"/proc/{os.getpid()}/fd/{self._fd}",
-            "inode": os.fstat(self._fd).st_ino,
-            "deadline": self.deadline,
-            "inputs": self._inputs,
-        }
-        return np.array([orjson.dumps(description)], np.object_)
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return bytes written by a model."""
-        return os.pread(self._fd, size, offset)
-
-    def close(self) -> None:
-        """Close the file; further calls do nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _write(self, data: memoryview) -> None:
-        written = 0
-        while written < data.nbytes:
-            written += os.pwrite(self._fd, data[written:], self._size + written)
-
-
-@dataclass(frozen=True)
-class Spooled:
-    """A response part in the file of its request."""
-
-    exchange: Exchange
-    offset: int
-    size: int
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bytes__(self) -> bytes:
-        return self.exchange.read(self.offset, self.size)
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the part in pieces of `CHUNK_BYTES`."""
-        for start in range(0, self.size, CHUNK_BYTES):
-            yield self.exchange.read(self.offset + start, min(CHUNK_BYTES, self.size - start))
-
-
-def infer_input(tensor: tensors.Tensor, value: npt.NDArray[Any]) -> InferInput:
+def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:
     """Return a request input in Triton's binary format."""
-    made = InferInput(tensor.name, list(value.shape), tensor.datatype)
+    made = InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
     made.set_data_from_numpy(value, binary_data=True)
     return made
 
@@ -421,14 +297,9 @@ def _from_triton(error: InferenceServerException, report_fault: Callable[[], Non
         return NotLoaded("the model is not loaded; retry later")
     if message.startswith("request cancelled"):  # the orchestrator found that the deadline had passed
         return InferenceTimeout("no response before the deadline")
-    text = message.lower()
-    if "request for unknown model" in text:
-        return InferenceUnavailable("a model that this model depends on is not loaded; retry later")
-    if "stub process" in text:
+    if "stub process" in message.lower():
         report_fault()
-        return InferenceUnavailable("a process of the model died and is being restarted; retry later")
-    if "not ready" in text:
-        return InferenceUnavailable("the model is loading; retry later")
-    if "shared memory" in text:
-        return InferenceUnavailable("the server has too little shared memory for an image of this size")
+    for text, detail in UNAVAILABLE.items():
+        if text in message.lower():
+            return InferenceUnavailable(detail)
     return InferenceFailed("the model could not process this request; see the server's log")

@@ -8,7 +8,7 @@ SEGMENT = "mobile_sam"
 SEGMENT_CACHED = "mobile_sam_cached"
 """The same for images whose embedding is cached; it rejects others."""
 SEGMENT_COSTLY = "mobile_sam_costly"
-"""The same for costly requests, which the two others reject when `call` says `light`."""
+"""The same for costly requests, which the two others leave to it when `call` says that it must not be `costly`."""
 EVERYTHING = "mobile_sam_everything"
 """Computes a batch of automatic masks."""
 
@@ -27,8 +27,7 @@ class Tensor:
 CALL = Tensor("call", "BYTES", (1,))
 """JSON of `utils.triton.segmenter`: the options and the image id, the file with large values, the deadline."""
 OUTCOME = Tensor("outcome", "BYTES", (1,))
-"""JSON with one of: `spooled`, the bytes of each other output that the file holds, one after the other; `problem`;
-`known`: false, the image has no embedding there; `costly`: true, the request is for `SEGMENT_COSTLY`."""
+"""JSON: `orchestrator.call.Outcome`."""
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
 
 POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,6 @@ from utils.triton import tensors
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 LOAD_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT_COSTLY, tensors.SEGMENT, tensors.SEGMENT_CACHED)
 """All models, each after those that it calls. A new version loads in this order and unloads in the reverse one."""
-CALLS = dict.fromkeys(tensors.MODELS, (ENCODER, DECODER))
-"""Models that each model calls."""
 REQUIRED_FILES = {
     ENCODER: ("model.onnx",),
     DECODER: ("model.onnx",),
@@ -23,25 +23,17 @@ REQUIRED_FILES = {
 
 def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
     """Return the versions of a model that have a folder, ascending."""
-    folder = repository / model
-    if not folder.is_dir():
-        return []
-    return sorted(int(entry.name) for entry in folder.iterdir() if _is_version(entry.name) and entry.is_dir())
+    return sorted(int(entry.name) for entry in _numbered(repository / model) if entry.is_dir())
 
 
-def newest(repository: Path) -> int:
-    """Return the version that Triton uses by default; 1 for a repository without versions."""
-    return max(versions(repository), default=1)
-
-
-def weights_record(repository: Path, version: int) -> dict[str, Any] | None:
-    """Return the content of a version's `weights.json`, or None if it is missing or invalid."""
+def weights_record(repository: Path) -> dict[str, Any]:
+    """Return the content of the newest version's `weights.json`; empty if it is missing or invalid."""
     try:
-        path = repository / tensors.SEGMENT / str(version) / "weights.json"
+        path = repository / tensors.SEGMENT / str(max(versions(repository), default=1)) / "weights.json"
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def missing_files(repository: Path, version: int) -> list[Path]:
@@ -50,75 +42,66 @@ def missing_files(repository: Path, version: int) -> list[Path]:
     return [path for path in required if not path.is_file()]
 
 
-def changes(repository: Path, deployed: Path, model: str) -> tuple[list[int], list[int]]:
-    """Return a model's versions that are new in the repository, and those removed from it, as against the links."""
-    existing, linked = versions(repository, model), _linked(deployed, model)
-    return [new for new in existing if new not in linked], [gone for gone in linked if gone not in existing]
+@dataclass(frozen=True)
+class Deployment:
+    """Triton's folder with links to the versions in a repository."""
+
+    repository: Path
+    folder: Path
+
+    def show(self, versions: Set[int], models: Iterable[str] = LOAD_ORDER) -> None:
+        """Link versions of models."""
+        for model, version in product(models, versions):
+            with contextlib.suppress(FileExistsError):  # another process was first
+                (self.folder / model / str(version)).symlink_to(self.repository.resolve() / model / str(version))
+
+    def hide(self, versions: Set[int], models: Iterable[str] = LOAD_ORDER) -> None:
+        """Remove the links to versions of models."""
+        for model, version in product(models, versions):
+            (self.folder / model / str(version)).unlink(missing_ok=True)
+
+    def changes(self, models: Iterable[str] = LOAD_ORDER) -> tuple[set[int], set[int]]:
+        """Return the versions of any of the models that are new in the repository, and those removed from it."""
+        existing = {(model, version) for model in models for version in versions(self.repository, model)}
+        linked = self._linked(models)
+        return {version for _, version in existing - linked}, {version for _, version in linked - existing}
+
+    def sync(self, model: str) -> None:
+        """Show Triton exactly the versions of a model that the repository has now."""
+        new, removed = self.changes([model])
+        self.show(new, [model])
+        self.hide(removed, [model])
+
+    def hide_incomplete(self, hidden: Set[int] = frozenset()) -> set[int]:
+        """Hide versions that lack a file from Triton, which would not start with one; return them.
+
+        Versions in `hidden`, by an earlier call, are shown again if they are complete now.
+        """
+        found = hidden | {version for _, version in self._linked(LOAD_ORDER)}
+        incomplete = {version for version in found if missing_files(self.repository, version)}
+        self.hide(incomplete)
+        self.show(hidden - incomplete)
+        return incomplete
+
+    def file_stamps(self) -> set[tuple[Path, int, int]]:
+        """Return the files that Triton reads of each version, with inode and modification time (ns)."""
+        found = set()
+        for model, files in REQUIRED_FILES.items():
+            for path in (entry / file for entry in _numbered(self.folder / model) for file in files):
+                with contextlib.suppress(OSError):  # removed
+                    found.add((path, path.stat().st_ino, path.stat().st_mtime_ns))
+        return found
+
+    def any_replaced(self, stamps: Set[tuple[Path, int, int]]) -> bool:
+        """Return whether a file was replaced since `file_stamps`; removed files and new versions do not count."""
+        known = {path.parent for path, _, _ in stamps}
+        return any(path.parent in known for path, _, _ in self.file_stamps() - stamps)
+
+    def _linked(self, models: Iterable[str]) -> set[tuple[str, int]]:
+        return {(model, int(entry.name)) for model in models for entry in _numbered(self.folder / model)}
 
 
-def link(repository: Path, deployed: Path, model: str, version: int) -> None:
-    """Show Triton a version of the repository."""
-    with contextlib.suppress(FileExistsError):  # another process was first
-        (deployed / model / str(version)).symlink_to(repository.resolve() / model / str(version))
-
-
-def unlink(deployed: Path, model: str, version: int) -> None:
-    """Hide a version from Triton."""
-    (deployed / model / str(version)).unlink(missing_ok=True)
-
-
-def sync_links(repository: Path, deployed: Path, model: str) -> None:
-    """Show Triton exactly the versions of a model that the repository has now."""
-    new, removed = changes(repository, deployed, model)
-    for version in new:
-        link(repository, deployed, model, version)
-    for version in removed:
-        unlink(deployed, model, version)
-
-
-def hide_incomplete(repository: Path, deployed: Path, hidden: Set[int] = frozenset()) -> set[int]:
-    """Hide versions that lack a file from Triton, which would not start with one; return them.
-
-    Versions in `hidden`, by an earlier call, are shown again if they are complete now.
-    """
-    found = hidden | {version for model in LOAD_ORDER for version in _linked(deployed, model)}
-    incomplete = {version for version in found if missing_files(repository, version)}
-    for model in LOAD_ORDER:
-        for version in incomplete:
-            unlink(deployed, model, version)
-        for version in hidden - incomplete:
-            link(repository, deployed, model, version)
-    return incomplete
-
-
-def file_stamps(deployed: Path) -> dict[Path, tuple[int, int] | None]:
-    """Return inode and modification time (ns) of the files that Triton reads of each version; None if missing."""
-    files = [
-        deployed / model / str(version) / file
-        for model in LOAD_ORDER
-        for version in _linked(deployed, model)
-        for file in REQUIRED_FILES[model]
-    ]
-    return {path: _stamp(path) for path in files}
-
-
-def any_replaced(stamps: Mapping[Path, tuple[int, int] | None]) -> bool:
-    """Return whether a file was replaced since `file_stamps`; removed files do not count."""
-    return any(_stamp(path) not in (stamp, None) for path, stamp in stamps.items())
-
-
-def _linked(deployed: Path, model: str) -> list[int]:
-    folder = deployed / model
-    return [int(entry.name) for entry in folder.iterdir() if _is_version(entry.name)] if folder.is_dir() else []
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
-def _is_version(name: str) -> bool:
-    return name.isdecimal() and not name.startswith("0")
+def _numbered(folder: Path) -> list[Path]:
+    """Return the entries of a model's folder that are named like a version, links to removed ones among them."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return [entry for entry in entries if entry.name.isdecimal() and not entry.name.startswith("0")]

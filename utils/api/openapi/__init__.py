@@ -1,6 +1,6 @@
-"""The OpenAPI document, the Swagger page, and the generator of `docs/http.md`."""
+"""The OpenAPI document and the Swagger page."""
 
 from utils.api.openapi.document import document, pages
-from utils.api.openapi.examples import EXAMPLE, EXAMPLE_IMAGE
+from utils.api.openapi.examples import EXAMPLE
 
-__all__ = ["EXAMPLE", "EXAMPLE_IMAGE", "document", "pages"]
+__all__ = ["EXAMPLE", "document", "pages"]

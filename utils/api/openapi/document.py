@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from starlette.responses import HTMLResponse, Response
 
 from utils.api.info import VERSION
 from utils.api.openapi.operations import admin_paths, inference_paths, service_paths
-from utils.api.openapi.schemas import schemas
+from utils.api.openapi.problems import REFERENCE
+from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
+from utils.api.responses import Document, Failure, Image, Info, ModelList, Parts, Progress
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 DESCRIPTION = """
@@ -34,24 +38,18 @@ TAGS = [
 ]
 ADMINISTRATION = {"name": "Administration", "description": "Load and unload models; requires an admin key"}
 
-HEADERS: dict[str, Any] = {
-    "RequestId": {
-        "description": "id of the request in the service log: the one that was sent, or a generated one",
-        "required": True,
-        "schema": {"type": "string"},
-    },
-    "RetryAfter": {
-        "description": "seconds to wait before retrying",
-        "required": True,
-        "schema": {"type": "integer", "minimum": 1},
-    },
-    "Authenticate": {
-        "description": "authentication scheme for API keys",
-        "required": True,
-        "schema": {"type": "string"},
-    },
-}
 
+def _header(description: str, **schema: Any) -> dict[str, Any]:
+    return {"description": description, "required": True, "schema": schema}
+
+
+HEADERS = {
+    "RequestId": _header(
+        "id of the request in the service log: the one that was sent, or a generated one", type="string"
+    ),
+    "RetryAfter": _header("seconds to wait before retrying", type="integer", minimum=1),
+    "Authenticate": _header("authentication scheme for API keys", type="string"),
+}
 REQUEST_ID: dict[str, Any] = {
     "name": "X-Request-ID",
     "in": "header",
@@ -79,12 +77,29 @@ def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: b
             **(admin_paths() if admin else {}),
         },
         "components": {
-            "schemas": schemas(admin=admin),
+            "schemas": _schemas(admin=admin),
             "headers": HEADERS,
             "parameters": {"RequestId": REQUEST_ID},
             **security,
         },
     }
+
+
+class _Schema(GenerateJsonSchema):
+    """Schemas without pydantic's titles of fields, which repeat their names."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
+        return False
+
+
+def _schemas(*, admin: bool) -> dict[str, JsonSchemaValue]:
+    """Return the schemas of the models by name; schemas of admin operations only if `admin`."""
+    models: list[type[BaseModel]] = [SegmentRequest, EmbedRequest, EverythingRequest]
+    models += [Document, Parts, Image, Progress, Failure, Info, *([ModelList] if admin else [])]
+    _, schema = models_json_schema(
+        [(model, "validation") for model in models], ref_template=REFERENCE, schema_generator=_Schema
+    )
+    return {name: {key: found[key] for key in found if key != "title"} for name, found in schema["$defs"].items()}
 
 
 def pages(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Response]:

@@ -24,13 +24,11 @@ class Timings:
     stop_timeout_s: float = 9.0
     """Time for Triton to stop; a little more than its own `--exit-timeout-secs`."""
     idle_before_probe_s: float = 10.0
-    """Time without a completed request before a model is probed."""
+    """Time from a success of a probe to its next run."""
     encoder_idle_before_probe_s: float = 30.0
-    """The same for the encoder: its probe occupies all cores."""
+    """The same for new images, where callers' successes count too: the probe occupies all cores."""
     retry_interval_s: float = 1.0
-    """Time from a failed probe to the next one."""
-    startup_retry_interval_s: float = 0.4
-    """The same until the first success."""
+    """Time from a failed probe to the next one, after the first success."""
     late_after_s: float = 15.0
     """Duration of a probe after which the model counts as failing; probes queue behind callers' requests."""
     metrics_timeout_s: float = 10.0

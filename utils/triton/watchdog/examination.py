@@ -2,166 +2,166 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from utils.triton.run import Run
+from utils.triton import tensors
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings
-from utils.triton.watchdog.engines import EngineError, check_engines
-from utils.triton.watchdog.probes import (
-    ModelCounters,
-    NotLoadedError,
-    ProbeError,
-    probe_calls,
-    read_counters,
-    read_engines,
-)
+from utils.triton.watchdog.probes import EngineError, LocalTriton, NotLoadedError, ProbeError, check_engines, click
 from utils.triton.watchdog.process import FAILED, HUNG, RestartReason
 
 MAX_CONSECUTIVE_ERRORS = 3
-"""Consecutive errors of one model after which Triton is restarted."""
-ENGINES = "engines"
-"""Name of the check of the engines, among the names of the models."""
+"""Consecutive errors of one probe after which Triton is restarted."""
+NEVER = -float("inf")
+
+
+@dataclass
+class Probe:
+    """A way to find out whether models work, and what came of it."""
+
+    name: str
+    run: Callable[[float], object]
+    """Takes a timeout in seconds, and raises if the models do not work."""
+    idle_s: float
+    """Time without a success after which it runs."""
+    models: tuple[str, ...] = ()
+    """Models that it runs: while callers' requests succeed in all of them, it is not needed."""
+    pending: "Future[Any] | None" = None
+    began_at: float = NEVER
+    succeeded_at: float = NEVER
+    """Last success of the probe, or of callers' requests to all its models."""
+    errors: int = 0
+    """Errors since the last success."""
+    error: Exception | None = None
 
 
 class Examination:
-    """Probe results and request counters of one Triton run."""
+    """Probe results and request counters of one Triton run.
 
-    def __init__(self, port: int, run: Run, hang_timeout_s: float, timings: Timings) -> None:
-        """Initialize without probing; a probed model without progress for `hang_timeout_s` counts as hung."""
+    The probes are a click on a new image and one on a cached image. If other models than MobileSAM's are served, the
+    only probe asks the server.
+    """
+
+    def __init__(self, triton: LocalTriton, hang_timeout_s: float, timings: Timings, *, models: bool = True) -> None:
+        """Initialize without probing.
+
+        Args:
+            triton: the server.
+            hang_timeout_s: time without success after which a probed model counts as hung.
+            timings: times to wait.
+            models: whether MobileSAM's models are served.
+        """
         self._updated_at, self._now = time.monotonic(), 0.0
-        self._port, self._metrics_port, self._hang_timeout_s = port, run.metrics_port, hang_timeout_s
-        self._timings = timings
-        self._key_header = run.key_header
-        self._calls = probe_calls(self._key_header, models=run.probe_models)
-        if run.probe_models:
-            self._calls[ENGINES] = self._check_engines
-        self._threads = ThreadPoolExecutor(len(self._calls) + 1)
-        self._pending: dict[str, tuple[float, Future[object]]] = {}
-        self._counters = ModelCounters({}, {})
-        self._reading: Future[ModelCounters] | None = None
-        self._metrics_at = self._now
-        self._succeeded_at = dict.fromkeys(self._calls, -float("inf"))
-        self._progressed_at = dict(self._succeeded_at)
-        self._errors: Counter[str] = Counter()
-        self._last_error: dict[str, str] = {}
-        self._not_loaded: set[str] = set()
-        self._probed_at: dict[str, float] = {}
-        self.broken_engine = ""
-        """Result of a check that found an engine broken, and the remedy."""
+        self._triton, self._hang_timeout_s, self._timings = triton, hang_timeout_s, timings
+        new, cached = tensors.SEGMENT, tensors.SEGMENT_CACHED
+        idle_s, encoder_idle_s = timings.idle_before_probe_s, timings.encoder_idle_before_probe_s
+        self._engines = Probe("engines", self._check_engines, idle_s)
+        self._probes = [
+            Probe(new, partial(click, triton, new), encoder_idle_s, (new, ENCODER, DECODER)),
+            # Always needed: callers' requests succeed in it without its decoder if the image is unknown.
+            Probe(cached, partial(click, triton, cached), idle_s),
+        ]
+        self._at_start = [*self._probes, self._engines]
+        if not models:
+            self._at_start = self._probes = [Probe("tritonserver", triton.check_ready, idle_s)]
+        self._threads = ThreadPoolExecutor(len(self._at_start) + 1)
+        self._reading: Future[Counter[str]] | None = None
+        self._read_at = self._now
+        self._successes: Counter[str] = Counter()
+        self._success_at: dict[str, float] = {}
 
     def update(self) -> None:
         """Collect finished probes and start those that are due, without blocking."""
         # Bounded, so that a frozen container does not look like a hung model.
         updated_at, self._updated_at = self._updated_at, time.monotonic()
-        now = self._now = self._now + min(self._updated_at - updated_at, self._timings.max_clock_step_s)
-        self._update_counters(now)
-        for model, call in self._calls.items():
-            if model in self._pending:
-                self._collect(model, now)
-            elif self._is_due(model, now):
-                self._probed_at[model] = now
-                self._pending[model] = (now, self._threads.submit(call, self._port, self._hang_timeout_s + 10))
+        self._now += min(self._updated_at - updated_at, self._timings.max_clock_step_s)
+        started = self.all_succeeded()
+        self._update_successes(started=started)
+        for probe in self._probes if started else self._at_start:
+            if probe.pending:
+                self._collect(probe)
+            elif self._is_due(probe, started=started):
+                probe.began_at = self._now
+                probe.pending = self._threads.submit(probe.run, self._hang_timeout_s + 10)
 
     def all_succeeded(self) -> bool:
-        """Return whether every model has completed an inference, and the engines their check."""
-        return self._have_succeeded(self._calls)
+        """Return whether every probe has succeeded, and the check of the engines."""
+        return all(probe.succeeded_at > NEVER for probe in self._at_start)
+
+    def broken_engine(self) -> str:
+        """Return how an engine was found broken and the remedy, or an empty string."""
+        return str(self._engines.error) if isinstance(self._engines.error, EngineError) else ""
 
     def problem(self) -> str:
-        """Return why a model counts as failing, or an empty string if none does."""
-        now = self._now
-        if self._errors:
-            return "; ".join(self._last_error[model] for model in self._errors)
-        if now - self._metrics_at > self._timings.metrics_timeout_s / 2:
-            return f"Triton has not answered for {now - self._metrics_at:.0f} s"
-        for model, seconds in self._stalls(now):
-            if seconds > self._timings.late_after_s:
-                return f"{model} has not answered for {seconds:.0f} s"
-        return ""
+        """Return why Triton counts as failing, or an empty string if it does not."""
+        if errors := [str(probe.error) for probe in self._probes if probe.errors]:
+            return "; ".join(dict.fromkeys(errors))
+        late = (f"{name} has not answered for {s:.0f} s" for name, s, late_s, _ in self._silences() if s > late_s)
+        return next(late, "")
 
     def restart_reason(self) -> RestartReason | None:
         """Return why Triton must be restarted, or None if it need not be."""
-        now = self._now
-        for model, count in self._errors.items():
-            if count >= MAX_CONSECUTIVE_ERRORS and model not in self._not_loaded:  # unloading is deliberate
-                return RestartReason(FAILED, f"{count} errors in a row: {self._last_error[model]}")
-        if now - self._metrics_at > self._timings.metrics_timeout_s:
-            return RestartReason(HUNG, f"no answer from Triton for {now - self._metrics_at:.0f} s")
-        for model, seconds in self._stalls(now):
-            if seconds > self._hang_timeout_s:
-                return RestartReason(HUNG, f"no answer from {model} for {seconds:.0f} s")
-        return None
+        for probe in self._probes:
+            if probe.errors >= MAX_CONSECUTIVE_ERRORS:
+                return RestartReason(FAILED, f"{probe.errors} errors in a row: {probe.error}")
+        hung = (f"no answer from {name} for {s:.0f} s" for name, s, _, hung_s in self._silences() if s > hung_s)
+        return next((RestartReason(HUNG, detail) for detail in hung), None)
 
     def close(self) -> None:
         """Stop waiting for probes."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _have_succeeded(self, models: Iterable[str]) -> bool:
-        return all(self._succeeded_at[model] > -float("inf") for model in models)
-
-    def _check_engines(self, port: int, timeout_s: float) -> None:
+    def _check_engines(self, timeout_s: float) -> None:
         """Check the engines; the error names them and a remedy."""
         try:
-            check_engines(self._key_header, port, timeout_s)
+            check_engines(self._triton, timeout_s)
         except EngineError as error:
-            engines = read_engines(self._metrics_port, timeout_s)
+            engines = self._triton.engines(timeout_s)
             raise EngineError(f"{error} ({engines}): set MOBILE_SAM_ENGINE to openvino or onnxruntime") from None
 
-    def _stalls(self, now: float) -> list[tuple[str, float]]:
-        """Return each model with a pending probe, and the seconds since its last success or progress."""
-        return [
-            (model, now - max(probed, self._succeeded_at[model], self._progressed_at[model]))
-            for model, (probed, _) in self._pending.items()
-        ]
+    def _silences(self) -> Iterator[tuple[str, float, float, float]]:
+        """Yield names with the seconds since their last answer, and after how many they count as failing and as hung.
 
-    def _is_due(self, model: str, now: float) -> bool:
-        since = now - self._probed_at.get(model, -float("inf"))
-        if model == ENGINES and (self._have_succeeded([model]) or not self._have_succeeded([ENCODER, DECODER])):
-            return False
-        if model in self._errors:
-            starting = not self.all_succeeded()
-            return since >= (self._timings.startup_retry_interval_s if starting else self._timings.retry_interval_s)
-        return now - self._succeeded_at[model] > (
-            self._timings.encoder_idle_before_probe_s if model == ENCODER else self._timings.idle_before_probe_s
-        )
+        Triton's metrics do not depend on the models. A model that answers callers is not silent while its probe waits.
+        """
+        timeout_s = self._timings.metrics_timeout_s
+        yield "Triton", self._now - self._read_at, timeout_s / 2, timeout_s
+        for probe in self._probes:
+            if probe.pending:
+                answers = [self._success_at.get(model, NEVER) for model in (probe.name, *probe.models)]
+                silence_s = self._now - max(probe.began_at, probe.succeeded_at, *answers)
+                yield probe.name, silence_s, self._timings.late_after_s, self._hang_timeout_s
 
-    def _collect(self, model: str, now: float) -> None:
-        _, future = self._pending[model]
-        if not future.done():
+    def _is_due(self, probe: Probe, *, started: bool) -> bool:
+        if probe.errors:
+            return not started or self._now - probe.began_at >= self._timings.retry_interval_s
+        return self._now - probe.succeeded_at > probe.idle_s
+
+    def _collect(self, probe: Probe) -> None:
+        if probe.pending is None or not probe.pending.done():
             return
-        del self._pending[model]
-        error = future.exception()
-        self._not_loaded.discard(model)
+        error, probe.pending = probe.pending.exception(), None
         if error is None:
-            self._succeeded_at[model] = now
-            del self._errors[model]
-        elif isinstance(error, (ProbeError, OSError)):
-            self._errors[model] += 1
-            self._last_error[model] = f"{model}: {error}" if isinstance(error, OSError) else str(error)
-            if isinstance(error, NotLoadedError):
-                self._not_loaded.add(model)
-            if isinstance(error, EngineError):
-                self.broken_engine = str(error)
+            probe.succeeded_at, probe.errors, probe.error = self._now, 0, None
         else:
-            raise error
+            # Unloading is deliberate.
+            probe.errors = 1 if isinstance(error, NotLoadedError) else probe.errors + 1
+            described = f"{probe.name}: {error or type(error).__name__}"
+            probe.error = error if isinstance(error, ProbeError) else ProbeError(described)
 
-    def _update_counters(self, now: float) -> None:
-        """Record successes and progress of callers' requests: a model that answers them needs no probe."""
-        if self._reading is None:
-            self._reading = self._threads.submit(read_counters, self._metrics_port, self._timings.metrics_timeout_s)
-        elif self._reading.done():
-            reading, self._reading = self._reading, None
-            if reading.exception() is None:
-                self._metrics_at = now
-                counters = reading.result()
-                for model in self._succeeded_at:
-                    if self.all_succeeded() and _grows(model, self._counters.successes, counters.successes):
-                        self._succeeded_at[model] = now
-                    if _grows(model, self._counters.work_s, counters.work_s):
-                        self._progressed_at[model] = now
-                self._counters = counters
-
-
-def _grows(model: str, before: Mapping[str, float], now: Mapping[str, float]) -> bool:
-    return now.get(model, 0) > before.get(model, 0)
+    def _update_successes(self, *, started: bool) -> None:
+        """Record successes of callers' requests: models that answer them need no probe."""
+        if self._reading and self._reading.done():
+            if self._reading.exception() is None:
+                self._read_at, before, self._successes = self._now, self._successes, self._reading.result()
+                self._success_at |= dict.fromkeys(self._successes - before, self._now)
+                for probe in self._probes if started else ():
+                    used_at = min((self._success_at.get(model, NEVER) for model in probe.models), default=NEVER)
+                    probe.succeeded_at = max(probe.succeeded_at, used_at)
+            self._reading = None
+        elif self._reading is None:
+            self._reading = self._threads.submit(self._triton.successes, self._timings.metrics_timeout_s)

@@ -1,6 +1,7 @@
-"""The Triton server process and the Python processes below it."""
+"""Processes that the watchdog looks after: Triton's server, the Python processes below it, and the API workers."""
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -10,12 +11,14 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from threading import Thread
-from typing import IO, NamedTuple
+from typing import Any, NamedTuple
 
 from utils.triton import processes
 from utils.triton.installation import NVIDIA_DRIVER
 from utils.triton.run import SHARED_MEMORY
 from utils.triton.watchdog import Timings
+
+logger = logging.getLogger("watchdog")
 
 STUB_NAME = "triton_python_b"
 """Process name of a Python model, truncated by the kernel."""
@@ -31,6 +34,13 @@ HARMLESS_WITHOUT_GPU = re.compile(
     rb"CudaDriverHelper has not been initialized|unable to create stream for ensemble|no pinned memory pool"
 )
 """Messages that Triton logs on a machine without an NVIDIA driver."""
+WORKER_COMMAND = "http_api_server"
+"""Part of the command line with which BentoML starts an API worker."""
+SEARCH_INTERVAL_S = 2.0
+"""Time between two searches for workers, which read all of /proc."""
+MIN_STOPPED_CHECKS = 6
+"""Consecutive checks (3 s) that must find a worker stopped. Counting checks excludes time when the watchdog itself was
+stopped."""
 
 
 class RestartReason(NamedTuple):
@@ -59,25 +69,15 @@ class TritonServer:
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             processes.die_with_parent(parent)
 
-        self.started_at = time.monotonic()
-        self._process = subprocess.Popen(
-            command,
-            start_new_session=True,
-            preexec_fn=prepare,  # noqa: PLW1509
-            stderr=subprocess.PIPE,
-        )
-        assert self._process.stderr is not None
+        options: dict[str, Any] = {"start_new_session": True, "preexec_fn": prepare, "stderr": subprocess.PIPE}
+        self._process: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
+        self.pid = self._process.pid
         self._errors: deque[str] = deque(maxlen=ERROR_LINES_KEPT)
-        self._copying = Thread(target=self._copy_errors, args=[self._process.stderr], daemon=True)
+        self._copying = Thread(target=self._copy_errors, daemon=True)
         self._copying.start()
         self._reap_timeout_s = self._timings.reap_timeout_s if models_change else 0.0
         self._dead_since: dict[int, float] = {}
         self._stubs: set[int] = set()
-
-    @property
-    def pid(self) -> int:
-        """Process id of the server."""
-        return self._process.pid
 
     def update_stubs(self) -> None:
         """Record the current Python processes as the expected ones.
@@ -92,9 +92,10 @@ class TritonServer:
         """Return the exit status, or None while the server runs."""
         return self._process.poll()
 
-    def _copy_errors(self, stream: IO[bytes]) -> None:
+    def _copy_errors(self) -> None:
         """Write Triton's standard error to the watchdog's, and remember the last lines."""
-        for line in stream:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
             if HARMLESS_WITHOUT_GPU.search(line) and not NVIDIA_DRIVER.exists():
                 continue
             self._errors.append(line.decode("utf-8", "replace").rstrip())
@@ -116,10 +117,8 @@ class TritonServer:
         if status is not None:
             return RestartReason(DIED, f"Triton ended with {'signal' if status < 0 else 'status'} {abs(status)}")
         states = {pid: processes.state(pid) for pid in (self.pid, *self._stubs)}
-        now = time.monotonic()
-        self._dead_since = {
-            pid: self._dead_since.get(pid, now) for pid, state in states.items() if state in processes.DEAD
-        }
+        now, before = time.monotonic(), self._dead_since
+        self._dead_since = {pid: before.get(pid, now) for pid, state in states.items() if state in processes.DEAD}
         dead = [pid for pid, since in self._dead_since.items() if now - since >= self._reap_timeout_s]
         stopped = [pid for pid, state in states.items() if state == "T"]
         for cause, pids, event in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
@@ -143,5 +142,32 @@ class TritonServer:
         self._process.wait()
         while any(processes.state(pid) not in processes.DEAD for pid in self._stubs):
             time.sleep(0.01)
+        self._copying.join(timeout=1)  # at its exit, Python aborts if a thread is writing to standard error
         for region in SHARED_MEMORY.glob(f"{self._shm_prefix}*"):
             region.unlink(missing_ok=True)
+
+
+class Workers:
+    """API workers of one service: BentoML restarts dead workers but does not notice stopped ones."""
+
+    def __init__(self, manager: int) -> None:
+        """Initialize without searching; BentoML's process manager is the parent of the workers."""
+        self._manager = manager
+        self._searched_at = -float("inf")
+        self._stopped_checks: dict[int, int] = {}
+
+    def kill_stopped(self) -> None:
+        """Kill each worker found stopped in `MIN_STOPPED_CHECKS` consecutive calls."""
+        if time.monotonic() - self._searched_at > SEARCH_INTERVAL_S:
+            self._searched_at = time.monotonic()
+            children = processes.children(self._manager)
+            pids = [pid for pid, _, command_line in children if WORKER_COMMAND in command_line]
+            self._stopped_checks = {pid: self._stopped_checks.get(pid, 0) for pid in pids}
+        if processes.state(self._manager) == "T":  # the whole service is suspended (Ctrl-Z): nothing would restart it
+            return
+        for pid, checks in self._stopped_checks.items():
+            self._stopped_checks[pid] = checks + 1 if processes.state(pid) == "T" else 0
+            if self._stopped_checks[pid] == MIN_STOPPED_CHECKS:
+                logger.error("API worker %d was stopped by a signal; killing it so that BentoML starts another", pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

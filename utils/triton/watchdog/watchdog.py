@@ -9,9 +9,6 @@ without its Python processes, which reports itself ready while every inference f
 - stops the service with an error if Triton cannot start at all, for example because a model cannot be loaded;
 - kills stopped API workers, so that BentoML starts others;
 - on SIGTERM waits until no API worker has a request in Triton, then stops it.
-
-It consists of two processes. BentoML sends signals to its child process and that child's children: with one process,
-SIGTERM would reach Triton directly, while it still works on accepted requests.
 """
 
 import contextlib
@@ -25,18 +22,19 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.memory import return_large_blocks_on_free
 from utils.observability.logs import configure_logging
 from utils.settings import Settings
-from utils.triton import health, processes, versions
+from utils.triton import health, processes
 from utils.triton.health import Health, State
 from utils.triton.installation import ROOT
-from utils.triton.release import age_warning
-from utils.triton.run import Run, shared_memory_problem
+from utils.triton.release import age_warning, flags
+from utils.triton.run import RunState, shared_memory_problem
+from utils.triton.versions import Deployment
 from utils.triton.watchdog import Timings
 from utils.triton.watchdog.examination import Examination
-from utils.triton.watchdog.probes import is_ready, server_version
-from utils.triton.watchdog.process import DIED, FAILED, HUNG, STOPPED, RestartReason, TritonServer
-from utils.triton.watchdog.workers import Workers
+from utils.triton.watchdog.probes import LocalTriton
+from utils.triton.watchdog.process import DIED, FAILED, HUNG, STOPPED, RestartReason, TritonServer, Workers
 
 logger = logging.getLogger("watchdog")
 
@@ -48,25 +46,25 @@ STARTS = ("starting", "restarting")
 class Watchdog:
     """Supervisor of Triton: starts, monitors, restarts and stops it."""
 
-    def __init__(self, command: Sequence[str], run: Run, parent: int, manager: int, timings: Timings) -> None:
+    def __init__(self, command: Sequence[str], run: RunState, manager: int, timings: Timings) -> None:
         """Initialize without starting Triton.
 
         Args:
             command: the real server with its arguments, `--http-port=` among them.
             run: shared state of the service's processes.
-            parent: process id of the outer watchdog; this one ends with it.
             manager: process id of BentoML's process manager, which starts the API workers.
             timings: times to wait.
         """
-        self._command, self._run, self._parent, self._timings = command, run, parent, timings
-        self._file = Path(run.shared_file)
+        self._command, self._run, self._timings = command, run, timings
+        self._file = run.health_file
         self._manager, self._workers = manager, Workers(manager)
-        self._port = int(next(arg for arg in command if arg.startswith("--http-port=")).partition("=")[2])
-        settings = Settings.from_environment()
+        given, settings = flags(command), Settings.from_environment()
+        self._local = LocalTriton(int(given["http-port"]), run.key_header, run.metrics_port)
         self._hang_timeout_s = settings.inference_timeout + timings.hang_margin_s
-        self._models_change = "--model-control-mode=none" not in command
-        self._folders = self._linked_folders(settings)
-        self._polls = settings.model_control_mode == "poll"
+        self._models_change = given["model-control-mode"] != "none"
+        repository, deployed = settings.repository_in(ROOT), Path(given["model-repository"])
+        # None if Triton reads the repository itself.
+        self._deployment = Deployment(repository, deployed) if repository and repository != deployed else None
         self._hidden: set[int] = set()
         self._restarts: Counter[str] = Counter()
         self._started_at = time.monotonic()
@@ -74,11 +72,11 @@ class Watchdog:
         self._stopped_since: float | None = None
         self._attempts = 0
         self._was_ready = False
-        self._folder_lost = False
         self._version = ""
 
     def run(self) -> int:
         """Keep Triton running until a stop signal; return the exit status."""
+        # For threads started from now on too; NumPy's, which are older, end when Triton is forked.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*STOP_SIGNALS, signal.SIGCHLD])
         while True:
             cause = self._run_triton()
@@ -98,12 +96,14 @@ class Watchdog:
         """Run Triton once; return the cause of a restart, or an empty string after a stop signal."""
         self._started_at = time.monotonic()
         self._publish(*(("restarting", "Triton is restarting") if self._restarts else ("starting", STARTING)))
-        if self._folders:
-            self._hidden = versions.hide_incomplete(*self._folders, self._hidden)
-        stamps = versions.file_stamps(self._folders[1]) if self._folders else {}
+        deployment = self._deployment
+        if deployment:
+            self._hidden = deployment.hide_incomplete(self._hidden)
+        stamps = deployment.file_stamps() if deployment else set()
+        health.take_fault(self._file)  # of the run before
         triton = TritonServer(self._command, self._run.shm_prefix, self._timings, models_change=self._models_change)
-        examination = Examination(self._port, self._run, self._hang_timeout_s, self._timings)
-        ready = False
+        probe_models, ready = self._run.probe_models, False
+        examination = Examination(self._local, self._hang_timeout_s, self._timings, models=probe_models)
         try:
             while not self._wait_for_stop(self._timings.tick_s if ready else self._timings.tick_s / 2):
                 examination.update()
@@ -115,9 +115,8 @@ class Watchdog:
                     self._read_version()
                 elif ready and self._models_change:
                     triton.update_stubs()
-                    self._link_versions()
                 reason = self._restart_reason(triton, examination, ready=ready)
-                if (became_ready or (reason and not ready)) and versions.any_replaced(stamps):
+                if deployment and (became_ready or (reason and not ready)) and deployment.any_replaced(stamps):
                     # The weights of one export could run with the network of another.
                     reason = RestartReason(FAILED, "model files were replaced while Triton loaded them")
                 elif reason and reason.cause == FAILED and not self._was_ready:
@@ -142,39 +141,11 @@ class Watchdog:
 
     def _read_version(self) -> None:
         """Read Triton's version, and log a warning once if it is old and can be reached from other machines."""
-        known, self._version = self._version, server_version(self._port, self._timings.tick_s)
+        known = self._version
+        with contextlib.suppress(Exception):
+            self._version = self._local.version(self._timings.tick_s)
         if not known and (warning := age_warning(self._version, self._command)):
             logger.warning("%s", warning)
-
-    def _linked_folders(self, settings: Settings) -> tuple[Path, Path] | None:
-        """Return the model repository and Triton's folder of links to it, or None for a remote repository."""
-        deployed = next(arg for arg in self._command if arg.startswith("--model-repository=")).partition("=")[2]
-        repository = settings.repository_in(ROOT)
-        return None if repository is None else (repository, Path(deployed))
-
-    def _link_versions(self) -> None:
-        """In poll mode, show Triton new and removed versions of the repository in a safe order.
-
-        Triton applies changes of several models in any order. So a new version appears first for the models that others
-        call, and a removed one disappears last for them.
-        """
-        if self._folders is None or not self._polls:
-            return
-        with contextlib.suppress(OSError):  # the repository is being changed: the next check tries again
-            for model in versions.LOAD_ORDER:
-                new, removed = versions.changes(*self._folders, model)
-                for version in new:
-                    if not versions.missing_files(self._folders[0], version) and all(
-                        self._is_ready(other, version) for other in versions.CALLS.get(model, ())
-                    ):
-                        versions.link(*self._folders, model, version)
-                for version in removed:
-                    callers = (caller for caller, called in versions.CALLS.items() if model in called)
-                    if not any(self._is_ready(caller, version) for caller in callers):
-                        versions.unlink(self._folders[1], model, version)
-
-    def _is_ready(self, model: str, version: int) -> bool:
-        return is_ready(model, version, self._port, self._timings.tick_s)
 
     def _restart_reason(self, triton: TritonServer, examination: Examination, *, ready: bool) -> RestartReason | None:
         """Return why Triton must be restarted, or None if it need not be."""
@@ -184,18 +155,18 @@ class Watchdog:
         if fault and fault.cause == DIED:
             error = "" if ready else triton.start_error()
             return RestartReason(FAILED, error) if error else fault
-        if health.is_fault_reported(self._file, triton.started_at):
+        if health.take_fault(self._file):
             return RestartReason(DIED, "Triton took a model's process for dead")
         if self._stopped_since is not None:
             # The process may be continued; until then nothing answers.
             return fault if now - self._stopped_since > self._timings.stopped_grace_s else None
-        if not ready and examination.broken_engine:
-            return RestartReason(FAILED, examination.broken_engine)
-        if not ready:
-            timeout_s = self._timings.start_timeout_s
-            late = now - triton.started_at > timeout_s
-            return RestartReason(HUNG, f"Triton was not ready after {timeout_s:g} s") if late else None
-        return examination.restart_reason()
+        if ready:
+            return examination.restart_reason()
+        if broken := examination.broken_engine():
+            return RestartReason(FAILED, broken)
+        timeout_s = self._timings.start_timeout_s
+        late = now - self._started_at > timeout_s
+        return RestartReason(HUNG, f"Triton was not ready after {timeout_s:g} s") if late else None
 
     def _fail(self, reason: str) -> None:
         """Have BentoML stop the service, which then reports the reason, and wait for that."""
@@ -208,13 +179,13 @@ class Watchdog:
         """Stop Triton once no API worker needs it."""
         deadline = time.monotonic() + self._timings.drain_timeout_s
         reason = "the service is stopping"
+        logger.info("stopping")
+        self._publish("stopping", reason)
         while ready and not health.is_triton_unused(self._file) and time.monotonic() < deadline:
-            self._publish("stopping", reason)
-            # Without the outer watchdog or Triton there is nothing to wait for.
-            if os.getppid() != self._parent or triton.exit_status() is not None:
+            if triton.exit_status() is not None:  # there is nothing to wait for
                 break
             time.sleep(0.05)
-        self._publish("stopping", reason)
+            self._publish("stopping", reason)
         if ready:
             triton.stop()
         else:
@@ -223,22 +194,16 @@ class Watchdog:
 
     def _repair_service(self) -> None:
         """Recreate a removed run folder and kill stopped API workers; BentoML does neither."""
-        try:
+        with contextlib.suppress(OSError):  # no room: the next check tries again
             if self._run.restore_folder():
                 logger.warning("%s was removed while the service runs; recreated it", self._run.folder)
-        except OSError as error:
-            if not self._folder_lost:
-                logger.error("%s was removed and cannot be recreated: %s", self._run.folder, error)
-            self._folder_lost = True
-        else:
-            self._folder_lost = False
         self._workers.kill_stopped()
 
     def _wait_for_stop(self, seconds: float) -> bool:
         """Wait, and return whether the watchdog must stop; a child's exit ends the wait early."""
         info = signal.sigtimedwait([*STOP_SIGNALS, signal.SIGCHLD], seconds)
         # After SIGCONT, Python 3.11 returns a zeroed record.
-        return (info is not None and info.si_signo in STOP_SIGNALS) or os.getppid() != self._parent
+        return info is not None and info.si_signo in STOP_SIGNALS
 
     def _publish(self, state: State, reason: str = "") -> None:
         """Write the health record, and log changes of it."""
@@ -263,20 +228,10 @@ def main(command: Sequence[str], timings: Timings | None = None) -> int:
         level=logging.INFO,
     )
     configure_logging("triton watchdog")
+    return_large_blocks_on_free()  # of probes, which run in many threads
     if shutil.which(command[0]) is None:
         print(f"error: {command[0]} is missing or not executable", file=sys.stderr)
         return 1
-    processes.die_with_parent(os.getppid())
-    outer, manager = os.getpid(), os.getppid()
-    inner = os.fork()
-    if inner == 0:
-        processes.die_with_parent(outer)
-        os._exit(Watchdog(command, Run.current(), outer, manager, timings or Timings()).run())
-
-    def forward(signum: int, _: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(inner, signum)
-
-    signal.signal(signal.SIGTERM, forward)
-    signal.signal(signal.SIGINT, forward)
-    return os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+    manager = os.getppid()
+    processes.die_with_parent(manager)
+    return Watchdog(command, RunState.current(), manager, timings or Timings()).run()

@@ -1,0 +1,31 @@
+"""Headless Chromium of this machine."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def find_chromium() -> str | None:
+    """Return the path of Chromium, or None if there is none on PATH."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start a browser.
+
+    Raises:
+        FileNotFoundError: there is no Chromium on PATH.
+    """
+    program = find_chromium()
+    if program is None:
+        raise FileNotFoundError(f"expected one of {', '.join(NAMES)} on PATH: on Debian, `apt-get install chromium`")
+    with sync_playwright() as playwright:
+        # The sandbox does not work for root or in containers; only this project's pages are opened.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,0 +1,37 @@
+"""Free ports, and waiting for a condition."""
+
+import contextlib
+import math
+import random
+import socket
+import time
+from collections.abc import Callable
+
+SERVER_PORTS = 10_000, 32_768
+
+
+def free_ports(count: int) -> list[int]:
+    """Return unused ports below the range for outgoing connections, because a server may bind them much later."""
+    ports: list[int] = []
+    with contextlib.ExitStack() as stack:
+        while len(ports) < count:
+            port = random.randrange(*SERVER_PORTS)
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
+
+
+def seconds_until(condition: Callable[[], object], seconds: float, every: float = 0.05) -> float:
+    """Return the seconds until a condition holds, or infinity if it does not in time."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > seconds:
+            return math.inf
+        time.sleep(every)
+    return time.monotonic() - began
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60, what: str = "") -> None:
+    """Wait until a condition holds; fail the test if it does not in time, with `what` as the message."""
+    assert math.isfinite(seconds_until(condition, seconds, 0.02)), what

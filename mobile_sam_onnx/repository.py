@@ -1,0 +1,160 @@
+"""Models in a Triton model repository, and the record of their weights, `weights.json`, beside the orchestrator's code.
+
+No heavy imports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mobile_sam_onnx.errors import ExportError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+BUILDER_VERSION = "8"  # increase with every change of the graphs or the record, so that older exports are replaced
+ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam_cached", "mobile_sam")
+"""Models that read the record; `mobile_sam` is written last, when everything else is complete."""
+SAM_THRESHOLDS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Origin of a set of weights."""
+
+    name: str
+    """`official`, `random`, or the name of a file."""
+    sha256: str
+    """SHA-256 of the weights' files in hex; of the tensors if there is no file."""
+    trained: bool
+    """False for random values."""
+    note: str
+    """Description in one sentence."""
+    architecture: str = "mobile_sam"
+    """Architecture of the networks, by which the service chooses engines: `mobile_sam` or `builtin`."""
+    everything: dict[str, float] = field(default_factory=lambda: dict(SAM_THRESHOLDS))
+    """Default thresholds of automatic masks; Segment Anything's unless set."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of the models in a repository: a folder in each model's folder."""
+
+    repository: Path
+    number: int = 1
+
+    def __str__(self) -> str:
+        return str(self.repository) + (f" (version {self.number})" if self.number > 1 else "")
+
+    def identity(self, source: str) -> Identity | None:
+        """Return the identity of a complete export of `source`, the id of the weights; None if there is none."""
+        networks, records = self._files()
+        if not all(path.is_file() for path in (*networks, *records)):
+            return None
+        try:
+            record = json.loads(records[-1].read_text(encoding="utf-8"))
+            return Identity(**record) if record.pop("fingerprint") == _fingerprint(source) else None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def write(self, models: Sequence[ModelProto], identity: Identity, source: str) -> None:
+        """Write an encoder, a decoder and `weights.json`, and copy the code if this version has none.
+
+        Each file is replaced atomically, and `weights.json` is absent while the files do not match. `source` is the
+        id of the weights.
+
+        Raises:
+            ExportError: a file cannot be written.
+        """
+        networks, records = self._files()
+        properties = {
+            "weights_name": identity.name,
+            "weights_sha256": identity.sha256,
+            "weights_trained": str(identity.trained).lower(),
+            "weights_note": identity.note,
+        }
+        record = json.dumps({**asdict(identity), "fingerprint": _fingerprint(source)}, indent=2) + "\n"
+        with _writing(self.repository):
+            for path in records:
+                path.unlink(missing_ok=True)
+            for path, model in zip(networks, models, strict=True):
+                del model.metadata_props[:]
+                for key, value in properties.items():
+                    model.metadata_props.add(key=key, value=value)
+                replace_file(path, model.SerializeToString())
+            self.copy_code()
+            for path in records:
+                replace_file(path, record.encode())
+
+    def copy_code(self) -> None:
+        """Copy what Triton loads of the orchestrator's models, `model.py`, from the newest other version.
+
+        Raises:
+            ExportError: a file cannot be written.
+        """
+        with _writing(self.repository):
+            for model in ORCHESTRATORS:
+                others = [int(path.parent.name) for path in (self.repository / model).glob("[1-9]*/*.py")]
+                others = [number for number in others if number != self.number]
+                for path in (self.repository / model / str(max(others))).glob("*.py") if others else ():
+                    copy = self._folder(model) / path.name
+                    if not copy.is_file():
+                        replace_file(copy, path.read_bytes())
+
+    def has_code(self) -> bool:
+        """Return whether the orchestrator's code exists, without which Triton cannot serve the networks."""
+        return all(any(self._folder(model).glob("*.py")) for model in ORCHESTRATORS)
+
+    def _files(self) -> tuple[list[Path], list[Path]]:
+        """Return the paths of the encoder and the decoder, and of the records."""
+        networks = [self._folder(f"mobile_sam_{network}") / "model.onnx" for network in ("encoder", "decoder")]
+        return networks, [self._folder(model) / "weights.json" for model in ORCHESTRATORS]
+
+    def _folder(self, model: str) -> Path:
+        return self.repository / model / str(self.number)
+
+
+def _fingerprint(source: str) -> str:
+    """Return the id of an export, which depends on this builder and on `source`."""
+    return hashlib.sha256(f"{BUILDER_VERSION}:{source}".encode()).hexdigest()
+
+
+def sha256_of(*paths: Path) -> str:
+    """Return the SHA-256 of a file, or of several in this order, in hex; raise `OSError` if one cannot be read."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(2**20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically; makes its folder if necessary.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(repository: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or repository
+        raise ExportError(f"cannot write to {where}: {error.strerror or error}") from error
