@@ -1,43 +1,55 @@
 """Fixtures for all tests."""
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from harness import ROOT, Server, serving, wait_for_stopped_servers
+from harness.repository import make_repository
 from mobile_sam_onnx import DownloadError
 from mobile_sam_onnx.download import fetch_official
 from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
 from tests import skips
 from tests.e2e.collector import Collector, running_collector
-from tests.e2e.server import (
-    KEYS,
-    MAX_BODY_BYTES,
-    ORIGIN,
-    ROOT,
-    Server,
-    make_repository,
-    serving,
-    wait_for_stopped_servers,
-)
+from tests.services import KEYS, MAX_BODY_BYTES, ORIGIN
 
-FEW_FILES_SERVICES = {
+FIRST_FILES = {
+    "tests/e2e/test_batch.py": "Ray",
     "tests/e2e/test_docs.py": "official",
     "tests/e2e/test_official_parity.py": "official",
     "tests/integrations/test_label_studio.py": "Label Studio",
     "tests/integrations/test_x_anylabeling.py": "keyed",
     "tests/integrations/test_roboflow.py": "keyed",
+    "tests/integrations/test_cvat.py": "keyed",
     "tests/integrations/test_cvat_gateway.py": "keyed",
+    "tests/integrations/test_samapi.py": "keyed",
     "tests/e2e/test_keys.py": "keyed",
     "tests/e2e/test_traces.py": "keyed",
+    "tests/e2e/test_downloaded_python.py": "downloaded Python",
+    "tests/e2e/test_gpu_environment.py": "GPU environment",
 }
-"""Services that few files use, so that only one process of `pytest -n` starts them; the longest first."""
+"""Files that take long, the longest first, and what they need: only one process of `pytest -n` starts it."""
 REASONS = pytest.StashKey[list[str]]()
 BROWSER = "tests/browser/"
 """Folder of the tests that run last: while a browser is open, its process cannot start an event loop."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A process of `pytest -n` that dies ends the run: pytest-xdist 3.8 waits forever for one that replaces it.
+    config.option.maxworkerrestart = 0
+    if hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, fail_on_signal)
+
+
+def fail_on_signal(number: int, _: FrameType | None) -> NoReturn:
+    """Fail the running test: it sent a signal that would end this process of `pytest -n` without a word."""
+    raise RuntimeError(f"the tests' process got {signal.Signals(number).name}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -72,14 +84,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class FilesWithTheirService(LoadFileScheduling):
-    """Scheduler of `--dist loadfile` that keeps the files of a service together: these first, the browser's last."""
+    """Scheduler of `--dist loadfile` that keeps files with the same need together: these first, the browser's last."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return FEW_FILES_SERVICES.get(file, file)
+        return FIRST_FILES.get(file, file)
 
     def _assign_work_unit(self, node: Any) -> None:
-        first = [*FEW_FILES_SERVICES.values()]
+        first = [*FIRST_FILES.values()]
 
         def rank(scope: str) -> int:
             return first.index(scope) if scope in first else len(first) + scope.startswith(BROWSER)

@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from utils.api.errors import ImageNotCached
-from utils.api.inputs import ImageSource
-from utils.api.jobs import GridBatch, Job, Segmentation
+from utils.api.inputs import ImageSource, Job
+from utils.api.jobs import AnswerParts
 
 IMAGE = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
 """Answer of `embed`."""
@@ -41,7 +41,7 @@ class FakeSegmenter:
         self.embeds: list[ImageSource] = []
         self.asked_version: int | None = None
         self.jobs: list[tuple[ImageSource, Job]] = []
-        self.batches: list[tuple[ImageSource, GridBatch]] = []
+        self.batches: list[tuple[ImageSource, Job]] = []
 
     @property
     def sources(self) -> list[ImageSource]:
@@ -64,13 +64,13 @@ class FakeSegmenter:
         self._check(image)
         return json.dumps(self.image).encode()
 
-    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+    async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         self.jobs.append((image, job))
         self._check(image)
-        picture = None if job.options.segmented_image == "none" else b"the picture"
-        return Segmentation(b"the mask", picture, self.result)
+        picture = None if job.options["segmented_image"] == "none" else b"the picture"
+        return AnswerParts(b"the mask", picture, self.result)
 
-    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+    async def records(self, image: ImageSource, batch: Job) -> list[dict[str, Any]]:
         self.batches.append((image, batch))
         answer = self.next_batches.pop(0) if self.next_batches else []
         if isinstance(answer, Exception):
@@ -81,4 +81,4 @@ class FakeSegmenter:
         if self.error:
             raise self.error
         if image.file is None and image.image_id in self.lost:
-            raise ImageNotCached.of(image.image_id)
+            raise ImageNotCached(image.image_id)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import redis
 
-from benchmarks.service import free_ports
+from harness import free_ports, wait_until
 from tests.skips import require
-from tests.waiting import wait_until
 
 
 class RedisServer:

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, expect
 
-from benchmarks.browser import chromium, find_chromium
+from harness import Server
+from harness.browser import chromium, find_chromium
 from tests.browser.person import BALL, BALL_RADIUS, DISC, LARGE_SIZE, TIMEOUT_S, Person
-from tests.e2e.server import Server
 from tests.skips import missing
 
 

@@ -18,8 +18,8 @@ from PIL import Image
 from playwright.sync_api import Browser, CDPSession, Page, Route, expect
 from pycocotools import mask as coco_mask
 
+from harness import Server
 from tests.e2e.answers import segmentation
-from tests.e2e.server import Server
 
 DISC, RED, MEADOW = (150, 160), (350, 150), (240, 290)
 """Points of the fixture `photo`: on its disc, on its box, and below both."""
@@ -48,12 +48,27 @@ class Person:
 
     @classmethod
     @contextmanager
-    def open_page(cls, browser: Browser, server: Server, **options: Any) -> Iterator[Person]:
-        """Open the page in a new browser context with `options`; fail on script errors and foreign requests."""
+    def open_page(
+        cls,
+        browser: Browser,
+        server: Server,
+        *,
+        script: str = "",
+        info: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Iterator[Person]:
+        """Open the page in a new browser context with `options`; fail on script errors and foreign requests.
+
+        `script` runs in each page ahead of the page's own; `info` are values that replace those in `/info`.
+        """
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
         context = browser.new_context(**settings)
         context.set_default_timeout(1000 * TIMEOUT_S)
+        if script:
+            context.add_init_script(script)
         person = cls(context.new_page(), server)
+        if info:
+            person.answer_info(**info)
         person.page.goto(f"{server.url}/ui")
         yield person
         hosts = {urlsplit(url).netloc for url in person.requests if not url.startswith(("data:", "blob:"))}
@@ -142,6 +157,15 @@ class Person:
         self.page.route(path, handle)
         return bodies
 
+    def answer_info(self, **fields: Any) -> None:
+        """Answer `/info` with other values."""
+
+        def handle(route: Route) -> None:
+            response = route.fetch()
+            route.fulfill(response=response, json={**response.json(), **fields})
+
+        self.page.route("**/info", handle)
+
     def hold(self, path: str) -> list[Route]:
         """Hold back all requests for a path, and return the list to which they are added."""
         held: list[Route] = []
@@ -197,6 +221,13 @@ class Person:
         with self.page.expect_download() as download:
             self.page.get_by_role("button", name=name, exact=True).click()
         return Path(download.value.path()).read_bytes()
+
+    def export(self, form: str) -> bytes:
+        """Export the annotations with their images, as a ZIP file."""
+        self.press_button("Export dataset…")
+        self.page.locator("#export-format").select_option(form)
+        self.page.locator("#export-images").set_checked(True)
+        return self.save("Save annotations")
 
     def saved_mask(self) -> np.ndarray:
         """Save the selected object's mask as a PNG and return it, (H, W) bool."""

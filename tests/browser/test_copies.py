@@ -5,13 +5,11 @@ import json
 import re
 
 import numpy as np
-import pytest
 from PIL import Image
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
 from tests.browser.person import DISC
-from tests.browser.test_errors import reload_with_info
 
 SMALL = {"max_body_bytes": 32_000_000, "max_image_pixels": 100_000, "max_objects": 256}
 
@@ -26,47 +24,37 @@ def open_refused(person, path, offer: str) -> None:
     expect(person.page.get_by_role("alert")).to_be_hidden()
 
 
-def test_smaller_copy_is_exported_at_full_size(person, photo):
-    reload_with_info(person, limits=SMALL)
-    open_refused(person, photo, "Open a copy of 0.1 megapixels")
-    scale = (96_000 / (480 * 320)) ** 0.5
-    person.click(*(at * scale for at in DISC))
-    about = r"480 . 320 pixels, opened as a copy of 379 . 252, exported at full size, encoded in .*"
-    expect(person.page.locator("#about")).to_have_text(re.compile(about))
-    shown = person.visible_mask()
-    assert shown.shape == (252, 379)
-    rows, columns = ((np.arange(size) + 0.5) * side / size for size, side in ((320, 252), (480, 379)))
-    expected = shown[np.ix_(rows.astype(int), columns.astype(int))]
-    assert np.array_equal(person.saved_mask(), expected)
-    coco = json.loads(person.save("COCO JSON"))
-    assert (coco["images"][0]["width"], coco["images"][0]["height"]) == (480, 320)
-    assert np.array_equal(coco_mask.decode(coco["annotations"][0]["segmentation"]).astype(bool), expected)
-    with Image.open(io.BytesIO(person.save("Cutout"))) as saved, Image.open(photo) as original:
-        assert np.array_equal(np.array(saved)[expected][:, :3], np.array(original)[expected])
-    for button in ("Copy Python", "Copy curl"):
-        expect(person.page.get_by_role("button", name=button)).to_be_disabled()
+def test_smaller_copy_is_exported_and_imported_at_full_size(open_page, photo, tmp_path):
+    with open_page(info={"limits": SMALL}) as person:
+        open_refused(person, photo, "Open a copy of 0.1 megapixels")
+        scale = (96_000 / (480 * 320)) ** 0.5
+        person.click(*(at * scale for at in DISC))
+        about = r"480 . 320 pixels, opened as a copy of 379 . 252, exported at full size, encoded in .*"
+        expect(person.page.locator("#about")).to_have_text(re.compile(about))
+        shown = person.visible_mask()
+        assert shown.shape == (252, 379)
+        rows, columns = ((np.arange(size) + 0.5) * side / size for size, side in ((320, 252), (480, 379)))
+        expected = shown[np.ix_(rows.astype(int), columns.astype(int))]
+        assert np.array_equal(person.saved_mask(), expected)
+        coco = json.loads(person.save("COCO JSON"))
+        assert (coco["images"][0]["width"], coco["images"][0]["height"]) == (480, 320)
+        assert np.array_equal(coco_mask.decode(coco["annotations"][0]["segmentation"]).astype(bool), expected)
+        with Image.open(io.BytesIO(person.save("Cutout"))) as saved, Image.open(photo) as original:
+            assert np.array_equal(np.array(saved)[expected][:, :3], np.array(original)[expected])
+        for button in ("Copy Python", "Copy curl"):
+            expect(person.page.get_by_role("button", name=button)).to_be_disabled()
+        (tmp_path / "coco.json").write_text(json.dumps(coco))
+        person.page.set_input_files("#annotations", tmp_path / "coco.json")
+        expect(person.page.locator("#hint")).to_have_text("1 object in 1 image added")
+        person.page.locator("#objects .pick").nth(1).click()
+        assert np.array_equal(person.visible_mask(), shown)
 
 
-def test_large_file_is_opened_as_a_jpeg_of_the_same_size(person, tmp_path):
+def test_large_file_is_opened_as_a_jpeg_of_the_same_size(open_page, tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / "noise.png")
-    reload_with_info(person, limits={**SMALL, "max_image_pixels": 1_000_000, "max_body_bytes": 450_000})
-    open_refused(person, tmp_path / "noise.png", "Open a JPEG copy of the same size")
-    expect(person.page.locator("#about")).to_have_text(re.compile("400 . 300 pixels, opened as a JPEG copy, encoded"))
-
-
-def test_thin_strip_is_shown_from_its_left_end_at_a_readable_height(person, tmp_path):
-    Image.new("RGB", (6000, 60), (80, 80, 90)).save(tmp_path / "strip.png")
-    person.open(tmp_path / "strip.png")
-    view = person.page.locator("#view").bounding_box()
-    left, top = person.screen_xy(0, 0)
-    assert view["x"] < left < view["x"] + 40
-    assert person.screen_xy(0, 60)[1] - top == pytest.approx(100, abs=1)
-    person.page.locator("#view").focus()
-    person.page.keyboard.down("Space")
-    person.page.mouse.move(600, top + 30)
-    person.page.mouse.down()
-    person.page.mouse.move(300, top + 30)
-    person.page.mouse.up()
-    person.page.keyboard.up("Space")
-    assert person.screen_xy(0, 0) == pytest.approx((left - 300, top), abs=2)
+    limits = {**SMALL, "max_image_pixels": 1_000_000, "max_body_bytes": 450_000}
+    with open_page(info={"limits": limits}) as person:
+        open_refused(person, tmp_path / "noise.png", "Open a JPEG copy of the same size")
+        about = re.compile("400 . 300 pixels, opened as a JPEG copy, encoded")
+        expect(person.page.locator("#about")).to_have_text(about)

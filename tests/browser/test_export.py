@@ -8,7 +8,6 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
-from pycocotools.coco import COCO
 
 from tests.browser.person import DISC, RED
 
@@ -30,22 +29,6 @@ def test_mask_and_cutout_contain_the_mask_only(opened, photo):
     assert np.array_equal(cutout[mask], pixels(photo.read_bytes())[mask])
 
 
-def test_coco_json_contains_every_object(clicked, tmp_path):
-    disc = clicked.visible_mask()
-    clicked.click(*RED, keys=("Shift",))
-    red = clicked.visible_mask()
-    clicked.add_class("box")
-    (tmp_path / "coco.json").write_bytes(clicked.save("COCO JSON"))
-    coco = COCO(tmp_path / "coco.json")
-    (image,) = coco.loadImgs(coco.getImgIds())
-    assert (image["file_name"], image["width"], image["height"]) == ("scene.png", 480, 320)
-    assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == ["object", "box"]
-    for annotation, mask in zip(coco.loadAnns(coco.getAnnIds()), (disc, red), strict=True):
-        assert np.array_equal(coco.annToMask(annotation), mask)
-        assert annotation["area"] == mask.sum()
-        assert annotation["bbox"] == coco_mask.toBbox(annotation["segmentation"]).tolist()
-
-
 def copied(person, button: str = "Copy Python") -> str:
     person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     person.press_button(button)
@@ -55,18 +38,15 @@ def copied(person, button: str = "Copy Python") -> str:
 
 def test_copied_python_is_a_client_call_with_the_options_of_the_mask(clicked):
     clicked.page.get_by_label("Smooth").set_checked(False)
-    assert "pos_coords=[[150,160]])" in copied(clicked)
     clicked.page.get_by_label("Threshold").fill("1.5")
     assert "pos_coords=[[150,160]], mask_threshold=1.5)" in copied(clicked)
     clicked.page.get_by_label("Threshold").fill("0")
     clicked.page.get_by_label("Smooth").set_checked(True)
-    clicked.wait_idle()
     texts = []
     for key in "iop":
         clicked.press(key)
         texts.append(copied(clicked))
     assert sorted(int(text.split(".candidates[")[1][0]) for text in texts) == [0, 1, 2]
-    assert all("multimask_output=True" in text for text in texts)
     clicked.press("u")
     clicked.click(*RED, button="right")
     text = copied(clicked)

@@ -1,11 +1,11 @@
-"""Objects found by "Segment everything": duplicates, sorting, filtering, deleting."""
+"""Proposals of "Segment everything": duplicates, sorting, filtering, accepting, discarding."""
 
 import json
 
 from PIL import Image, ImageDraw
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC
+from tests.browser.person import DISC, RED
 
 
 def scores(person) -> list[float]:
@@ -22,7 +22,14 @@ def test_an_object_is_found_once(clicked):
     assert not (disc & clicked.visible_mask("others")).sum() > 0.8 * disc.sum()
 
 
-def test_found_objects_are_sorted_filtered_and_deleted_in_one_step(person, tmp_path):
+def counts(person) -> tuple[int, int, int]:
+    """Return the number of objects as the image's badge, the class and the saved file have it."""
+    badge = person.page.locator("#image-list .count").inner_text()
+    in_class = person.page.locator("#class-list .score").inner_text()
+    return int(badge), int(in_class), len(json.loads(person.save("COCO JSON"))["annotations"])
+
+
+def test_proposals_are_filtered_and_counted_nowhere_until_accepted_also_after_a_reload(person, tmp_path):
     picture = Image.new("RGB", (480, 320), (96, 140, 190))
     draw = ImageDraw.Draw(picture)
     for number, radius in enumerate((12, 20, 30, 45, 60)):
@@ -32,21 +39,47 @@ def test_found_objects_are_sorted_filtered_and_deleted_in_one_step(person, tmp_p
     person.click(60 + 95 * 3, 160)
     person.segment_everything()
     found = person.page.locator("#found-count")
-    total = int(found.inner_text().split()[0])
-    person.page.get_by_label("Sort found objects").select_option("score")
+    total = int(found.inner_text().split()[2])
+    person.page.get_by_label("Sort proposals").select_option("score")
     assert scores(person)[1:] == sorted(scores(person)[1:], reverse=True)
     painted = person.visible_mask("others")
-    limit = person.page.get_by_label("Min. size")
-    limit.fill("4")
-    rows = person.page.locator("#objects li")
+    person.page.get_by_label("Min. size").fill("4")
+    rows, proposals = person.page.locator("#objects li"), person.page.locator("#objects .proposal")
     shown = int(found.inner_text().split()[0])
-    assert 0 < shown < total
-    expect(rows).to_have_count(2 + shown)
+    assert 1 < shown < total
     assert person.visible_mask("others").sum() < painted.sum()
-    coco = json.loads(person.save("COCO JSON"))
-    assert len(coco["annotations"]) == 1 + shown
-    person.press_button("Delete found")
-    expect(rows).to_have_count(2)
-    expect(limit).to_be_hidden()
-    person.press("Control+z")
-    expect(rows).to_have_count(2 + shown)
+    assert counts(person) == (1, 1, 1)
+    expect(person.page.locator("#saved")).to_have_text("Saved")
+    person.page.reload()
+    expect(found).to_have_text(f"{shown} of {total} proposals shown")
+    expect(proposals).to_have_count(shown)
+    assert counts(person) == (1, 1, 1)
+    for name in ("Mask PNG", "Cutout"):
+        proposals.first.locator(".pick").click()
+        expect(person.page.get_by_role("button", name=name)).to_be_disabled()
+    person.press("1")
+    expect(proposals).to_have_count(shown - 1)
+    assert counts(person) == (2, 2, 2)
+    person.press_button("Accept all shown")
+    expect(proposals).to_have_count(0)
+    assert counts(person) == (1 + shown,) * 3
+    person.press_button("Discard proposals")
+    expect(found).to_be_hidden()
+    assert counts(person) == (1 + shown,) * 3
+    for left, hidden in ((shown + 1, total - shown), (2, total - 1)):
+        person.press("Control+z")
+        assert counts(person) == (left,) * 3
+        expect(found).to_contain_text(f"of {hidden} proposal")
+    expect(rows).to_have_count(shown + 2)
+
+
+def test_a_click_on_a_proposal_makes_it_an_object_of_the_class_in_use(opened):
+    opened.segment_everything()
+    opened.add_class("disc")
+    proposals = opened.page.locator("#objects .proposal")
+    count = proposals.count()
+    for number, point in enumerate((DISC, RED), 1):  # the second one is no click of the first object
+        opened.click(*point)
+        expect(proposals).to_have_count(count - number)
+        expect(opened.page.locator("#objects .active .category")).to_have_text("disc")
+    assert opened.page.locator("#class-list .score").all_inner_texts() == ["0", "2"]

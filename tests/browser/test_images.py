@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -25,7 +26,7 @@ def transfer_file(person, event: str, data: bytes, name: str = "scene.png", kind
     person.page.evaluate(TRANSFER_FILE, [event, kind, name, base64.b64encode(data).decode()])
 
 
-def test_pasted_or_dropped_image_is_opened(person, photo):
+def test_pasted_or_dropped_image_a_bmp_and_a_rotated_jpeg_are_opened_as_displayed(person, photo, tmp_path):
     for event in ("paste", "drop"):
         person.page.locator("#about").evaluate("about => about.textContent = ''")
         transfer_file(person, event, photo.read_bytes())
@@ -33,20 +34,6 @@ def test_pasted_or_dropped_image_is_opened(person, photo):
         person.click(*DISC)
         person.assert_mask_is_the_apis(pos_coords=[DISC])
 
-
-def test_samples_have_thumbnails_and_are_opened(person):
-    thumbnails = person.page.locator("#samples img")
-    expect(thumbnails).to_have_count(len(list((FOLDER / "samples").iterdir())))
-    for thumbnail in thumbnails.all():
-        person.wait_for(lambda: thumbnail.evaluate("image => image.naturalWidth") > 0)  # noqa: B023
-    person.press_button("Still life")
-    person.page.wait_for_selector("#about:not(:empty)")
-    with Image.open(FOLDER / "samples" / "still-life.jpg") as sample:
-        label = f"still-life.jpg, {sample.width} by {sample.height} pixels"
-    expect(person.page.get_by_role("application")).to_have_attribute("aria-label", label)
-
-
-def test_clicks_on_a_bmp_and_on_a_rotated_jpeg_follow_the_displayed_image(person, photo, tmp_path):
     with Image.open(photo) as picture:
         picture.save(tmp_path / "scene.bmp")
         exif = Image.Exif()
@@ -64,13 +51,16 @@ def test_clicks_on_a_bmp_and_on_a_rotated_jpeg_follow_the_displayed_image(person
     assert not mask[20, 20]
 
 
-def test_new_image_resets_objects_and_history(clicked, tmp_path):
-    Image.new("RGB", (200, 300), (80, 80, 90)).save(tmp_path / "other.png")
-    clicked.open(tmp_path / "other.png")
-    assert clicked.visible_mask().shape == (300, 200)
-    assert not clicked.visible_mask().any()
-    expect(clicked.page.locator(".marker")).to_have_count(0)
-    expect(clicked.page.get_by_role("button", name="Undo")).to_be_disabled()
+def test_samples_have_thumbnails_and_are_opened(person):
+    thumbnails = person.page.locator("#samples img")
+    expect(thumbnails).to_have_count(len(list((FOLDER / "samples").iterdir())))
+    for thumbnail in thumbnails.all():
+        person.wait_for(lambda: thumbnail.evaluate("image => image.naturalWidth") > 0)  # noqa: B023
+    person.press_button("Still life")
+    person.page.wait_for_selector("#about:not(:empty)")
+    with Image.open(FOLDER / "samples" / "still-life.jpg") as sample:
+        label = f"still-life.jpg, {sample.width} by {sample.height} pixels"
+    expect(person.page.get_by_role("application")).to_have_attribute("aria-label", label)
 
 
 def test_latest_of_two_requested_images_is_opened(person, photo):
@@ -93,17 +83,37 @@ def test_dropped_link_does_not_navigate(modules):
     )
 
 
-def test_file_that_cannot_be_opened_is_reported_before_upload(person):
+def test_files_that_cannot_be_added_are_listed_with_reason_and_remedy_until_the_list_is_dismissed(person, photo):
     large = io.BytesIO()
     Image.new("1", (6000, 5000)).save(large, "PNG")
-    for name, kind, content, message in (
-        ("notes.txt", "text/plain", b"hello", "This is not an image. Choose a PNG, JPEG or WebP file."),
-        ("broken.png", "image/png", b"hello", "This browser cannot read broken.png as an image"),
-        ("large.png", "image/png", large.getvalue(), "30.0 megapixels; this service accepts up to 25.0."),
-    ):
-        transfer_file(person, "drop", content, name, kind)
-        expect(person.page.get_by_role("alert")).to_contain_text(message)
-    assert not any(url.endswith("/embed") for url in person.requests)
+    files = [
+        ("a.png", "image/png", photo.read_bytes()),
+        ("b.heic", "", photo.read_bytes()),  # a browser that reads HEIC finds out by the content, as with PNG
+        ("broken.png", "image/png", b"hello"),
+        ("large-1.png", "image/png", large.getvalue()),
+        ("large-2.png", "image/png", large.getvalue()),
+        ("notes.txt", "text/plain", b"hello"),
+        ("phone.HEIC", "", b"hello"),
+    ]
+    inputs = [{"name": name, "mimeType": kind, "buffer": content} for name, kind, content in files]
+    person.page.set_input_files("#file", inputs)
+    report = person.page.locator("#report")
+    expect(report.locator("strong")).to_have_text("2 of 7 files added")
+    too_large = "it has 30.0 megapixels; this service accepts up to 25.0."
+    broken = [
+        re.compile("^broken.png: this browser cannot read it as an image: it is damaged, .* Save it again as PNG"),
+        "notes.txt: this is not an image. Choose a PNG, JPEG or WebP file.",
+        re.compile("^phone.HEIC: this browser cannot read HEIC. Save it as JPEG, or open this page in Safari"),
+    ]
+    expect(report.locator("li")).to_have_text([f"large-1.png: {too_large}", f"large-2.png: {too_large}", *broken])
+    person.page.get_by_role("button", name="Next image").click()
+    person.expect_image("b.heic")
+    person.press_button("Add 2 smaller copies")
+    expect(report.locator("strong")).to_have_text("4 of 7 files added")
+    expect(report.locator("li")).to_have_text(broken)
+    expect(report.locator("#report-action")).to_be_hidden()
+    person.press_button("Dismiss this list")
+    expect(report).to_be_hidden()
 
 
 def test_large_image_is_painted_reduced_and_saved_in_full(person, tmp_path):

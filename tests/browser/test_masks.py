@@ -1,7 +1,13 @@
 """The page's functions on masks give the same as pycocotools and NumPy."""
 
+import base64
+import io
+import json
+
 import numpy as np
 import pytest
+from PIL import Image
+from playwright.sync_api import Error
 from pycocotools import mask as coco_mask
 
 GENERATOR = np.random.default_rng(0)
@@ -92,21 +98,6 @@ def test_operations_on_masks_match_numpy(modules, pair):
         assert done[name]["box"] == encode(expected)["box"]
 
 
-COLOURS = """async () => {
-  const { colourOf } = await import(new URL("ui/colours.js", document.baseURI));
-  return Array.from({ length: 100 }, (_, index) => colourOf(index + 1));
-}"""
-
-
-def test_hundred_objects_have_distinct_visible_colours(modules):
-    colours = modules.evaluate(COLOURS)
-    assert len(set(colours)) == 100
-    rgb = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in colours])
-    assert ((rgb.max(1) - rgb.min(1)) > 60).all()  # none is grey
-    first = rgb[:20].astype(int)
-    assert min(np.abs(a - b).sum() for at, a in enumerate(first) for b in first[:at]) > 50
-
-
 TRACE_AND_FILL = """async ([rle, tolerance]) => {
   const { Mask } = await import(new URL("ui/rle.js", document.baseURI));
   const { trace, fill } = await import(new URL("ui/vertices.js", document.baseURI));
@@ -122,3 +113,65 @@ def test_outlines_that_are_not_changed_give_the_same_mask(modules, tolerance):
         wanted = encode(mask)
         filled = modules.evaluate(TRACE_AND_FILL, [wanted["rle"], tolerance])
         assert filled == {"counts": wanted["rle"]["counts"], "area": wanted["area"], "box": wanted["box"]}, name
+
+
+READ = """async (content) => {
+  const { readProject } = await import(new URL("ui/formats/formats.js", document.baseURI));
+  return readProject([{ path: content.startsWith("<") ? "set/Annotations/a.xml" : "a.json", content }]);
+}"""
+
+
+def read_labelme(modules, png: bytes) -> dict:
+    """Return the project in a LabelMe file with one mask, and the warnings."""
+    corners = [[5, 3], [5 + HOLES.shape[1] - 1, 3 + HOLES.shape[0] - 1]]
+    shape = {"label": "cat", "shape_type": "mask", "points": corners, "mask": base64.b64encode(png).decode()}
+    size = {"imageWidth": 100, "imageHeight": 80}
+    found: dict = modules.evaluate(READ, json.dumps({"imagePath": "a.jpg", **size, "shapes": [shape]}))
+    return found
+
+
+def png_of_holes(mode: str) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(HOLES).convert("L").convert("RGB").convert(mode).save(content, "PNG")
+    return content.getvalue()
+
+
+def test_labelme_masks_of_all_kinds_are_read_and_damaged_ones_left_out(modules):
+    expected = np.zeros((80, 100), bool)
+    expected[3 : 3 + HOLES.shape[0], 5 : 5 + HOLES.shape[1]] = HOLES
+    for mode in ("L", "1", "P", "RGB", "RGBA", "LA"):
+        found = read_labelme(modules, png_of_holes(mode))
+        assert found["warnings"] == []
+        assert found["project"]["images"][0]["objects"][0]["rle"] == encode(expected)["rle"], mode
+    png = png_of_holes("L")
+    for damaged in (png[:60], png[:16] + (20_000).to_bytes(4, "big") * 2 + png[24:], png[:50] + bytes(len(png) - 50)):
+        found = read_labelme(modules, damaged)
+        assert found["project"]["images"][0]["objects"] == []
+        assert "shape was left out" in found["warnings"][0]
+
+
+def test_pascal_voc_boxes_are_read_and_damaged_objects_left_out(modules):
+    box = "<name>cat</name><bndbox><xmin>3</xmin><ymin>2</ymin><xmax>12</xmax><ymax>6</ymax></bndbox>"
+    damaged = (
+        "<name>cat</name>",
+        box.replace("cat", ""),
+        box.replace("12", "x"),
+        f"{box}<polygon><x1>1</x1></polygon>",
+    )
+    objects = "".join(f"<object>{content}</object>" for content in (box, *damaged))
+    size = "<size><width>100</width><height>80</height></size>"
+    found = modules.evaluate(READ, f"<annotation><filename>b.jpg</filename>{size}{objects}</annotation>")
+    (image,) = found["project"]["images"]
+    expected = np.zeros((80, 100), bool)
+    expected[1:6, 2:12] = True
+    assert image["name"] == "set/b.jpg"
+    assert [one["rle"] for one in image["objects"]] == [encode(expected)["rle"]]
+    assert found["warnings"] == [
+        "an object has only a box: its mask is the whole box",
+        "set/b.jpg: an object was left out: it has neither a polygon nor a box (2 times)",
+        "set/b.jpg: an object was left out: it has no name",
+        "set/b.jpg: an object was left out: a polygon must have at least three points of two numbers",
+    ]
+    for text in ("<annotation>", "<html/>"):
+        with pytest.raises(Error, match=r"a\.xml: not Pascal VOC, with annotation and size"):
+            modules.evaluate(READ, text)

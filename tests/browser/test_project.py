@@ -1,7 +1,10 @@
 """A project: several images and classes, kept in the browser."""
 
+import io
+import json
 import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +16,19 @@ from tests.browser.person import DISC, RED, Person
 
 PUT_FAILS = "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
 SLOW_STORAGE = """
-const { open } = IDBFactory.prototype;
-const released = new Promise((resolve) => (window.releaseStorage = resolve));
-IDBFactory.prototype.open = function (...database) {
-  const slow = {};
-  released.then(() => {
-    const request = open.apply(this, database);
-    for (const name of ["onupgradeneeded", "onsuccess", "onerror"]) request[name] = slow[name];
-    Object.defineProperty(slow, "result", { get: () => request.result });
-  });
-  return slow;
-};
+const { request } = LockManager.prototype, released = new Promise((resolve) => (window.releaseStorage = resolve));
+LockManager.prototype.request = function (...lock) { return released.then(() => request.apply(this, lock)); };
 """
 PRESS_TWICE = """() => {
   for (const key of ["d", "d"]) document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+}"""
+ADD_FAILS = """() => {
+  const { add } = IDBObjectStore.prototype;
+  IDBObjectStore.prototype.add = function (...image) {
+    const request = add.apply(this, image);
+    request.addEventListener("success", () => this.transaction.abort());
+    return request;
+  };
 }"""
 NO_STORAGE = "Object.defineProperty(indexedDB, 'open', { value() { throw new Error('denied'); } });"
 
@@ -89,9 +91,7 @@ def test_objects_masks_classes_and_history_survive_a_reload_also_without_the_ser
 
 
 def test_image_opened_before_the_storage_is_ready_is_kept(open_page, photo):
-    with open_page() as person:
-        person.page.add_init_script(SLOW_STORAGE)
-        person.page.reload()
+    with open_page(script=SLOW_STORAGE) as person:
         person.page.set_input_files("#file", photo)
         expect(person.page.locator("#busy")).to_have_text("Loading the image")
         person.page.wait_for_timeout(300)
@@ -104,12 +104,6 @@ def test_image_opened_before_the_storage_is_ready_is_kept(open_page, photo):
         person.page.evaluate("releaseStorage()")
         person.expect_image("scene.png")
         assert np.array_equal(person.visible_mask(), disc)
-
-
-def test_next_key_pressed_twice_at_once_opens_the_image_after_the_next(project):
-    project.page.evaluate(PRESS_TWICE)
-    project.expect_image("c.png")
-    expect(project.page.locator("#image-position")).to_have_text("3 of 4")
 
 
 def test_each_image_keeps_its_own_objects_until_it_is_removed(project):
@@ -131,7 +125,7 @@ def test_each_image_keeps_its_own_objects_until_it_is_removed(project):
     expect(project.page.locator("#image-list li")).to_have_count(3)
 
 
-def test_next_two_images_are_encoded_ahead(project):
+def test_next_two_images_are_encoded_ahead_and_next_pressed_twice_at_once_goes_to_the_second(project):
     def embedded() -> int:
         return sum(url.endswith("/embed") for url in project.requests)
 
@@ -141,37 +135,32 @@ def test_next_two_images_are_encoded_ahead(project):
     project.wait_for(lambda: embedded() == 4)
     project.page.wait_for_timeout(300)
     assert embedded() == 4
+    project.page.evaluate(PRESS_TWICE)
+    project.expect_image("d.png")
+    expect(project.page.locator("#image-position")).to_have_text("4 of 4")
 
 
 def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(person, photo, photos, tmp_path):
     (tmp_path / "notes.txt").write_text("not an image")
     person.page.set_input_files("#folder", tmp_path)
-    expect(person.page.locator("#image-list li")).to_have_count(4)
     names = person.page.locator("#image-list .file-name")
-    assert [name.split("/")[-1] for name in names.all_inner_texts()] == ["a.png", "b.png", "c.png", "d.png"]
+    expect(names).to_have_text(["a.png", "b.png", "c.png", "d.png"])
     for count in (5, 6, 7):
         person.page.set_input_files("#file", photo)
         expect(names).to_have_count(count)
-    assert names.all_inner_texts()[4:] == ["scene.png", "scene (2).png", "scene (3).png"]
+    assert names.all_inner_texts()[4:] == ["scene.png", "scene-2.png", "scene-3.png"]
 
 
-def test_number_keys_give_classes_and_the_last_one_is_kept(project):
+def test_number_keys_give_classes_and_objects_of_a_deleted_class_get_another_one_in_all_images(project):
     for name in ("cat", "dog"):
         project.add_class(name)
     project.click(*DISC)
-    assert project.page.locator("#objects .category").all_inner_texts() == ["dog"]
     project.press("2")
     project.click(*RED, keys=("Shift",))
     assert project.page.locator("#objects .category").all_inner_texts() == ["cat", "cat"]
     project.press("3")
     assert project.page.locator("#objects .category").all_inner_texts() == ["cat", "dog"]
     assert project.page.locator("#class-list .score").all_inner_texts() == ["0", "1", "1"]
-
-
-def test_objects_of_a_deleted_class_get_another_one_in_all_images(project):
-    project.press_button("Class")
-    project.page.get_by_role("application").focus()
-    project.click(*DISC)
     show(project, "d", "b.png")
     project.click(*DISC)
     wait_saved(project)
@@ -182,17 +171,102 @@ def test_objects_of_a_deleted_class_get_another_one_in_all_images(project):
         dialog.accept()
 
     project.page.once("dialog", accept)
-    project.press_button("Delete the class class 2")
-    expect(project.page.locator("#class-list .score")).to_have_text(["2"])
-    assert questions == ["Delete the class class 2? Its 2 objects become object."]
+    project.press_button("Delete the class dog")
+    expect(project.page.locator("#class-list .score")).to_have_text(["2", "1"])
+    assert questions == ["Delete the class dog? Its 2 objects become object."]
     show(project, "a", "a.png")
-    assert project.page.locator("#objects .category").all_inner_texts() == ["object"]
+    categories, hint = project.page.locator("#objects .category"), project.page.locator("#hint")
+    for is_selected, given, text in (
+        (False, ["cat", "object"], "Class of new objects: cat"),  # the object of the last visit is not meant
+        (True, ["cat", "cat"], "object → cat: object 2"),
+    ):
+        if is_selected:
+            project.page.locator("#objects .active .pick").click()
+        project.press("2")
+        assert categories.all_inner_texts() == given
+        expect(hint).to_have_text(text)
+
+
+def test_reviewed_images_are_exported_without_objects_too_and_unlabelled_ones_are_not(
+    project, photos, open_page, tmp_path
+):
+    project.click(*DISC)
+    show(project, "d", "b.png")
+    project.page.keyboard.press("m")
+    expect(project.page.get_by_role("button", name="Reviewed", exact=True)).to_have_attribute("aria-pressed", "true")
+    reload(project)
+    expect(project.page.locator("#image-list .reviewed")).to_have_text("b.png, 0 objects, reviewed")
+    (tmp_path / "yolo.zip").write_bytes(project.export("yolo"))
+    labels = zipfile.ZipFile(tmp_path / "yolo.zip")
+    sizes = {file.filename: file.file_size for file in labels.infolist() if file.filename.startswith("labels/")}
+    assert set(sizes) == {"labels/a.txt", "labels/b.txt"}
+    assert sizes["labels/a.txt"] > 0 == sizes["labels/b.txt"]
+    coco = zipfile.ZipFile(io.BytesIO(project.export("coco"))).read("annotations/instances.json")
+    assert [image["file_name"] for image in json.loads(coco)["images"]] == ["a.png", "b.png"]
+    project.press_button("Export dataset…")
+    (tmp_path / "project.zip").write_bytes(project.save("Save project"))
+    for file, images in (("yolo.zip", photos), ("project.zip", [])):
+        with open_page() as other:
+            if images:
+                other.page.set_input_files("#file", images)
+                expect(other.page.locator("#image-list li")).to_have_count(4)
+            other.page.set_input_files("#annotations", tmp_path / file)
+            expect(other.page.locator("#image-list li")).to_have_text(
+                [re.compile(words) for words in ("a.png.*1 object$", "b.png, 0 objects, reviewed", "c.png", "d.png")]
+            )
+
+
+def test_list_is_filtered_and_searched_and_always_has_the_open_image(project):
+    names, filters = project.page.locator("#image-list .file-name"), project.page.get_by_label("Images in the list")
+    project.click(*DISC)
+    project.page.keyboard.press("m")
+    show(project, "d", "b.png")
+    for shown, listed in (
+        ("Reviewed", ["a.png", "b.png"]),
+        ("object", ["a.png", "b.png"]),
+        ("Unlabelled", ["b.png", "c.png", "d.png"]),
+    ):
+        filters.select_option(shown)
+        expect(names).to_have_text(listed)
+    project.click(479 - DISC[0], DISC[1])
+    expect(names).to_have_text(["b.png", "c.png", "d.png"])
+    show(project, "d", "c.png")
+    expect(names).to_have_text(["c.png", "d.png"])
+    expect(project.page.locator("#image-position")).to_have_text("1 of 2 (2 hidden)")
+    filters.select_option("All images")
+    project.page.get_by_label("Find an image by its name").fill("D.")
+    expect(names).to_have_text(["c.png", "d.png"])
+
+
+def test_class_name_that_another_class_has_is_refused(opened):
+    opened.add_class("cat")
+    opened.page.get_by_label("Name of the class cat").fill("object")
+    opened.page.keyboard.press("Enter")
+    expect(opened.page.locator("#hint")).to_contain_text("There is a class object already")
+    expect(opened.page.get_by_label("Name of the class cat")).to_have_value("cat")
+
+
+def test_classes_are_moved_by_dragging_and_keys_and_the_tenth_is_found_by_typing(project):
+    for number in range(2, 11):
+        project.add_class(f"class {number}")
+    rows, keys = project.page.locator("#class-list li"), project.page.locator("#class-list .class-key")
+    keys.nth(2).drag_to(keys.nth(0))
+    expect(keys.nth(0)).to_have_accessible_name("Use the class class 3 1")
+    keys.nth(0).focus()
+    project.press("Alt+ArrowDown")
+    expect(keys.nth(1)).to_be_focused()
+    expect(keys.nth(1)).to_have_accessible_name("Use the class class 3 2")
+    project.press("1")
+    project.press("/")
+    project.page.keyboard.type("10")
+    expect(rows.locator("visible=true").locator(".class-key")).to_have_count(1)
+    project.press("Enter")
+    expect(rows.locator("visible=true").locator(".class-key")).to_have_count(10)
+    expect(keys.nth(9)).to_have_attribute("aria-pressed", "true")
 
 
 def test_browser_without_storage_says_so(open_page, photo):
-    with open_page() as person:
-        person.page.add_init_script(NO_STORAGE)
-        person.page.reload()
+    with open_page(script=NO_STORAGE) as person:
         expect(person.page.locator("#saved")).to_have_text("Not kept")
         person.open(photo)
         person.click(*DISC)
@@ -222,27 +296,8 @@ def test_work_that_could_not_be_saved_is_there_when_its_image_is_opened_again(pr
     assert np.array_equal(project.visible_mask(), disc)
 
 
-def test_nothing_is_at_risk_once_the_changed_image_is_removed(clicked):
-    wait_saved(clicked)
-    clicked.page.evaluate(PUT_FAILS)
-    clicked.click(*RED)
-    expect(clicked.page.locator("#saved")).to_have_text("Not saved")
-    clicked.page.once("dialog", lambda dialog: dialog.accept())
-    clicked.press_button("Remove scene.png from the project")
-    wait_saved(clicked)
-
-
 def test_image_that_the_browser_fails_to_store_is_not_added(person, photo):
-    person.page.evaluate(
-        """() => {
-          const { add } = IDBObjectStore.prototype;
-          IDBObjectStore.prototype.add = function (...image) {
-            const request = add.apply(this, image);
-            request.addEventListener("success", () => this.transaction.abort());
-            return request;
-          };
-        }"""
-    )
+    person.page.evaluate(ADD_FAILS)
     person.page.set_input_files("#file", photo)
     expect(person.page.get_by_role("alert")).to_contain_text("does not fit into this browser's storage")
     expect(person.page.locator("#image-list li")).to_have_count(0)

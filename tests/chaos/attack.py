@@ -3,16 +3,18 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.chaos import hostile, victims
-from tests.chaos.callers import NONE, crowd, mixed
-from tests.chaos.figures import MEGABYTE, Figure, died, listed, restarts
+from harness import Server, seconds_until
+from harness.load import Request, crowd
+from tests.chaos import hostile
+from tests.chaos.callers import NONE, mixed
+from tests.chaos.figures import MEGABYTE, Figure, listed
 from tests.chaos.innocent import InnocentCaller
-from tests.e2e.server import Server
+from tests.chaos.processes import memory, sampling, shared_memory
 from utils.settings import Settings
 
 MEMORY_MB, SHARED_MEMORY_MB = 3072, 512
 WARM_UP_S = 5.0
-"""Time of normal load before the attacks, so that memory is compared with that of a busy service."""
+"""Time of normal load before the attacks: memory is compared with the memory of a busy service."""
 REST_S = 60.0
 """Time after an attack in which memory must be back."""
 SAMPLES_EVERY_S = 2.0
@@ -20,7 +22,7 @@ SAMPLES_EVERY_S = 2.0
 MAX_SLOWDOWN, MIN_GOAL_MS = 4.0, 100.0
 
 
-class Target:
+class AttackedService:
     """A service to attack, and an innocent caller of it."""
 
     def __init__(self, server: Server, alone_s: float = 6.0, headers: Mapping[str, str] = NONE) -> None:
@@ -33,20 +35,19 @@ class Target:
         """
         self.server = server
         self._innocent = InnocentCaller(server, alone_s, headers)
-        with crowd(server.port, mixed(images=10, new=0.5, prepared=20), 8, headers=headers):
+        with crowd(server.port, mixed(images=10, new=0.5, prepared=20, headers=headers), 8):
             time.sleep(WARM_UP_S)
-        self._workers = victims.workers(server)
-        self.connections = 2 * Settings.from_environment().max_requests * len(self._workers)
+        self.connections = 2 * Settings.from_environment().max_requests * len(server.workers())
         """Twice as many as the service admits requests."""
 
     def _sizes(self) -> tuple[float, float]:
         """Return the megabytes of memory and of shared memory."""
-        return victims.memory(self.server) / MEGABYTE, victims.shared_memory(self.server) / MEGABYTE
+        return memory(self.server) / MEGABYTE, shared_memory(self.server) / MEGABYTE
 
     def figures(
         self,
         name: str,
-        requests: Sequence[hostile.Request],
+        requests: Sequence[Request],
         connections: int,
         seconds: float,
         *,
@@ -65,18 +66,16 @@ class Target:
         name = f"{name}, {connections} connections, {seconds:g} s"
         before = self._sizes()
         attacking = hostile.attacking(attempt, server.port, connections, seconds, requests)
-        with victims.sampling(self._sizes, SAMPLES_EVERY_S) as sizes, self._innocent.clicking(), attacking as attack:
+        with sampling(self._sizes, SAMPLES_EVERY_S) as sizes, self._innocent.clicking(), attacking as attack:
             counts = attack.result()
         taken = sum(count for result, count in counts.items() if "200" <= result < "500" or result == hostile.OPEN)
         yield Figure(name, f"requests of attackers taken ({listed(counts)})", taken, 1, at_least=True)
         yield from self._innocent.figures(name, MAX_SLOWDOWN, MIN_GOAL_MS)
-        yield restarts(name, server)
-        yield died(name, server, self._workers)
         kinds, goals = ("memory", "shared memory"), (MEMORY_MB, SHARED_MEMORY_MB)
         for kind, of_kind, goal in zip(kinds, zip(*sizes, strict=True), goals, strict=True):
             yield Figure(name, f"peak of {kind}", max(of_kind), goal, "MB")
         for number, kind in enumerate(kinds):
             most = 1.1 * before[number]
-            took = victims.until(lambda number=number, most=most: self._sizes()[number] <= most, REST_S, 1.0)  # type: ignore[misc]
+            took = seconds_until(lambda number=number, most=most: self._sizes()[number] <= most, REST_S, 1.0)  # type: ignore[misc]
             label = f"{kind} {min(took, REST_S):.0f} s later ({before[number]:.0f} MB before)"
             yield Figure(name, label, self._sizes()[number], most, "MB")

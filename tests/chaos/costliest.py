@@ -4,25 +4,27 @@ Coordinate search over the space of requests: it starts from a cheap request, pi
 after the other until none improves, and restarts from a random point.
 """
 
-import http.client
-import math
 import random
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tests.chaos import hostile, victims
-from tests.chaos.callers import JSON, NONE
-from tests.chaos.request_space import DIMENSIONS, SPACE, Point, Space, describe, dimensions, point, renew_image, request
+import requests
+
+from harness import Server, cpu_seconds, seconds_until
+from harness.load import Request
+from tests.chaos.callers import NONE
+from tests.chaos.request_space import SPACE, Point, Space, describe, point, request
 from tests.chaos.tool_requests import TOOL_PATHS
-from tests.e2e.server import Server
 
 FITS = re.compile(rb"at most (\d+) (?:objects|masks) ")
 """Number of objects that a refusal allows; some tools get it with status 200."""
 TIMEOUT_S = 10.0
 IDLE_SHARE = 0.25
 """Share of a core below which the service counts as idle."""
+SHARES = {"/mobile_sam": 0.4, "/everything": 0.2, "/embed": 0.05, **dict.fromkeys(TOOL_PATHS, 0.35 / len(TOOL_PATHS))}
+"""Parts of the search's time."""
 
 
 @dataclass(frozen=True)
@@ -39,142 +41,119 @@ class Cost:
     objects: int | None = None
     """Number of objects that the service allowed, if fewer than the point's."""
 
-    @property
-    def gain(self) -> float:
-        """Return the bytes received per byte sent; 0 unless the request succeeded."""
-        return self.received / self.sent if self.status == 200 else 0.0
+
+KINDS: dict[str, Callable[[Point, Cost], float]] = {
+    **{f"work at {path}": lambda at, cost, path=path: (at[0] == path) * cost.work_s for path in SHARES},  # type: ignore[misc]
+    "work answered within 0.5 s": lambda _, cost: (cost.latency_s < 0.5) * cost.work_s,
+    "bytes per byte sent": lambda _, cost: (cost.status == 200) * cost.received / cost.sent,
+    "bytes": lambda _, cost: float(cost.received),
+}
+"""Values by which requests are among the costliest."""
 
 
 def climb(
-    space: Space, value: Callable[[Point], float], over: Callable[[], bool], start: Point | None = None, seed: int = 0
+    space: Space, value: Callable[[Point], float], over: Callable[[], bool], start: Point, seed: int = 0
 ) -> Point:
     """Return the point with the greatest value that is found.
 
     Args:
         space: options of each dimension.
-        value: value of a point; called once per point.
+        value: value of a point.
         over: predicate for a spent budget; called before each point but the first.
-        start: point where the search starts; the first option of each dimension by default.
+        start: point where the search starts.
         seed: seed of the points where the search restarts.
     """
-    draw = random.Random(seed)
-    values: dict[Point, float] = {}
-
-    def visit(at: Point) -> float:
-        if at not in values:
-            values[at] = value(at)
-        return values[at]
-
-    here: Point = start or tuple(options[0] for options in space.values())
-    visit(here)
+    draw, best, here = random.Random(seed), start, start
     while True:
         before = here
         for axis, options in enumerate(space.values()):
             for option in options:
-                if over() or len(values) == math.prod(len(options) for options in space.values()):
-                    return max(values, key=visit)
-                here = max(here, (*here[:axis], option, *here[axis + 1 :]), key=visit)
+                if over():
+                    return max(best, here, key=value)
+                here = max(here, (*here[:axis], option, *here[axis + 1 :]), key=value)
         if here == before:
+            best = max(best, here, key=value)
             here = tuple(draw.choice(options) for options in space.values())
 
 
 class Trials:
-    """Costs of requests to a service without other callers, each point measured once."""
+    """Costs of requests to a service without other callers, each measured once."""
 
     def __init__(self, server: Server, headers: Mapping[str, str] = NONE, timeout_s: float = TIMEOUT_S) -> None:
         self._server, self._headers, self._timeout_s = server, headers, timeout_s
         self.costs: dict[Point, Cost] = {}
+        self._same: dict[tuple[str, int], Cost] = {}
+        """By path and body, because not every dimension affects every path."""
 
     def cost(self, at: Point) -> Cost:
         """Return the cost of a point's request, measured if it is not known."""
         if at not in self.costs:
-            chosen = dict(zip(SPACE, at, strict=True))
-            if chosen["image_source"] != "new":
-                self._ask(*request(point(**(chosen | {"path": "/embed", "image_source": "known"}))))
-            self.costs[at] = self._measure(at)
+            asked = request(at)
+            key = (asked.path, hash(asked.body))
+            if key not in self._same:
+                if not asked.renew:
+                    file = dict(zip(SPACE, at, strict=True)) | {"path": "/embed", "image_source": "known"}
+                    self._ask(request(point(**file), None, self._headers))
+                self._same[key] = self._measure(at)
+            self.costs[at] = self._same[key]
         return self.costs[at]
 
-    def request(self, at: Point) -> hostile.Request:
+    def request(self, at: Point) -> Request:
         """Return the request of a point, as it was measured."""
-        varied = dict(zip(SPACE, at, strict=True))["image_source"] == "new"
-        path, body, headers = request(at, self.cost(at).objects)
-        return hostile.Request(path, body, {**self._headers, **headers}, renew_image if varied else None)
+        return request(at, self.cost(at).objects, self._headers)
 
     def costliest(self) -> dict[str, Point]:
-        """Return the costliest points by CPU time per path, by CPU time among fast answers, and by bytes."""
-        kinds: dict[str, Callable[[Point, Cost], float]] = {
-            f"work at {path}": lambda at, cost, path=path: (at[0] == path) * cost.work_s  # type: ignore[misc]
-            for path in DIMENSIONS
-        }
-        kinds["work answered within 0.5 s"] = lambda _, cost: (cost.latency_s < 0.5) * cost.work_s
-        kinds["bytes per byte sent"] = lambda _, cost: cost.gain
-        kinds["bytes"] = lambda _, cost: float(cost.received)
+        """Return the costliest points of each kind."""
         good = {at: cost for at, cost in self.costs.items() if cost.status in (0, 200, 504)}
-        return {kind: max(good, key=lambda at, value=value: value(at, good[at])) for kind, value in kinds.items()}  # type: ignore[misc]
+        return {kind: max(good, key=lambda at, value=value: value(at, good[at])) for kind, value in KINDS.items()}  # type: ignore[misc]
 
     def _measure(self, at: Point, objects: int | None = None) -> Cost:
-        path, body, headers = request(at, objects)
+        asked = request(at, objects, self._headers)
         before, began = self._used(), time.monotonic()
-        status, received, start = self._ask(path, body, headers)
+        status, received, start = self._ask(asked)
         took, last = time.monotonic() - began, self._used()
-        asked = objects or dict(zip(SPACE, at, strict=True))["objects"]
-        if (fits := FITS.search(start)) and 0 < int(fits[1]) < asked:
+        most = objects or dict(zip(SPACE, at, strict=True))["objects"]
+        if (fits := FITS.search(start)) and 0 < int(fits[1]) < most:
             return self._measure(at, int(fits[1]))
-        while time.monotonic() - began < took + self._timeout_s:
-            time.sleep(0.1)
-            if (now := self._used()) - last < 0.1 * IDLE_SHARE:
-                break
-            last = now
-        return Cost(status, last - before, took, len(body), received, objects)
 
-    def _ask(self, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, int, bytes]:
+        def idle() -> bool:
+            nonlocal last
+            time.sleep(0.1)
+            earlier, last = last, self._used()
+            return last - earlier < 0.1 * IDLE_SHARE
+
+        seconds_until(idle, self._timeout_s)
+        return Cost(status, last - before, took, len(asked.body or b""), received, objects)
+
+    def _ask(self, asked: Request) -> tuple[int, int, bytes]:
         """Send a request; return status, size of the answer and its first bytes."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=self._timeout_s)
         over, received, start = time.monotonic() + self._timeout_s, 0, b""
+        headers = {**asked.headers, "Accept-Encoding": "identity"}
         try:
-            connection.request("POST", path, body, {**JSON, **self._headers, **headers})
-            response = connection.getresponse()
-            while (data := response.read1(2**20)) and time.monotonic() < over:
-                received += len(data)
-                start = start or data
-        except (OSError, http.client.HTTPException):
+            with requests.post(
+                self._server.url + asked.path, asked.content(), headers=headers, stream=True, timeout=self._timeout_s
+            ) as response:
+                for data in response.iter_content(2**20):
+                    received, start = received + len(data), start or data
+                    if time.monotonic() > over:
+                        return 0, received, start
+                return response.status_code, received, start
+        except requests.RequestException:
             return 0, received, start
-        finally:
-            connection.close()
-        return 0 if data else response.status, received, start
 
     def _used(self) -> float:
-        return victims.cpu_seconds(victims.family(self._server))
+        return cpu_seconds(self._server.family())
 
 
 def search(trials: Trials, seconds: float) -> dict[str, Point]:
-    """Search for requests with the most work at each path, and with the most bytes.
-
-    Returns:
-        The costliest points of all that were tried, by kind.
-    """
-    until = time.monotonic()
-    for path, value, share in (
-        ("/mobile_sam", "work_s", 0.3),
-        ("/mobile_sam", "gain", 0.1),
-        ("/everything", "work_s", 0.2),
-        ("/embed", "work_s", 0.05),
-        *((path, "work_s", 0.35 / len(TOOL_PATHS)) for path in TOOL_PATHS),
-    ):
-        names = dimensions(path)
-
-        def at(here: Point, path: str = path, names: list[str] = names, value: str = value) -> float:
-            return float(getattr(trials.cost(point(path=path, **dict(zip(names, here, strict=True)))), value))
-
+    """Search for requests with the most work at each path; return the costliest points that were tried, by kind."""
+    until, start = time.monotonic(), point()
+    for path, share in SHARES.items():
+        if path in TOOL_PATHS:  # their searches are short: they start where another path has the most work
+            start = trials.costliest()["work at /mobile_sam"]
         until += share * seconds
-        # The searches of tools are short: they start where another path has the most work.
-        known = dict(zip(SPACE, point(), strict=True))
-        if path in TOOL_PATHS:
-            for own in ("/everything", "/mobile_sam"):
-                found = dict(zip(SPACE, trials.costliest()[f"work at {own}"], strict=True))
-                known |= {name: found[name] for name in dimensions(own)}
-        start = tuple(known[name] for name in names)
-        climb({name: SPACE[name] for name in names}, at, lambda until=until: time.monotonic() > until, start)  # type: ignore[misc]
+        space, begin = {**SPACE, "path": (path,)}, (path, *start[1:])
+        climb(space, lambda at: trials.cost(at).work_s, lambda until=until: time.monotonic() > until, begin)  # type: ignore[misc]
     return trials.costliest()
 
 

@@ -4,7 +4,7 @@ import contextlib
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,8 @@ from typing import NamedTuple
 import psutil
 import requests
 
-from tests.chaos import victims
-from tests.chaos.callers import Outcomes
-from tests.e2e.server import Server, start_server
+from harness import Server, seconds_until, start_server
+from harness.load import Replies
 
 MEGABYTE = 2**20
 
@@ -45,6 +44,9 @@ class AnswerKind(NamedTuple):
     """`ok`, or a problem's type."""
 
 
+REFUSALS = ("overloaded", "inference-timeout")
+"""Reasons of 5xx answers that are no failures under overload."""
+MIN_ANSWERS = 100_000
 HEALTH_PATHS = ("/livez", "/readyz", "/healthz")
 Start = Callable[..., AbstractContextManager[Server]]
 """Context manager that runs a service on `port`, by default a free one, with these settings."""
@@ -90,7 +92,7 @@ def answered(server: Server) -> Counter[AnswerKind]:
 def end(server: Server) -> None:
     """Stop a service; kill the processes that do not stop."""
     if server.process.poll() is None:
-        family = victims.family(server)
+        family = server.family()
         with contextlib.suppress(subprocess.TimeoutExpired):
             server.stop()
         for process in family:
@@ -98,13 +100,13 @@ def end(server: Server) -> None:
                 process.kill()
 
 
-def wait_for_answers(outcomes: Outcomes) -> None:
+def wait_for_answers(outcomes: Replies) -> None:
     """Wait until a crowd has received more good answers."""
     before = len(outcomes.answered())
-    assert victims.until(lambda: len(outcomes.answered()) >= before + 20, 60) < 60
+    assert seconds_until(lambda: len(outcomes.answered()) >= before + 20, 60) < 60
 
 
-def unexpected_outcomes(name: str, outcomes: Outcomes, expected: set[str]) -> Figure:
+def unexpected_outcomes(name: str, outcomes: Replies, expected: set[str]) -> Figure:
     """Return the number of outcomes that are not among the expected ones."""
     reasons = outcomes.reasons()
     unexpected = sum(count for reason, count in reasons.items() if reason not in expected)
@@ -116,7 +118,7 @@ def listed(counts: Counter[str], most: int | None = None) -> str:
     return ", ".join(f"{what} {count}" for what, count in counts.most_common(most))
 
 
-def recovery(name: str, outcomes: Outcomes) -> Figure:
+def recovery(name: str, outcomes: Replies) -> Figure:
     """Return the share of good answers."""
     share = len(outcomes.answered()) / len(outcomes.all)
     return Figure(name, "share of good answers once ready again", share, 1, at_least=True)
@@ -124,18 +126,17 @@ def recovery(name: str, outcomes: Outcomes) -> Figure:
 
 def ready_afterwards(name: str, server: Server) -> Figure:
     """Return whether the service is ready now."""
-    return Figure(name, "ready afterwards", abs(victims.readiness(server) - 200), 0)
+    return Figure(name, "ready afterwards", abs(server.readiness() - 200), 0)
 
 
 def died(name: str, server: Server, workers: list[psutil.Process]) -> Figure:
     """Return the number of workers that are no longer there."""
-    return Figure(name, "workers that died", len(set(workers) - set(victims.workers(server))), 0)
+    return Figure(name, "workers that died", len(set(workers) - set(server.workers())), 0)
 
 
-def restarts(name: str, server: Server) -> Figure:
-    """Return the number of Triton's restarts."""
-    count = sum(count for _, count in _samples(server, "mobile_sam_triton_restarts_total"))
-    return Figure(name, "restarts of Triton", count, 0)
+def restarts(server: Server) -> float:
+    """Return the number of Triton's restarts since the service's start."""
+    return sum(count for _, count in _samples(server, "mobile_sam_triton_restarts_total"))
 
 
 def not_run(name: str, why: str) -> Figure:
@@ -147,3 +148,37 @@ def _samples(server: Server, name: str) -> Iterator[tuple[dict[str, str], float]
     text = requests.get(f"{server.url}/metrics", timeout=60).text
     for labels, value in re.findall(rf"^{name}\{{(.*)\}} (\S+)", text, re.MULTILINE):
         yield dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)
+
+
+def table(figures: list[Figure]) -> str:
+    """Return the figures as a Markdown table."""
+    lines = ["| what happens | figure | measured | goal | |", "|---|---|---|---|---|"]
+    for figure in figures:
+        sign = "at least" if figure.at_least else "at most"
+        value, goal = (f"{number:.4g} {figure.unit}".strip() for number in (figure.value, figure.goal))
+        verdict = "met" if figure.met else "**missed**"
+        lines.append(f"| {figure.scenario} | {figure.label} | {value} | {sign} {goal} | {verdict} |")
+    return "\n".join(lines)
+
+
+def failures(answers: Mapping[str, Counter[AnswerKind]], overloads: Container[str]) -> Iterator[Figure]:
+    """Yield figures of the service's own failures.
+
+    Args:
+        answers: answers in each scenario without injected faults.
+        overloads: scenarios in which requests may be refused because there are too many.
+    """
+    bad: Counter[AnswerKind] = Counter()
+    refused = 0
+    for name, counts in answers.items():
+        for answer, count in counts.items():
+            if name in overloads and answer.reason in REFUSALS:
+                refused += count
+            elif answer.status >= 500:
+                bad[answer] += count
+    total = sum(counts.total() for counts in answers.values())
+    seen = ", ".join(f"{answer.status} {answer.reason} {count}" for answer, count in bad.most_common())
+    name = "all hostile tools together, no fault injected"
+    label = f"answers of 500 and more ({seen or 'none'}; {refused} more refused as too many)"
+    yield Figure(name, label, bad.total(), 0)
+    yield Figure(name, "answers", total, MIN_ANSWERS, at_least=True)

@@ -1,4 +1,4 @@
-"""Hostile callers over many connections, in a process of their own so that they do not slow down the innocent caller.
+"""Hostile callers over many connections, in a separate process so that they do not slow down the innocent caller.
 
 `flood_requests`, `leave_unread`, `send_endless_heads` and `hold_half_open` are coroutines for one connection, repeated
 until the time is over. Their results are counted: the status of the answer, or how the connection ended.
@@ -12,42 +12,23 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.flood import HEAD
+from harness.load import Request
 
 Attempt = Callable[..., Awaitable[str]]
 """Coroutine function of the port, the number of the connection, its deadline, and further arguments."""
 OPEN = "still open"
 """Result of an attempt that the end of the attack interrupts."""
 NICENESS = 10
-"""Priority of attackers, which in reality have machines of their own."""
+"""Priority of attackers, which in reality have their own machines."""
 CHUNK_BYTES = 256 * 1024
+HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 SLOW_READ_BYTES = 1000
 RETRY_S = 0.05
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request to send over and over."""
-
-    path: str
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-    renew: Callable[[bytes], bytes] | None = None
-    """Function that varies the body of each request."""
-
-    def data(self) -> Iterator[bytes]:
-        """Yield the request in parts."""
-        body = self.renew(self.body) if self.renew else self.body
-        headers = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
-        yield f"{HEAD.format(self.path)}{headers}Content-Length: {len(body)}\r\n\r\n".encode()
-        for start in range(0, len(body), CHUNK_BYTES):
-            yield body[start : start + CHUNK_BYTES]
 
 
 @contextmanager
@@ -89,8 +70,9 @@ def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more:
 async def flood_requests(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
     """Send one of the requests and read the answer."""
     async with _connected(port) as (writer, status):
-        for part in requests[number % len(requests)].data():
-            writer.write(part)
+        data = requests[number % len(requests)].data()
+        for start in range(0, len(data), CHUNK_BYTES):
+            writer.write(data[start : start + CHUNK_BYTES])
             await writer.drain()
             if status.done():  # refused before the whole body is sent
                 break
@@ -105,8 +87,7 @@ async def leave_unread(port: int, number: int, over: float, requests: Sequence[R
     loop = asyncio.get_running_loop()
     with own:
         await loop.sock_connect(own, ("127.0.0.1", port))
-        for part in requests[number // 2 % len(requests)].data():
-            await loop.sock_sendall(own, part)
+        await loop.sock_sendall(own, requests[number // 2 % len(requests)].data())
         status = (await loop.sock_recv(own, 12))[9:12].decode("latin-1")
         while status == "200" and time.monotonic() < over:
             await asyncio.sleep(1)

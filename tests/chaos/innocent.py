@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from functools import partial
 
 from benchmarks.figures import percentile
-from tests.chaos.callers import NONE, Outcomes, click, crowd, photo
-from tests.chaos.figures import Figure, listed
-from tests.e2e.server import Server
+from harness import Server
+from harness.load import Replies, Request, crowd
+from tests.chaos.callers import NONE, click, photo
+from tests.chaos.figures import Figure, died, listed, ready_afterwards, restarts
 
 ADDRESS = "127.0.0.2"
 """Source address; the attackers use 127.0.0.1."""
@@ -27,23 +28,23 @@ class InnocentCaller:
             alone_s: seconds to click for the comparison of `figures` with `max_slowdown`.
             headers: further headers of the clicks.
         """
-        self._port, self._headers = server.port, headers
-        self._body = click(photo(4711))
+        self._server, self._workers, self._restarts = server, server.workers(), restarts(server)
+        self._click = click(photo(4711), headers)
         with self.clicking():
             time.sleep(1.0)  # encode the image
         with self.clicking() as self._alone:
             time.sleep(alone_s)
 
     @contextmanager
-    def clicking(self) -> Iterator[Outcomes]:
+    def clicking(self) -> Iterator[Replies]:
         """Click and ask `/livez` until the context ends; `figures` is about the latest clicks."""
-        caller = partial(crowd, self._port, callers=1, pause=PAUSE_S, keep=False, address=ADDRESS)
-        probing, clicking = caller(lambda: ("/livez", None)), caller(lambda: self._body, headers=self._headers)
+        caller = partial(crowd, self._server.port, callers=1, pause=PAUSE_S, keep=False, address=ADDRESS)
+        probing, clicking = caller(lambda: Request("/livez")), caller(lambda: self._click)
         with probing as self._probes, clicking as self._attacked:
             yield self._attacked
 
     def figures(self, name: str, max_slowdown: float | None = None, floor_ms: float = 0.0) -> Iterator[Figure]:
-        """Return figures of the latest clicks.
+        """Return figures of the latest clicks, and of the service after them.
 
         Args:
             name: name of the scenario.
@@ -62,9 +63,12 @@ class InnocentCaller:
             )
             goal = max(max_slowdown * alone, floor_ms)
             yield Figure(name, f"innocent caller: p95 (alone {alone:.0f} ms)", attacked, goal, "ms")
+        yield Figure(name, "restarts of Triton", restarts(self._server) - self._restarts, 0)
+        yield died(name, self._server, self._workers)
+        yield ready_afterwards(name, self._server)
 
 
-def waits(outcomes: Outcomes) -> list[float]:
+def waits(outcomes: Replies) -> list[float]:
     """Return the seconds of answered clicks, and of those that were due while the caller waited for a slow one."""
     return [
         outcome.seconds - PAUSE_S * due

@@ -4,15 +4,16 @@ import base64
 import functools
 import hashlib
 import io
-import json
 import os
 import random
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from harness.load import Request, json_request
 from tests.chaos import tool_requests
 from tests.chaos.tool_requests import TOOL_PATHS
 from tests.fuzz.hostile_requests import FLOAT32, npy
@@ -45,29 +46,19 @@ SPACE: Space = {
     "size": ((512, 512), (2000, 1500), (4000, 3000), (5000, 5000), (16000, 1560)),
 }
 """Options of each dimension, the cheapest first. The last dimensions affect the cost of all others."""
-EVERYTHING = ("points_per_side", "crop_n_layers", "crop_overlap_ratio", "min_mask_region_area", "progress")
 OPTIONS = {
     "/mobile_sam": ("multimask_output", "mask_format", "segmented_image", "low_res_mask"),
-    "/everything": EVERYTHING,
+    "/everything": ("points_per_side", "crop_n_layers", "crop_overlap_ratio", "min_mask_region_area", "progress"),
     "/embed": (),
 }
 """Dimensions of the service's own paths that are fields."""
-DIMENSIONS = {
-    "/mobile_sam": (*OPTIONS["/mobile_sam"], "mask_input", "points", "objects"),
-    "/everything": (*EVERYTHING, "thresholds"),
-    "/embed": (),
-    **{path: tool.dimensions for path, tool in TOOL_PATHS.items()},
-}
-IMAGE_DIMENSIONS = ("content", "image_source", "file_format", "size")
-NO_IMAGE = ("/label-studio/setup",)
 BY_ID = (*OPTIONS, *(path for path in TOOL_PATHS if path.endswith("_image")))
 """Paths that take an image by its id; the others get the file of a known one."""
 
 
 def point(path: str = "/mobile_sam", **options: Any) -> Point:
-    """Return the point with these options, and the cheapest where one is left out or does not affect the path."""
-    used = {name: option for name, option in options.items() if name in dimensions(path)}
-    return tuple(({"path": path} | used).get(name, cheapest) for name, (cheapest, *_) in SPACE.items())
+    """Return the point with these options, and the cheapest where one is left out."""
+    return tuple(({"path": path} | options).get(name, cheapest) for name, (cheapest, *_) in SPACE.items())
 
 
 @functools.lru_cache(maxsize=32)
@@ -92,18 +83,13 @@ def image_file(width: int, height: int, file_format: str, content: str) -> bytes
     return file.getvalue()
 
 
-def dimensions(path: str) -> list[str]:
-    """Return the names of the dimensions that affect requests to a path, in the order of the space."""
-    used = {*DIMENSIONS[path], *(() if path in NO_IMAGE else IMAGE_DIMENSIONS)}
-    return [name for name in SPACE if name in used]
-
-
-def request(point: Point, objects: int | None = None) -> tuple[str, bytes, dict[str, str]]:
-    """Return path, body and headers of a point's request, with a different image each time for source `new`.
+def request(point: Point, objects: int | None = None, headers: Mapping[str, str] = MappingProxyType({})) -> Request:
+    """Return a point's request, with a different image each time for source `new`.
 
     Args:
         point: a point of `SPACE`.
         objects: number of objects; the point's by default.
+        headers: further headers.
     """
     chosen = dict(zip(SPACE, point, strict=True))
     path, (width, height) = chosen["path"], chosen["size"]
@@ -116,18 +102,21 @@ def request(point: Point, objects: int | None = None) -> tuple[str, bytes, dict[
         [[draw.randrange(width), draw.randrange(height)] for _ in range(chosen["points"])]
         for _ in range(objects or chosen["objects"])
     ]
-    if path in TOOL_PATHS:
-        body = json.dumps(TOOL_PATHS[path].fields(chosen, image, clicks)).encode()
-        return path, renew_image(body) if chosen["image_source"] == "new" else body, tool_requests.headers(chosen)
-    fields: dict[str, Any] = {name: chosen[name] for name in OPTIONS[path]}
-    if path == "/everything" and chosen["thresholds"] is not None:
+    tool = TOOL_PATHS.get(path)
+    own = tool(chosen, image, clicks) if tool else _fields(chosen, image, clicks, by_id)
+    renew = renew_image if chosen["image_source"] == "new" else None
+    return json_request(own, path, {**tool_requests.headers(chosen), **headers}, renew)
+
+
+def _fields(chosen: Mapping[str, Any], image: str, clicks: list[list[list[int]]], by_id: bool) -> dict[str, Any]:
+    """Return the fields of a request to the service's own paths; the image is the last one."""
+    fields: dict[str, Any] = {name: chosen[name] for name in OPTIONS[chosen["path"]]}
+    if chosen["path"] == "/everything" and chosen["thresholds"] is not None:
         fields |= {"pred_iou_thresh": chosen["thresholds"], "stability_score_thresh": chosen["thresholds"]}
-    if path == "/mobile_sam":
+    if chosen["path"] == "/mobile_sam":
         mask = {"mask_input": npy(FLOAT32, bytes(4 * 256 * 256))} if chosen["mask_input"] else {}
         fields["prompts"] = [{"pos_coords": each, **mask} for each in clicks]
-    fields["image_id" if by_id else "input_image"] = image
-    body = json.dumps(fields).encode()
-    return path, renew_image(body) if chosen["image_source"] == "new" else body, {}
+    return fields | {"image_id" if by_id else "input_image": image}
 
 
 def renew_image(body: bytes) -> bytes:

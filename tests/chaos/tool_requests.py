@@ -1,22 +1,17 @@
 """Valid requests in the languages of annotation tools, at a point of `request_space.SPACE`."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 Clicks = list[list[list[int]]]
 """Points [x, y] of each object."""
 
 
-class ToolPath(NamedTuple):
-    """A path of a tool, and the requests to it."""
+Fields = Callable[[Mapping[str, Any], str, Clicks], dict[str, Any]]
+"""Function of the options by dimension, base64 of the image or its id, and the clicks; returns the body's fields.
 
-    dimensions: tuple[str, ...]
-    """Dimensions of the space that affect it, beside the image's."""
-    fields: Callable[[Mapping[str, Any], str, Clicks], dict[str, Any]]
-    """Takes the options by dimension, base64 of the image or its id, and the clicks; returns the body's fields.
-
-    The image is the last string of the body.
-    """
+The image is the last string of the body.
+"""
 
 
 def headers(chosen: Mapping[str, Any]) -> dict[str, str]:
@@ -108,17 +103,16 @@ def _predict(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str,
     return {"label_config": label_config(chosen["task"], chosen["nested"]), "tasks": [task]}
 
 
-OBJECTS = ("task", "points", "objects")
-TOOL_PATHS = {
-    "/v1/predict": ToolPath(OBJECTS, _x_anylabeling),
-    "/sam2/segment_image": ToolPath((*OBJECTS, "format", "multimask_output"), _sam2),
-    "/sam2/embed_image": ToolPath((), _roboflow_image),
-    "/sam/segment_image": ToolPath(("points", "format"), _sam),
-    "/sam/embed_image": ToolPath((), _roboflow_image),
-    "/api/function_invocations": ToolPath(("task", "points", "thresholds"), _cvat),
-    "/sam/": ToolPath(("points", "multimask_output"), _samapi),
-    "/sam/automask/": ToolPath(("points_per_side", "crop_n_layers", "min_mask_region_area", "thresholds"), _automask),
-    "/label-studio/setup": ToolPath(("task", "nested"), _setup),
-    "/label-studio/predict": ToolPath(("task", "objects", "nested"), _predict),
+TOOL_PATHS: dict[str, Fields] = {
+    "/v1/predict": _x_anylabeling,
+    "/sam2/segment_image": _sam2,
+    "/sam2/embed_image": _roboflow_image,
+    "/sam/segment_image": _sam,
+    "/sam/embed_image": _roboflow_image,
+    "/api/function_invocations": _cvat,
+    "/sam/": _samapi,
+    "/sam/automask/": _automask,
+    "/label-studio/setup": _setup,
+    "/label-studio/predict": _predict,
 }
 """Paths that work; of several with the same handler, one."""

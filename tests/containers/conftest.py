@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service import free_ports
+from harness import free_ports
+from mobile_sam_onnx import pip_options
 from tests.containers import docker
 from tools import pip_config
+
+ORDER = {"test_service_starts_in_an_empty_debian": -1, "test_tests_pass_in_an_empty_debian": 1}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start `make test` in the empty Debian first and wait for its end last, so that it runs beside the other tests."""
+    items.sort(key=lambda item: ORDER.get(item.name, 0))
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +35,7 @@ def base() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with pip's configuration and certificates for builds, with the packages in local folders."""
-    folder, configured = tmp_path_factory.mktemp("secrets"), pip_config.read(Path(sys.executable))
+    folder, configured = tmp_path_factory.mktemp("secrets"), pip_options.read([sys.executable, "-m", "pip"])
     pip_config.export(configured, folder)
     with ExitStack() as stack:
         local = [link for link in configured.get("find-links", "").split() if Path(link).is_dir()]

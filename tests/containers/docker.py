@@ -17,18 +17,17 @@ from subprocess import PIPE, STDOUT
 
 import pytest
 
+from harness import ROOT, wait_until
 from mobile_sam_client import Client
 from tests.e2e.pages import blocks
-from tests.e2e.server import ROOT
 from tests.skips import require
-from tests.waiting import wait_until
 
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton" / "docker"
 BASE = "mobile-sam-test-debian:12"
 CACHED_LAYERS = "8GB"
 """Size to which the builder's cache is reduced."""
 PAGE = "docs/containers.md"
-PICTURE, CLICK_XY = ROOT / "utils" / "page" / "static" / "samples" / "balloons.jpg", (903, 310)
+PICTURE, CLICK_XY = ROOT / "page" / "samples" / "balloons.jpg", (903, 310)
 KILL_TRITON = (
     "python",
     "-c",

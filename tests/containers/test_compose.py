@@ -14,10 +14,9 @@ import pytest
 import requests
 from PIL import Image
 
-from benchmarks.service import embedding_counts, free_ports
+from harness import ROOT, embedding_counts, free_ports
 from mobile_sam_client import Client
 from tests.containers.docker import CLICK_XY, KILL_TRITON, PICTURE, click, docker, run, step
-from tests.e2e.server import ROOT
 from tests.unit.deploy.test_compose import SERVICES
 from tests.unit.deploy.test_monitoring import ALERTS, GPU_METRICS, QUERIES
 from utils.api.openapi import EXAMPLE

@@ -1,10 +1,13 @@
-"""README's commands in an empty Debian 12, on a fresh clone."""
+"""README's commands in an empty Debian 12, on a fresh clone; `make test` runs beside the other tests of this folder."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from harness import ROOT, free_ports, wait_until
 from tests.containers.docker import click, container, docker, run, step
-from tests.e2e.server import ROOT
-from tests.waiting import wait_until
 from tools.pip_config import CERTIFICATES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -18,17 +21,43 @@ exec make serve PORT={port}
 """
 
 
-def test_service_starts_and_the_tests_pass_in_an_empty_debian(base, secrets, port, tmp_path):
-    run("git", "clone", "--quiet", "--bare", ROOT, tmp_path / "source")
-    mounted = {"/source": tmp_path / "source", "/etc/pip.conf": secrets / "pip.conf", CERTIFICATES: secrets / "ca.crt"}
+@pytest.fixture(scope="session")
+def name(base: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run `make serve` in a container until its first click, and return the container's name."""
+    source, (port,) = tmp_path_factory.mktemp("fresh") / "source", free_ports(1)
+    run("git", "clone", "--quiet", "--bare", ROOT, source)
+    mounted = {"/source": source, "/etc/pip.conf": secrets / "pip.conf", CERTIFICATES: secrets / "ca.crt"}
     volumes = [f"--volume={here}:{there}:ro" for there, here in mounted.items()]
     command = ["docker", "run", "--detach", "--network=host", "--shm-size=4g", *volumes, base]
     with container([*command, "bash", "-ec", SERVE.format(port=port)]) as name:
         with step("Debian's packages, `git clone`, `make serve`, and a click"):
             wait_until(lambda: docker("top", name) and "\nReady: " in docker("logs", name), 300)
             assert click(port) == "official"
-        with step("`make test`"):
-            printed = docker("exec", "--workdir", "/project", name, "make", "test")
-            *_, last_line = printed.splitlines()
-            print(f"\n{last_line}")
-            assert "apt-get install" in last_line  # what skipped tests need: Chromium, for example
+        yield name
+
+
+@pytest.fixture(scope="session")
+def make_test(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Start `make test` in the container at a low priority; return its process and log."""
+    log = tmp_path_factory.mktemp("make_test") / "log"
+    with log.open("wb") as output:
+        command = ["docker", "exec", "--workdir", "/project", name, "nice", "make", "test"]
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    yield process, log
+    process.kill()
+    process.wait()
+
+
+def test_service_starts_in_an_empty_debian(make_test):
+    """Runs first, as the fixture starts `make serve`, and then `make test`."""
+
+
+def test_tests_pass_in_an_empty_debian(make_test):
+    """Runs last, as it waits for `make test`."""
+    process, log = make_test
+    with step("waited for `make test`"):
+        status = process.wait()
+    *lines, last_line = log.read_text().splitlines()
+    assert status == 0, "\n".join(lines[-100:])
+    print(f"\n{last_line}")
+    assert "apt-get install" in last_line  # what skipped tests need: Chromium, for example

@@ -1,15 +1,19 @@
-"""The image, and BentoML's image of a Bento, built and run by Docker with the commands in docs/containers.md."""
+"""The image, and a Bento and BentoML's image of it, built and run with the commands in docs/containers.md."""
 
+import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
+from harness import ROOT, serving, wait_until
 from tests.containers.docker import KILL_TRITON, click, container, docker, documented, run, step, stop, succeeds
-from tests.e2e.test_bento import BENTOML, build_bento
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
 
+BENTOML = Path(sys.executable).parent / "bentoml"
 BENTO_BASE_IMAGE = "mobile-sam-test-python"
 FOREIGN_USER = "23456:0"
 ZOMBIES = ("python", "-c", "import psutil; print([p for p in psutil.process_iter() if p.status() == 'zombie'])")
@@ -49,15 +53,26 @@ def test_default_size_of_shared_memory_ends_the_service_with_advice(image):
     assert "--shm-size" in done.stdout + done.stderr
 
 
-def test_bentos_image_serves_and_stops(base, secrets, builtin_repository, port, tmp_path):
+def test_bento_and_its_image_serve_and_stop(base, secrets, builtin_repository, port, tmp_path):
     with step("base of the Bento's image"):
         (secrets / "Dockerfile").write_text(BENTO_BASE.format(base=base))
         docker("build", "--network", "host", "--tag", BENTO_BASE_IMAGE, secrets)
-    store = build_bento(builtin_repository, tmp_path, BENTO_BASE_IMAGE)
-    with step("the Bento's image"):
+    project, store = tmp_path / "project", {"BENTOML_HOME": str(tmp_path / "bentoml"), "BENTOML_DO_NOT_TRACK": "True"}
+    options = yaml.safe_load((ROOT / "bentofile.yaml").read_text())
+    parts = {part.strip("/") for part in options["include"]} - {"model_repository"}
+    project.mkdir()
+    run("cp", "--recursive", "requirements", *parts, project)
+    shutil.copytree(builtin_repository, project / "model_repository", symlinks=True)
+    options["docker"] = {"base_image": BENTO_BASE_IMAGE, "env": options["docker"]["env"]}
+    (project / "bentofile.yaml").write_text(yaml.safe_dump(options))
+    with step("the Bento and its image"):
+        run("env", f"--chdir={project}", BENTOML, "build", **store)
         _, *arguments = documented(".venv/bin/bentoml containerize")
         printed = run(BENTOML, *arguments, "--opt", "network=host", **store)
         assert succeeds("docker", "image", "inspect", arguments[-1]), printed
+    shutil.rmtree(project)
+    with step("a click on the Bento"), serving(tmp_path / "log", "mobile_sam:latest", **store) as server:
+        assert click(server.port) == "builtin"
     command = documented("docker run --rm --publish 127.0.0.1:3000:3000 --shm-size", port)
     command[command.index("--rm")] = "--detach"
     with step("a click and a stop"), container(command) as name:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.server import Server
+from harness import Server
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from tests.e2e.server import ROOT
+from harness import ROOT
 from tests.skips import require
 
 URL = "http://127.0.0.1:3000"
@@ -33,7 +33,7 @@ MAKE = re.compile(r'^\s*(?:#.*|(?:[A-Z_]+=(?:"[^"]*"|\S*) +)*make\b.*)?$')
 """A line that only runs `make`, a comment, or an empty line."""
 COPIED_FOLDERS = ("client", "examples")
 """Folders with programs that the pages' commands run."""
-SAMPLES = Path("utils/page/static/samples")
+SAMPLES = Path("page/samples")
 """Sample pictures in the repository."""
 GRID = re.compile(r"(?<=--points-per-side )\d+")
 NUMBER = r"(\d+(?:\.\d+)?)"

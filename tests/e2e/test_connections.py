@@ -8,7 +8,7 @@ import psutil
 import pytest
 import requests
 
-from tests.e2e.server import launch_server
+from harness import launch_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

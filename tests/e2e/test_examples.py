@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from harness import ROOT
 from tests.e2e.pages import SAMPLES, Reader
-from tests.e2e.server import ROOT
 
 SCRIPT = "examples/segment_folder.py"
 
@@ -35,8 +35,3 @@ def test_segment_folder_without_pictures_prints_its_usage(tmp_path):
         )
         assert done.returncode == 1
         assert f"{SCRIPT} photos sheet.jpg" in done.stderr
-
-
-def test_example_has_at_most_15_lines():
-    lines = (ROOT / SCRIPT).read_text().rpartition('"""')[2].splitlines()
-    assert len([line for line in lines if line.strip()]) <= 15

@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from tests.e2e.server import serve_expecting_failure, write_broken_encoder
+from harness import serve_expecting_failure
+from tests.services import write_broken_encoder
 
 pytestmark = pytest.mark.e2e
 

@@ -22,25 +22,17 @@ def encoded(size: tuple[int, int], file_format: str, mode: str = "RGB") -> bytes
     return file.getvalue()
 
 
-BAD_IMAGES = {
-    "text": (b"this is not an image", 422, "a PNG, JPEG or WebP file"),
-    "an unsupported format": (encoded((9, 9), "GIF"), 415, "a PNG, JPEG or WebP file"),
-    "a truncated PNG": (encoded((900, 900), "PNG")[:-40], 422, "a complete image file"),
-    "too long a side": (encoded((70_000, 1), "PNG", "1"), 413, "sides of at most 65535 pixels"),
-    "too many pixels": (encoded((6000, 6000), "PNG", "1"), 413, "at most 25000000 pixels"),
-}
-
-
-@pytest.mark.parametrize(("data", "status", "expected"), BAD_IMAGES.values(), ids=BAD_IMAGES.keys())
-def test_bad_image_is_rejected_with_the_expectation(server, data, status, expected):
-    answer = server.post(input_image=as_base64(data), pos_coords=[[1, 1]])
-    assert answer.status_code == status
-    (error,) = problem(answer)["errors"]
-    assert (error["field"], error["expected"]) == ("input_image", expected)
-    answer = requests.post(f"{server.url}/embed", data, headers={"Content-Type": "image/png"}, timeout=60)
-    assert answer.status_code == status
-    (error,) = problem(answer)["errors"]
-    assert (error["field"], error["expected"]) == ("image", expected)
+def test_bad_image_is_rejected_with_the_expectation_and_no_traceback_in_the_log(server):
+    data, expected = encoded((6000, 6000), "PNG", "1"), "at most 25000000 pixels"
+    in_json = server.post(input_image=as_base64(data), pos_coords=[[1, 1]])
+    raw = requests.post(f"{server.url}/embed", data, headers={"Content-Type": "image/png"}, timeout=60)
+    for answer, field in ((in_json, "input_image"), (raw, "image")):
+        assert answer.status_code == 413
+        (error,) = problem(answer)["errors"]
+        assert (error["field"], error["expected"]) == (field, expected)
+    log = server.log.read_text()
+    assert "413 image-too-large" in log
+    assert "Traceback" not in log
 
 
 def test_points_outside_the_image_are_named_by_their_request_fields(server):
@@ -48,21 +40,12 @@ def test_points_outside_the_image_are_named_by_their_request_fields(server):
     answer = server.post(input_image=image, pos_coords=[[5, 5], [41, 5]], neg_coords=[[0, 31]])
     assert answer.status_code == 422
     assert [error["field"] for error in problem(answer)["errors"]] == ["pos_coords[1]", "neg_coords[0]"]
-    answer = server.post(input_image=image, prompts=[{"pos_coords": [[1, 1]]}, {"pos_coords": [[9999, 1]]}])
-    assert [error["field"] for error in problem(answer)["errors"]] == ["prompts[1].pos_coords[0]"]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1)], ids=str)
 def test_smallest_and_narrowest_images_are_segmented(server, size):
     image = as_base64(encoded(size, "PNG"))
     assert server.post(input_image=image, pos_coords=[[0, 0]], mask_format="png").status_code == 200
-
-
-def test_rejected_requests_leave_no_traceback_in_the_log(server):
-    assert server.post(input_image="!", pos_coords=[[1, 1]]).status_code == 422
-    log = server.log.read_text()
-    assert "422 invalid-request" in log
-    assert "Traceback" not in log
 
 
 def test_image_is_encoded_once_and_then_addressed_by_its_id(server):
@@ -90,10 +73,9 @@ def test_concurrent_requests_for_a_new_image_encode_it_once(server):
     assert server.embeddings()["encoded"] - before == 1
 
 
-@pytest.mark.parametrize("image_id", ["0" * 64, "../../etc/passwd", "\N{SNOWMAN}"])
-def test_unknown_id_gets_a_404_with_advice(server, image_id):
+def test_unknown_id_gets_a_404_with_advice(server):
     for path, fields in (("/mobile_sam", CLICK), ("/embed", {}), ("/everything", {"progress": True})):
-        answer = server.post(path, image_id=image_id, **fields)
+        answer = server.post(path, image_id="../../etc/passwd", **fields)
         assert answer.status_code == 404
         document = problem(answer)
         assert document["type"] == "urn:mobile-sam:image-not-cached"

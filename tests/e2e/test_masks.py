@@ -7,7 +7,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-import requests
 from PIL import Image
 from pycocotools import mask as coco
 
@@ -88,19 +87,6 @@ def test_every_format_and_the_overlay_show_the_same_masks(server, image):
         # Outlines may be half a pixel off the edge.
         redrawn = filled([ring for rings in polygons for ring in rings], mask.shape)
         assert (redrawn & mask).sum() / (redrawn | mask).sum() > 0.95
-
-
-def test_uploads_are_the_same_as_base64_in_json(server):
-    file, url = scene(3), f"{server.url}/mobile_sam"
-    wanted = segmentation(server.post(input_image=as_base64(file), pos_coords=[[240, 160]], **NPY_ONLY))
-    fields = {"pos_coords": [[240, 160]], **NPY_ONLY}
-    as_form = requests.post(url, files={"image": file}, data={"request": json.dumps(fields)}, timeout=60)
-    query = {"x": "240", "y": "160", **NPY_ONLY}
-    as_body = requests.post(url, file, params=query, headers={"Content-Type": "image/png"}, timeout=60)
-    for answer in (as_form, as_body):
-        found = segmentation(answer)
-        assert np.array_equal(found.masks, wanted.masks)
-        assert found.result["image_id"] == wanted.result["image_id"]
 
 
 def test_mask_options_change_the_mask(server, image):

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import requests
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
+from harness import Server, serving, wait_until
+from harness.repository import make_repository
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, make_repository, serving, write_broken_encoder, write_other_weights
-from tests.waiting import wait_until
+from tests.services import write_broken_encoder, write_other_weights
 from utils.triton.versions import LOAD_ORDER
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -59,40 +61,32 @@ def states(answer: requests.Response) -> dict[tuple[str, int], str]:
     return {(model["name"], model["version"]): model["state"] for model in answer.json()["models"]}
 
 
-@dataclass
-class Callers:
-    """Three threads that send requests, with pauses, until the block ends: new images, a known image, and its id."""
+@contextmanager
+def callers(server: Server) -> Iterator[Counter[tuple[int, int | str]]]:
+    """Send requests, with pauses, until the block ends: new images, a known image, and its id.
 
-    server: Server
-    seen: Counter[tuple[int, int | str]] = field(default_factory=Counter)
-    """Number of responses by status and by model version or error text."""
+    Yields:
+        Number of responses by status and by model version or error text.
+    """
+    known = as_base64(scene(90))
+    image_id = server.post("/embed", input_image=known).json()["image_id"]
+    new = ({"input_image": as_base64(scene(number))} for number in itertools.count(1000))
+    seen: Counter[tuple[int, int | str]] = Counter()
+    over = threading.Event()
 
-    def __enter__(self) -> Callers:
-        known = as_base64(scene(90))
-        image_id = self.server.post("/embed", input_image=known).json()["image_id"]
-        self._stop = threading.Event()
-        kinds = [
-            lambda number: {"input_image": as_base64(scene(1000 + number))},
-            lambda _: {"input_image": known},
-            lambda _: {"image_id": image_id},
-        ]
-        self._threads = [threading.Thread(target=self._ask, args=(kind,)) for kind in kinds]
-        for thread in self._threads:
-            thread.start()
-        return self
+    def ask(fields: Iterator[dict[str, str]]) -> None:
+        while not over.wait(0.05):
+            answer = server.post(**next(fields), **CLICK)
+            seen[answer.status_code, result_of(answer)["model_version"] if answer.ok else answer.text] += 1
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _ask(self, kind) -> None:
-        number = 0
-        while not self._stop.wait(0.05):
-            number += 1
-            answer = self.server.post(**kind(number), **CLICK)
-            version_or_error = result_of(answer)["model_version"] if answer.ok else answer.text
-            self.seen[answer.status_code, version_or_error] += 1
+    with ThreadPoolExecutor(3) as pool:
+        kinds = (new, itertools.repeat({"input_image": known}), itertools.repeat({"image_id": image_id}))
+        asking = [pool.submit(ask, fields) for fields in kinds]
+        try:
+            yield seen
+        finally:
+            over.set()
+    assert [each.exception() for each in asking] == [None] * len(asking)
 
 
 def test_weights_are_swapped_under_load_without_errors(server, repository):
@@ -102,13 +96,13 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
     assert server.post(input_image=image, model_version=2, **CLICK).status_code == 422
     name = write_other_weights(repository, 2)
 
-    with Callers(server) as callers:
+    with callers(server) as seen:
         loaded = states(post_admin(server))
         # The new weights encode the image stored with the old embedding.
         second = result_of(server.post(image_id=first["image_id"], **CLICK))
     assert set(loaded.items()) >= {((model, version), "READY") for model in LOAD_ORDER for version in (1, 2)}
     assert (second["weights"]["name"], second["model_version"]) == (name, 2)
-    assert set(callers.seen) == {(200, 1), (200, 2)}, callers.seen
+    assert set(seen) == {(200, 1), (200, 2)}, seen
 
     info = requests.get(f"{server.url}/info", timeout=60).json()
     assert (info["model_versions"], info["weights"]["name"]) == ([1, 2], name)
@@ -121,22 +115,18 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
         everything = server.post("/everything", input_image=image, points_per_side=2, model_version=version).json()
         assert (everything["model_version"], everything["weights"]["name"]) == (version, weights)
 
-    with Callers(server) as callers:
+    with callers(server) as seen:
         for model in LOAD_ORDER:
             shutil.rmtree(repository / model / "1")
         left = states(post_admin(server))
     assert {version for (_, version), state in left.items() if state == "READY"} == {2}
     assert {state for (_, version), state in left.items() if version == 1} == {"UNAVAILABLE"}
-    assert set(callers.seen) == {(200, 2)}, callers.seen
+    assert set(seen) == {(200, 2)}, seen
     rejected = server.post(input_image=image, model_version=1, **CLICK)
     assert rejected.status_code == 422
     assert rejected.json()["errors"][0]["field"] == "model_version"
-    assert requests.get(f"{server.url}/readyz", timeout=60).ok
+    assert server.readiness() == 200
     assert "restarting Triton" not in server.log.read_text()
-
-
-def processes(server: Server, name: str) -> list[psutil.Process]:
-    return [child for child in psutil.Process(server.process.pid).children(recursive=True) if name in child.name()]
 
 
 def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository):
@@ -151,11 +141,10 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
         assert message in answer.json()["detail"]
         assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
-    (triton,) = processes(server, "tritonserver")
-    workers = [child for child in processes(server, "") if "http_api_server" in " ".join(child.cmdline())]
-    for process in (triton, *workers):
+    triton = server.triton()
+    for process in (triton, *server.workers()):
         process.kill()
-    wait_until(lambda: ready(server) and triton.pid not in [each.pid for each in processes(server, "tritonserver")])
+    wait_until(lambda: triton not in server.family() and server.stubs() and server.readiness() == 200)
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
     decoder.write_bytes(intact)
@@ -180,13 +169,6 @@ def test_version_whose_encoder_ignores_the_image_is_not_used(server, repository)
     assert states(post_admin(server))["mobile_sam_encoder", before["model_version"]] == "READY"
 
 
-def ready(server: Server) -> bool:
-    try:
-        return requests.get(f"{server.url}/readyz", timeout=60).ok
-    except requests.RequestException:  # a restarting worker does not answer yet
-        return False
-
-
 def test_unloaded_model_gives_a_503_until_it_is_loaded_again(server):
     version = requests.get(f"{server.url}/info", timeout=60).json()["model_versions"][-1]
     assert states(post_admin(server, "mobile_sam_everything/unload"))["mobile_sam_everything", version] == "UNAVAILABLE"
@@ -206,10 +188,3 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     after = requests.get(f"{server.url}/info", timeout=60).json()
     assert after == {**before, "weights": result_of(server.post(input_image=as_base64(scene(93)), **CLICK))["weights"]}
     assert after["weights"]["name"] == name != before["weights"]["name"]
-
-
-def test_admin_api_rejects_missing_and_other_keys(server):
-    for headers in ({}, {"X-API-Key": "the-key-of-another-caller"}):
-        for method, path in (("GET", "models"), ("POST", "models/load"), ("POST", "models/mobile_sam/unload")):
-            answer = requests.request(method, f"{server.url}/admin/{path}", headers=headers, timeout=60)
-            assert answer.status_code == 401

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from harness import Server
 from mobile_sam_client import Client
 from mobile_sam_client.compat import SamPredictor
-from tests.e2e.server import Server
 from tests.parity.cases import EXPECTED, ious, packed, read_cases
 
 pytestmark = pytest.mark.e2e

@@ -6,7 +6,7 @@ import psutil
 import pytest
 import requests
 
-from tests.waiting import wait_until
+from harness import wait_until
 
 pytestmark = pytest.mark.e2e
 

@@ -11,14 +11,11 @@ from contextlib import ExitStack
 import pytest
 import requests
 
-from benchmarks.service import free_ports
-from tests.chaos import victims
+from harness import ROOT, Server, free_ports, launch_server, wait_until
 from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import ROOT, Server, launch_server
 from tests.redis_server import RedisServer, redis_server
 from tests.skips import require
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -33,21 +30,20 @@ frontend statistics
 """
 
 
-@pytest.fixture
-def redis(tmp_path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path) as running:
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as running:
         yield running
 
 
-@pytest.fixture
-def replicas(redis, builtin_repository, tmp_path) -> Iterator[list[Server]]:
+@pytest.fixture(scope="module")
+def replicas(redis, builtin_repository, tmp_path_factory) -> Iterator[list[Server]]:
     """Run two services with one Redis."""
     with ExitStack() as stack:
         servers = []
         for name in ("first", "second"):
-            (tmp_path / name).mkdir()
             settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_REDIS_URL": redis.url}
-            servers.append(launch_server(tmp_path / name / "log", **settings))
+            servers.append(launch_server(tmp_path_factory.mktemp(name) / "log", **settings))
             stack.callback(servers[-1].request_stop)
         yield [server.wait_until_ready() for server in servers]
 
@@ -100,6 +96,7 @@ def test_replicas_share_embeddings_and_survive_the_loss_of_redis(replicas, redis
     assert 1 <= warnings <= max_warnings
 
 
+# Runs last, because it kills a replica.
 def test_clicks_of_a_killed_replica_are_answered_by_the_other(replicas, balancer):
     image = {"input_image": as_base64(scene(56))}
     expected = segmentation(balancer.post(**image, **CLICK)).result
@@ -115,7 +112,7 @@ def test_clicks_of_a_killed_replica_are_answered_by_the_other(replicas, balancer
         try:
             wait_until(lambda: len(answers) > CLICKS)
             # So that it dies with requests whose answers have not begun: HAProxy cannot repeat the others.
-            victims.triton(replicas[0]).suspend()
+            replicas[0].triton().suspend()
             wait_until(lambda: in_progress(balancer, "first") == CALLERS // 2)
             replicas[0].kill()
         finally:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import requests
 
+from harness import Server
 from tests.e2e.collector import Span
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import KEYS, Server
+from tests.services import KEYS
 
 pytestmark = pytest.mark.e2e
 
@@ -17,10 +18,10 @@ CALLER_SPAN_ID = "c" * 16
 REQUEST_SPAN = "POST /mobile_sam"
 
 
-def send(server: Server, trace: int, fields: dict[str, Any], *, sampled: bool = True) -> requests.Response:
+def send(server: Server, trace: int, fields: dict[str, Any]) -> requests.Response:
     """Send a request with a trace context."""
     headers = {
-        "traceparent": f"00-{trace:032x}-{CALLER_SPAN_ID}-0{int(sampled)}",
+        "traceparent": f"00-{trace:032x}-{CALLER_SPAN_ID}-01",
         "X-Request-ID": f"request-{trace}",
         "X-API-Key": KEYS["bob"],
     }
@@ -59,16 +60,6 @@ def test_span_has_the_request_id_and_log_lines_have_the_trace_id(keyed, collecto
     about = [line for line in lines if line.get("request_id") == "request-2"]
     (entry,) = [line for line in about if "422 invalid-request" in line["message"]]
     assert entry["trace_id"] == f"{2:032x}"
-
-
-def test_unsampled_requests_and_health_checks_are_not_exported(keyed, collector):
-    click = {"input_image": as_base64(scene(91)), **CLICK}
-    assert send(keyed, 3, click, sampled=False).ok
-    assert requests.get(f"{keyed.url}/readyz", timeout=60).ok
-    assert send(keyed, 4, click).ok
-    collector.trace(f"{4:032x}", {REQUEST_SPAN, "mobile_sam_decoder"})
-    assert f"{3:032x}" not in {span.trace_id for span in collector.spans}
-    assert not [span for span in collector.spans if "readyz" in span.name]
 
 
 def ancestors(span: Span, spans: list[Span]) -> list[str]:

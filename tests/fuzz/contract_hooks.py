@@ -17,7 +17,7 @@ PROMPTS: tuple[dict[str, Any], ...] = (
     {"prompts": [{"pos_coords": [[1, 1]]}, {"box": [0, 0, 9, 9]}]},
 )
 """Prompts on the image, which has 64 x 64 pixels."""
-OBJECTS = ("pos_coords", "labels", "neg_coords", "box", "mask_input", "prompts")
+REPLACED = ("image_id", "pos_coords", "labels", "neg_coords", "box", "mask_input", "prompts")
 MAX_VALUES = {"points_per_side": 4, "crop_n_layers": 0}
 """Limits of fields that make requests slow."""
 
@@ -25,19 +25,17 @@ MAX_VALUES = {"points_per_side": 4, "crop_n_layers": 0}
 def valid_image(context: Any, case: Any, **kwargs: Any) -> None:
     """Put a real image with prompts and a small grid of clicks into most valid requests."""
     body = case.body
-    mode = case.meta.generation.mode.value if case.meta else "positive"
-    if mode != "positive":
+    if case.meta and case.meta.generation.mode.value != "positive":
         return
     if case.media_type == "application/octet-stream":
         case.body, case.query = IMAGES[0], {"points_per_side": 4} if case.path == "/everything" else {}
     if case.media_type != "application/json" or not isinstance(body, dict):
         return
     if case.path == "/everything":
-        for name, maximum in MAX_VALUES.items():
-            body[name] = min(body.get(name, maximum), maximum)
+        body |= {name: min(body.get(name, maximum), maximum) for name, maximum in MAX_VALUES.items()}
     size = len(str(body))
     if size % 4:
-        for name in ("image_id", *OBJECTS):
+        for name in REPLACED:
             body.pop(name, None)
         body |= {"input_image": IMAGE} | (PROMPTS[size % 3] if case.path == "/mobile_sam" else {})
 

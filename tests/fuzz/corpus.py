@@ -4,8 +4,13 @@ The images show one scene, if they show one: 24 x 32 pixels in four quarters, re
 a wrong size, a wrong orientation and swapped channels. The bodies are requests to `/mobile_sam`.
 """
 
+import base64
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import requests
 
 CORPUS = Path(__file__).parent / "corpus"
 SIZE_HW = (24, 32)
@@ -87,3 +92,17 @@ BODIES: dict[str, Answered] = {
     "bodies/right-coordinates-tiny.json": Answered(200),
     "bodies/right-escapes-everywhere.json": Answered(200),
 }
+
+
+def surprises(url: str) -> Iterator[str]:
+    """Send all images and bodies to a running service; yield what is not answered as the tables say."""
+    statuses = {name: outcome if isinstance(outcome, int) else 200 for name, outcome in IMAGES.items()}
+    for name, status in (statuses | {name: answered.status for name, answered in BODIES.items()}).items():
+        body = (CORPUS / name).read_bytes()
+        if name in IMAGES:
+            body = json.dumps({"input_image": base64.b64encode(body).decode(), "pos_coords": [[0, 0]]}).encode()
+        headers = {"Content-Type": "application/json"}
+        answer = requests.post(f"{url}/mobile_sam", data=body, headers=headers, timeout=60)
+        is_problem = answer.headers["Content-Type"] == "application/problem+json"
+        if answer.status_code != status or is_problem != (status >= 400):
+            yield f"{name}: {answer.status_code} {answer.text[:200]}"

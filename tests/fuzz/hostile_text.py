@@ -11,15 +11,7 @@ CONTROLS = ("\0", "\x07", "\x08", "\x1b[2J\x1b[31m", "\x1b]0;title\x07", "\x7f",
 FORMATTING = ("\u200b", "\u200e", "\u202a", "\u202e", "\u2066", "\u2069", "\ufeff", "\u00ad", "\U000e0041", "\u3164")
 ODD = ("\ud800", "\udfff", "\ud83d", "\udcff", "\ue000", "\uffff", "\U0010ffff", "\u0378", "\xa0", "\u0301" * 20)
 TEMPLATES = (
-    "%s%s%s%n",
-    "%(message)s",
-    "{record.msg}",
-    "{0.__class__}",
-    "${jndi:ldap://a}",
-    "\\n",
-    "\\x1b",
-    "%0a",
-    '"}',
+    *("%s%s%s%n", "%(message)s", "{record.msg}", "{0.__class__}", "${jndi:ldap://a}", "\\n", "\\x1b", "%0a", '"}'),
 )
 FORGED = (
     f"[ERROR] {MARK}",

@@ -5,17 +5,20 @@ Anything else is an error: another exception, a 5xx, a result with wrong propert
 
 import json
 import warnings
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator import images, pipeline
 from orchestrator.problems import Rejected
-from utils.api.errors import InvalidRequest, MalformedBody, ServiceError
-from utils.api.inputs import ImageSource, Prompts, image_source, to_prompts
+from utils.api.errors import ServiceError
+from utils.api.inputs import Job, image_source, to_job
 from utils.api.received import parse_body
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 
+Refusal = ServiceError | Rejected
+AnyRefusal = TypeVar("AnyRefusal", bound=Refusal)
 MAX_PIXELS = 4_000_000
 """Limit below the orchestrator's own, so that no file takes long."""
 MODELS: dict[str, type[ImageFields]] = {
@@ -35,8 +38,7 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
             stored = opened.size
             pixels = images.decode(opened)
         except Rejected as rejected:
-            check_refusal(rejected)
-            return rejected
+            return checked(rejected)
     assert pixels.dtype == np.uint8
     assert pixels.shape in {(stored[1], stored[0], 3), (stored[0], stored[1], 3)}
     assert 0 < pixels.shape[0] * pixels.shape[1] <= max_pixels
@@ -46,60 +48,48 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
     return pixels
 
 
-def check_refusal(rejected: Rejected) -> None:
-    """Assert that a refusal is short and tells the caller what to correct."""
-    assert rejected.status in {413, 415, 422}
-    assert rejected.slug.isascii()
-    assert len(json.dumps(rejected.document())) < 10_000
-    for error in rejected.errors:
-        assert set(error) == {"field", "expected", "got"}
-        assert all(value and value.isprintable() for value in error.values()), error
+def request_or_refusal(body: bytes, path: str, size_hw: tuple[int, int] = (480, 640)) -> Job | Refusal | None:
+    """Parse a body like the service, and check its prompts like the orchestrator, on an image of `size_hw`.
 
-
-def request_or_refusal(
-    body: bytes, path: str, size_hw: tuple[int, int] = (480, 640)
-) -> tuple[ImageFields, ImageSource, Prompts | None] | ServiceError | Rejected:
-    """Parse a body like the service, and check its prompts like the orchestrator, on an image of `size_hw`."""
+    Return the job of a segmentation, None for other requests, or the refusal.
+    """
     try:
         request = parse_body(body, MODELS[path])
-        prompts = to_prompts(request) if isinstance(request, SegmentRequest) else None
+        job = to_job(request) if isinstance(request, SegmentRequest) else None
         source = image_source(request)
-    except ServiceError as error:
-        check_problem(error)
-        return error
+        if job is not None:
+            check_prompts(job, size_hw)
+    except (ServiceError, Rejected) as refusal:
+        return checked(refusal)
     assert (source.file is None) != (source.image_id is None)
-    if prompts is not None:
-        try:
-            check_prompts(prompts, size_hw)
-        except Rejected as rejected:
-            check_refusal(rejected)
-            return rejected
-    return request, source, prompts
+    return job
 
 
-def check_problem(error: ServiceError) -> None:
-    """Assert that an error is a short problem document with a 4xx status."""
-    assert isinstance(error, (MalformedBody, InvalidRequest)), error
-    problem = error.problem()
-    assert problem.status in {400, 422}
-    assert len(problem.encode()) < 20_000
-    assert problem.errors
-    for field_error in problem.errors:
-        assert all(value.isprintable() and value for value in field_error.as_json().values()), field_error
+def checked(refusal: AnyRefusal) -> AnyRefusal:
+    """Return a refusal; assert that it is short and tells the caller what to correct."""
+    fields = [each if isinstance(each, dict) else vars(each) for each in refusal.errors]
+    assert refusal.status in {400, 413, 415, 422}
+    assert fields
+    assert len(json.dumps(fields)) < 10_000
+    for each in fields:
+        assert set(each) == {"field", "expected", "got"}
+        assert all(value and value.isprintable() for value in each.values()), each
+    return refusal
 
 
-def check_prompts(found: Prompts, size_hw: tuple[int, int]) -> None:
+def check_prompts(job: Job, size_hw: tuple[int, int]) -> None:
     """Assert the shapes and ranges of prompts and of the decoder's inputs.
 
     Raises:
         Rejected: a point is outside of the image.
     """
-    count, points = found.labels.shape
-    assert found.points_xy.shape == (count, points, 2)
-    assert np.isfinite(found.points_xy).all()
-    assert found.masks.shape == (len(found.mask_objects), 256, 256)
-    assert [len(names) for names in found.fields] == (found.labels != pipeline.ABSENT).sum(1).tolist()
-    pipeline.check_inside(found.points_xy, found.labels, size_hw)
-    coords, labels = pipeline.points_to_frame(found.points_xy, found.labels, size_hw, images.frame_size_hw(size_hw))
+    points_xy, labels = job.inputs["point_coords"], job.inputs["point_labels"]
+    assert points_xy.shape == (*labels.shape, 2)
+    assert np.isfinite(points_xy).all()
+    if "mask_input" in job.inputs:
+        assert job.inputs["mask_input"].shape == (*job.inputs["mask_input_object"].shape, 256, 256)
+    assert [len(names) for names in job.fields] == (labels != pipeline.ABSENT).sum(1).tolist()
+    pipeline.check_inside(points_xy, labels, size_hw)
+    coords, labels = pipeline.points_to_frame(points_xy, labels, size_hw, images.frame_size_hw(size_hw))
     assert coords.shape[:2] == labels.shape
     assert ((coords >= 0) & (coords <= images.FRAME + 1)).all()

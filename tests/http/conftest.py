@@ -1,13 +1,11 @@
 """BentoML's real application in this process, with a fake segmenter."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.fake_segmenter import FakeSegmenter
 from tests.http.asgi import Http
 from utils.triton.health import Health, write_health
-from utils.triton.run import Run
+from utils.triton.run import RunState
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +37,7 @@ def bento_app(service):
 @pytest.fixture
 def app(bento_app, monkeypatch):
     """The application with a ready Triton and a fresh refusal log."""
-    write_health(Path(Run.current().shared_file), Health("ready"))
+    write_health(RunState.current().health_file, Health("ready"))
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._windows", {})
     return bento_app
 

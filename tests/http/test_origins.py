@@ -21,8 +21,8 @@ FOREIGN = {
 
 def answer(app, path: str, headers: dict[str, str], method: str = "POST") -> tuple[int, bytes]:
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    sent = asyncio.run(messages_of(app, path, b"{}", raw, method=method))
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+    start, *rest = asyncio.run(messages_of(app, path, b"{}", raw, method=method))
+    return start["status"], b"".join(message.get("body", b"") for message in rest)
 
 
 def test_tried_paths_are_all_paths_of_the_service_that_work(service):

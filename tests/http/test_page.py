@@ -8,7 +8,7 @@ import pytest
 
 from mobile_sam_onnx import __version__
 from utils.api.info import VERSION
-from utils.page import FOLDER
+from utils.page import FOLDER, NOT_SERVED
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"""(?:href|src)="([^"#]+)["#]""")
@@ -20,6 +20,7 @@ def test_all_files_linked_by_the_page_exist(http):
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     links = {urljoin("/ui", link) for link in LINK.findall(page.text)}
     assert "/ui/app.js" in links
+    assert http.get("/favicon.ico").content == http.get("/ui/icon.svg").content
     for link in links:
         assert http.get(link).status_code == 200, link
 
@@ -30,7 +31,7 @@ def test_trailing_slash_redirects_also_behind_a_prefix(http):
     assert urljoin("https://host/prefix/ui/", answer.headers["location"]) == "https://host/prefix/ui"
 
 
-FILES = sorted(file for file in FOLDER.rglob("*.*") if file.name != "index.html")
+FILES = sorted(file for file in FOLDER.rglob("*.*") if file.name not in NOT_SERVED)
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 
@@ -49,7 +50,14 @@ def test_page_file_has_its_type_and_is_revalidated(http, file):
 
 @pytest.mark.parametrize(
     "path",
-    ["/ui/absent.js", "/ui/index.html", "/ui/../service.py", "/ui/..%2f..%2f__init__.py", "/ui/%2e%2e/__init__.py"],
+    [
+        "/ui/absent.js",
+        "/ui/index.html",
+        "/ui/deno.json",
+        "/ui/../service.py",
+        "/ui/..%2f..%2f__init__.py",
+        "/ui/%2e%2e/__init__.py",
+    ],
 )
 def test_other_paths_below_the_page_are_not_found(http, path):
     answer = http.get(path)
@@ -63,20 +71,29 @@ def test_page_files_load_nothing_from_other_origins():
         assert set(addresses) <= {"http://www.w3.org/2000/svg"}, file
 
 
-def test_info_has_version_limits_and_loaded_models(http):
-    answer = http.get("/info")
-    assert answer.status_code == 200
-    info = answer.json()
-    assert set(info) == {"version", "weights", "engine", "triton", "key_needed", "limits", "model_versions"}
-    assert info["key_needed"] is False
-    assert info["model_versions"] == []  # without Triton
-    assert info["weights"] is info["engine"] is info["triton"] is None
-    assert info["limits"] == {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256}
+def test_info_is_served_without_triton(http):
+    assert http.get("/info").json() == {
+        "version": VERSION,
+        "weights": None,
+        "engine": None,
+        "triton": None,
+        "key_needed": False,
+        "limits": {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256},
+        "model_versions": [],
+    }
+
+
+def test_swagger_page_and_its_files_are_served_locally(http):
+    page = http.get("/").text
+    files = re.findall(r'(?:src|rel="[^>]*href)="\.(/[^"]+)"', page)
+    assert len(files) == 5
+    assert {http.get(file).status_code for file in files} == {200}
+    assert "://" not in page
 
 
 def test_every_part_has_the_version_of_the_project(http):
     files = [ROOT / name for name in ("pyproject.toml", "client/pyproject.toml", "orchestrator/pyproject.toml")]
     versions = {re.findall(r'^version = "(.+)"$', file.read_text(), re.MULTILINE)[0] for file in files}
     (label,) = re.findall(r'image\.version="(.+?)"', (ROOT / "Dockerfile").read_text())
-    served = {http.get("/info").json()["version"], http.get("/docs.json").json()["info"]["version"]}
-    assert {*versions, label, __version__, *served} == {VERSION}
+    served = http.get("/docs.json").json()["info"]["version"]
+    assert {*versions, label, __version__, served} == {VERSION}

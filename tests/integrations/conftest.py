@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import requests
 
+from harness import Server
 from tests import environments
 from tests.e2e.pictures import as_base64
-from tests.e2e.server import KEYS, Server
+from tests.services import KEYS
 
 KEY = KEYS["tools"]
 

@@ -1,6 +1,5 @@
 """The real Label Studio with the service as the model of its projects."""
 
-import io
 import json
 import os
 import re
@@ -12,52 +11,39 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image
 from pycocotools import mask as coco
 
-from benchmarks.browser import chromium, find_chromium
 from benchmarks.objects import iou
-from benchmarks.service import free_ports
-from tests.e2e.server import ROOT, Server, serving
+from harness import ROOT, Server, free_ports, serving
+from harness.browser import chromium, find_chromium
 from tests.integrations.conftest import KEY, own_answer
+from tests.integrations.label_studio_page import click_image, open_task
 from tests.skips import missing
-from tools.label_studio_picture import click_image, open_task
-from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudio, label_studio
+from tests.unit.utils.integrations.test_label_studio import decoded_brush
+from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudioServer, label_studio
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-PHOTO = ROOT / "utils" / "page" / "static" / "samples" / "balloons.jpg"
+PHOTO = ROOT / "page" / "samples" / "balloons.jpg"
 BALLOON, SKY = (903, 310), (600, 60)
 BOX = (774, 172, 1034, 570)
-POLYGONS = CONFIG.replace("BrushLabels", "PolygonLabels")
 EVERYTHING = CONFIG.replace('name="brush"', 'name="everything"')
 SCORE = re.compile(r"^0\.\d\d$")
-DECODE = """
-import io, json, sys
-import numpy as np
-from label_studio_sdk.converter.brush import decode_rle
-result = json.load(sys.stdin)
-pixels = decode_rle(result["value"]["rle"]).reshape(result["original_height"], result["original_width"], 4)
-file = io.BytesIO()  # stdout may be a pipe, in which NumPy cannot seek
-np.save(file, pixels[:, :, 3] > 0)
-sys.stdout.buffer.write(file.getvalue())
-"""
 
 
 @pytest.fixture(scope="session")
-def studio_folder(tool_environment: Callable[[str], Path]) -> Path:
-    return tool_environment("label-studio")
-
-
-@pytest.fixture(scope="session")
-def studio(studio_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabelStudio]:
+def studio(
+    tool_environment: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LabelStudioServer]:
+    tool_environment("label-studio")
     with label_studio(tmp_path_factory.mktemp("label-studio"), *free_ports(1)) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def service(
-    studio: LabelStudio, builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory
+    studio: LabelStudioServer, builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     with serving(
         tmp_path_factory.mktemp("service") / "log",
@@ -81,7 +67,7 @@ def photo(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def connected(studio: LabelStudio, service: Server, photo: Path) -> Callable[..., tuple[int, int, int]]:
+def connected(studio: LabelStudioServer, service: Server, photo: Path) -> Callable[..., tuple[int, int, int]]:
     """Return a function that makes a project with `photo`; it returns the ids of project, task and model."""
 
     def connect(config: str = CONFIG) -> tuple[int, int, int]:
@@ -91,17 +77,10 @@ def connected(studio: LabelStudio, service: Server, photo: Path) -> Callable[...
     return connect
 
 
-@pytest.fixture
-def decoded(studio_folder: Path) -> Callable[[dict[str, Any]], np.ndarray]:
-    """Return a function that decodes a brush region with Label Studio's own code."""
-
-    def decode(result: dict[str, Any]) -> np.ndarray:
-        command = [str(studio_folder / "python"), "-c", DECODE]
-        done = subprocess.run(command, input=json.dumps(result).encode(), capture_output=True, check=True)
-        mask: np.ndarray = np.load(io.BytesIO(done.stdout))
-        return mask
-
-    return decode
+def mask_of(result: dict[str, Any]) -> np.ndarray:
+    """Return the mask of a brush region, (H, W) bool."""
+    pixels = decoded_brush(bytes(result["value"]["rle"]))
+    return pixels.reshape(result["original_height"], result["original_width"], 4)[..., 3] > 0
 
 
 def drawn(kind: str, name: str, percent: dict[str, float], **more: Any) -> dict[str, Any]:
@@ -120,7 +99,7 @@ def box(x0: float, y0: float, x1: float, y1: float) -> dict[str, Any]:
     return drawn("rectangle", "box", {**percent, "rotation": 0})
 
 
-def click(studio: LabelStudio, model: int, task: int, *regions: dict[str, Any]) -> dict[str, Any]:
+def click(studio: LabelStudioServer, model: int, task: int, *regions: dict[str, Any]) -> dict[str, Any]:
     body = {"task": task, "context": {"result": list(regions)}}
     data: dict[str, Any] = studio.call("POST", f"ml/{model}/interactive-annotating", json=body)["data"]
     return data
@@ -133,31 +112,20 @@ def reference(service: Server, photo: Path, **fields: Any) -> np.ndarray:
     return mask
 
 
-def test_click_is_the_mask_of_mobile_sam(studio, service, connected, decoded, photo):
+def test_click_is_the_mask_of_mobile_sam(studio, service, connected, photo):
     _, task, model = connected()
     before = service.embeddings()["encoded"]
     (result,) = click(studio, model, task, point(*BALLOON))["result"]
     assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == ("brushlabels", "brush", ["Object"])
-    assert iou(decoded(result), reference(service, photo, pos_coords=[BALLOON])) == 1
+    assert iou(mask_of(result), reference(service, photo, pos_coords=[BALLOON])) == 1
     regions = [point(*BALLOON), point(*SKY, positive=False), box(*BOX)]
     (refined,) = click(studio, model, task, *regions)["result"]
     fields = {"pos_coords": [BALLOON], "neg_coords": [SKY], "box": BOX}
-    assert iou(decoded(refined), reference(service, photo, **fields)) == 1
+    assert iou(mask_of(refined), reference(service, photo, **fields)) == 1
     assert service.embeddings()["encoded"] == before + 1
 
 
-def test_polygons_follow_the_mask(studio, service, connected, photo):
-    _, task, model = connected(POLYGONS)
-    results = click(studio, model, task, box(*BOX))["result"]
-    drawing = ImageDraw.Draw(polygon := Image.new("1", (1280, 853)))
-    for result in results:
-        assert result["type"] == "polygonlabels"
-        drawing.polygon([(12.8 * x - 0.5, 8.53 * y - 0.5) for x, y in result["value"]["points"]], 1)
-    # The line of a polygon is up to a pixel from the mask's edge, and a polygon has no holes.
-    assert iou(np.array(polygon), reference(service, photo, box=BOX)) > 0.97
-
-
-def predictions(studio: LabelStudio, project: int) -> list[dict[str, Any]]:
+def predictions(studio: LabelStudioServer, project: int) -> list[dict[str, Any]]:
     """Ask for the predictions of a project as the page does."""
     body = {"selectedItems": {"all": True, "excluded": []}, "project": project}
     studio.call("POST", f"dm/actions?id=retrieve_tasks_predictions&project={project}", json=body)
@@ -165,14 +133,14 @@ def predictions(studio: LabelStudio, project: int) -> list[dict[str, Any]]:
     return found
 
 
-def test_predictions_are_the_objects_in_the_boxes_of_a_task(studio, service, connected, decoded, photo):
+def test_predictions_are_the_objects_in_the_boxes_of_a_task(studio, service, connected, photo):
     project, task, _ = connected()
     assert predictions(studio, project) == []
     encoded = service.embeddings()["encoded"]
     studio.call("POST", f"tasks/{task}/annotations/", json={"result": [box(*BOX)]})
     (prediction,) = predictions(studio, project)
     (result,) = prediction["result"]
-    assert iou(decoded(result), reference(service, photo, box=BOX)) == 1
+    assert iou(mask_of(result), reference(service, photo, box=BOX)) == 1
     assert service.embeddings()["encoded"] == encoded  # the image was encoded by the first, empty answer
 
 
@@ -181,33 +149,6 @@ def test_predictions_of_everything_need_a_tag_of_that_name(studio, connected):
     (prediction,) = predictions(studio, project)
     assert len(prediction["result"]) > 3
     assert {result["from_name"] for result in prediction["result"]} == {"everything"}
-
-
-def test_wrong_key_is_named_when_the_model_is_added(studio, service, photo):
-    project, _ = studio.project("Balloons", CONFIG, [photo])
-    with pytest.raises(RuntimeError, match="authentication parameters were either not provided or are incorrect"):
-        studio.connect(project, service.url, "another-key-of-24-letters")
-
-
-def test_project_without_a_tag_for_masks_says_what_to_add(studio, service, photo):
-    project, _ = studio.project("Balloons", '<View><Image name="image" value="$image"/></View>', [photo])
-    with pytest.raises(RuntimeError, match=r"422.*expected-BrushLabels-name=-brush-toName=-image"):
-        studio.connect(project, service.url, KEY)
-
-
-def test_image_that_cannot_be_used_is_named(studio, connected, photo):
-    bitmap = photo.with_suffix(".bmp")
-    Image.open(photo).save(bitmap)
-    project, _, model = connected()
-    with bitmap.open("rb") as file:
-        studio.call("POST", f"projects/{project}/import", files={bitmap.name: (bitmap.name, file)})
-    others = [{"image": "/data/upload/1/gone.jpg"}, {"image": "http://169.254.169.254/latest/meta-data"}]
-    studio.call("POST", f"projects/{project}/import", json=others)
-    tasks = studio.call("GET", "tasks", params={"project": project})["tasks"]
-    _, bitmap_task, gone, elsewhere = sorted(task["id"] for task in tasks)
-    assert "PNG, JPEG or WebP" in click(studio, model, bitmap_task, point(*BALLOON))["error"]
-    assert "gone.jpg' was answered with status" in click(studio, model, gone, point(*BALLOON))["error"]
-    assert "MOBILE_SAM_IMAGE_ORIGINS" in click(studio, model, elsewhere, point(*BALLOON))["error"]
 
 
 def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, service, connected, photo):
@@ -227,7 +168,7 @@ def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, servic
     assert service.embeddings()["encoded"] == encoded
 
 
-def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, photo):
+def test_person_clicks_and_submits_a_mask(studio, service, connected, photo):
     if find_chromium() is None:
         pytest.skip(missing("chromium"))
     project, task, _ = connected()
@@ -250,4 +191,4 @@ def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, p
     (mask,) = [result for result in annotation["result"] if result["type"] == "brushlabels"]
     positive, negative = ([12.8 * region["value"]["x"], 8.53 * region["value"]["y"]] for region in regions)
     expected = reference(service, photo, pos_coords=[positive], neg_coords=[negative])
-    assert iou(decoded(mask), expected) == 1
+    assert iou(mask_of(mask), expected) == 1

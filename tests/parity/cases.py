@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 HERE = Path(__file__).parent
-SAMPLES = HERE.parents[1] / "utils" / "page" / "static" / "samples"
+SAMPLES = HERE.parents[1] / "page" / "samples"
 EXPECTED = HERE / "expected.npz"
 Array = npt.NDArray[Any]
 

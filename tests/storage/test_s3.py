@@ -13,10 +13,8 @@ import orjson
 import pytest
 import requests
 
-from benchmarks.service import free_ports
+from harness import ROOT, base_environment, free_ports, start_server, wait_until
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import ROOT, base_environment, start_server
-from tests.waiting import wait_until
 
 boto3 = pytest.importorskip("boto3", reason="not installed: boto3: make env-storage")
 pytest.importorskip("moto", reason="not installed: moto: make env-storage")
@@ -77,7 +75,7 @@ def upload(folder: Path, address: str, prefix: str = "") -> int:
     return len(files)
 
 
-def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, tmp_path):
+def test_triton_loads_a_written_repository_from_s3(builtin_repository, builtin_server, storage, tmp_path):
     written = tmp_path / "written"
     done = subprocess.run(
         [sys.executable, "-m", "utils.triton.repository", written],
@@ -94,15 +92,11 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
     bucket_at(storage).create_bucket(Bucket=BUCKET, CreateBucketConfiguration=region)
     assert upload(written, storage) > 10
 
-    for name in ("local", "remote"):
-        (tmp_path / name).mkdir()
-    local = start_server(tmp_path / "local" / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
     click: dict[str, Any] = {"input_image": as_base64(scene(90)), "pos_coords": [[100, 80]], "mask_format": "rle"}
-    expected = local.post(**click)
-    local.stop()
+    expected = builtin_server.post(**click)
 
     address = f"s3://{storage}/{BUCKET}/{FOLDER}"
-    server = start_server(tmp_path / "remote" / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS, **ADMIN)
+    server = start_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS, **ADMIN)
     try:
         info = requests.get(f"{server.url}/info", timeout=60).json()
         assert (info["weights"]["name"], info["model_versions"]) == ("builtin", [1])

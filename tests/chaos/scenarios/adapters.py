@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from benchmarks.service import prepare
-from tests.chaos.attack import Target
+from harness.load import JSON, Request, json_request
+from harness.repository import prepare
+from tests.chaos.attack import AttackedService
 from tests.chaos.callers import photo
 from tests.chaos.costliest import Trials, report
 from tests.chaos.figures import Figure, Start
-from tests.chaos.hostile import Request
 from tests.chaos.request_space import point, renew_image, request
 from tests.chaos.scenarios.costly import ALL_TOOLS
 from tests.chaos.tool_requests import label_config
@@ -37,13 +37,13 @@ def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
     # Random weights have masks of noise, with the longest outlines.
     noise = {"MOBILE_SAM_MODEL_REPOSITORY": str(prepare("random"))}
     with _images() as origin, start(**ALL_TOOLS | noise | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server:
-        target, trials = Target(server), Trials(server, timeout_s=60)
+        target, trials = AttackedService(server), Trials(server, timeout_s=60)
         outlines = trials.cost(OUTLINES)
         print(report(trials, {"work in outlines": OUTLINES}), flush=True)
         yield Figure("Roboflow: outlines of noise", f"one request ({outlines.status})", outlines.latency_s, MAX_S, "s")
         for name, hostile, connections in (
             ("X-AnyLabeling: 3,300 points x 1,980 rectangles", _points_by_rectangles(), 8),
-            ("Label Studio: 3,600 nested tags", Request(*request(point("/label-studio/setup", nested=3600))), 3),
+            ("Label Studio: 3,600 nested tags", request(point("/label-studio/setup", nested=3600)), 3),
             ("Label Studio: 32 MB of empty objects", _empty_objects(), 8),
             ("Label Studio: URLs with fragments of 25 MB", _long_url(f"{origin}/photo.jpg#", 25), 4),
             ("Label Studio: refused URLs of 30 MB", _long_url("http://192.0.2.1/", 30), 4),
@@ -56,24 +56,23 @@ def _points_by_rectangles() -> Request:
     """Return 19,800 of 20,000 allowed values that stand for 6.5 million points."""
     marks = [{"type": "point", "data": [number % 640, 200]} for number in range(3300)]
     marks += [{"type": "rectangle", "data": [0, 0, 1 + number % 639, 200]} for number in range(1980)]
-    path, body, _ = request(point("/v1/predict"))
-    fields = json.loads(body)
+    plain = request(point("/v1/predict"))
+    fields = json.loads(plain.body or b"")
     fields["params"]["marks"] = marks
-    return Request(path, json.dumps(fields).encode())
+    return json_request(fields, plain.path)
 
 
 def _empty_objects() -> Request:
     start, end = b'{"label_config": "<View/>", "tasks": [{"data": {"a": [{}', b"]}}]}"
     each = b',{"a":{}}'
-    return Request(PREDICT, start + each * ((MAX_BODY_BYTES - len(start + end)) // len(each)) + end)
+    return Request(PREDICT, start + each * ((MAX_BODY_BYTES - len(start + end)) // len(each)) + end, JSON)
 
 
 def _long_url(url: str, megabytes: int) -> Request:
     """Return a batch of one image at a URL of this length, another one each time."""
     url += "x" * (megabytes * 10**6)
     task = {"id": 1, "data": {"image": url}}
-    body = json.dumps({"label_config": label_config("rectangle", 0), "tasks": [task]}).encode()
-    return Request(PREDICT, body, renew=renew_image)
+    return json_request({"label_config": label_config("rectangle", 0), "tasks": [task]}, PREDICT, renew=renew_image)
 
 
 @contextmanager

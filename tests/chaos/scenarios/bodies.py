@@ -9,37 +9,31 @@ import zlib
 from collections.abc import Iterator
 
 import psutil
-import requests
 
-from tests.chaos import victims
-from tests.chaos.callers import JSON, click, photo
+from harness import cpu_seconds, resident_bytes
+from tests.chaos.callers import click, photo
 from tests.chaos.figures import MEGABYTE, Figure, Start
-from tests.e2e.server import Server
+from tests.chaos.processes import sampling
 
 
 def bombs(start: Start, gigabytes: float = 1.0) -> Iterator[Figure]:
     """Send small files with many pixels, and an endless body."""
     with start() as server:
-        _click(server, photo(1))
+        server.send(click(photo(1)))
         for name, image in (("a PNG of 30,000 x 30,000 pixels", _bomb()), ("a PNG header of 2^31 pixels", _header())):
-            with _watching(victims.stubs(server) + victims.workers(server)) as cost:
-                answer = _click(server, image)
+            with _watching(server.stubs() + server.workers()) as cost:
+                answer = server.send(click(image))
             yield Figure(name, "status", answer.status_code, 499)
             yield Figure(name, "is a problem", float(b"urn:mobile-sam:" in answer.content), 1, at_least=True)
             yield Figure(name, "work", cost["ms"], 100, "ms")
             yield Figure(name, "more memory", cost["MB"], 50, "MB")
         for announced in (True, False):
             name = f"a body of {gigabytes:g} GB{'' if announced else ' without a length'}"
-            with _watching(victims.workers(server)) as cost:
+            with _watching(server.workers()) as cost:
                 status = _send_zeros(server.port, int(gigabytes * 2**30), announced=announced)
             yield Figure(name, "status", abs(status - 413), 0)
             yield Figure(name, "work", cost["ms"], 100 if announced else 1000, "ms")
             yield Figure(name, "more memory, in caps of 32 MiB", cost["MB"] / 32, 2)
-
-
-def _click(server: Server, image: bytes) -> requests.Response:
-    path, body = click(image)
-    return requests.post(server.url + path, body, headers=JSON, timeout=60)
 
 
 def _bomb() -> bytes:
@@ -77,8 +71,8 @@ def _send_zeros(port: int, size: int, *, announced: bool) -> int:
 def _watching(processes: list[psutil.Process]) -> Iterator[dict[str, float]]:
     """Measure until the context ends: CPU time in `ms`, and growth of resident memory at its peak in `MB`."""
     cost: dict[str, float] = {}
-    work = victims.cpu_seconds(processes)
-    with victims.sampling(lambda: victims.resident(processes), 0.005) as sizes:
+    work = cpu_seconds(processes)
+    with sampling(lambda: resident_bytes(processes), 0.005) as sizes:
         yield cost
     # Rounded: the kernel counts ticks of 10 ms.
-    cost |= {"ms": round(1000 * (victims.cpu_seconds(processes) - work)), "MB": (max(sizes) - sizes[0]) / MEGABYTE}
+    cost |= {"ms": round(1000 * (cpu_seconds(processes) - work)), "MB": (max(sizes) - sizes[0]) / MEGABYTE}

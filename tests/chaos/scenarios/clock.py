@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.chaos import victims
-from tests.chaos.figures import Figure, Start, died, not_run, restarts
+from tests.chaos.figures import Figure, Start, not_run
 from tests.chaos.innocent import InnocentCaller
+from tests.chaos.processes import readiness_over
 
 LIBRARY = "faketime/libfaketimeMT.so.1"
 """Library of Debian's package `faketime`."""
@@ -33,15 +33,13 @@ def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
         }
         with start(**faked) as server:
             innocent = InnocentCaller(server)
-            workers, ready = victims.workers(server), list[bool]()
+            ready = list[bool]()
             with innocent.clicking():
                 for step in STEPS:
                     setting.write_text(step)
-                    ready += victims.readiness_over(server, each_s)
+                    ready += readiness_over(server, each_s)
             yield from innocent.figures(name)
             yield Figure(name, "probes without a 200", ready.count(False), 0)
-            yield restarts(name, server)
-            yield died(name, server, workers)
             yield Figure(name, "years that the log shows", len(_years(server.log)), 2, at_least=True)
 
 

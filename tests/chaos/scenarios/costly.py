@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator
 
 from tests.chaos import hostile
-from tests.chaos.attack import Target
+from tests.chaos.attack import AttackedService
 from tests.chaos.costliest import Trials, report, search
 from tests.chaos.figures import Figure, Start
 from tests.chaos.request_space import point
@@ -25,7 +25,7 @@ LARGEST_ANSWERS = (
 def costly(start: Start, seconds: float = 60, search_s: float = 60) -> Iterator[Figure]:
     """Send the costliest requests that a search finds, from twice as many callers as the service admits."""
     with start(**ALL_TOOLS) as server:
-        target, trials = Target(server), Trials(server)
+        target, trials = AttackedService(server), Trials(server)
         found = search(trials, search_s)
         print(report(trials, found), flush=True)
         requests = [trials.request(each) for each in dict.fromkeys(found.values())]
@@ -35,7 +35,7 @@ def costly(start: Start, seconds: float = 60, search_s: float = 60) -> Iterator[
 def unread(start: Start, seconds: float = 30) -> Iterator[Figure]:
     """Request the largest answers and read nothing, or a kilobyte per second."""
     with start() as server:
-        target, trials = Target(server), Trials(server)
+        target, trials = AttackedService(server), Trials(server)
         requests = [trials.request(largest) for largest in LARGEST_ANSWERS]
         print(report(trials, {f"bytes {n}": asked for n, asked in enumerate(trials.costs)}), flush=True)
         name = "large answers not read, or at 1 kB/s"

@@ -4,15 +4,15 @@ import itertools
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import requests
 
-from tests.chaos.attack import Target
-from tests.chaos.callers import JSON, crowd
+from harness.load import crowd
+from tests.chaos.attack import AttackedService
 from tests.chaos.figures import Figure, Start
-from tests.chaos.hostile import Request
-from tests.chaos.request_space import Point, point, renew_image, request
+from tests.chaos.request_space import Point, point, request
 
 CALLERS = ("innocent", "other", "eve", "mallory")
 HEADERS = {name: {"X-API-Key": f"{name}-key-of-24-letters......"} for name in CALLERS}
@@ -33,7 +33,7 @@ regions = partial(
 )
 CROPS = point("/everything", crop_n_layers=3, thresholds=1.0, size=(2000, 1500))
 NEW = point("/embed", image_source="new")
-SIXTEEN_POINTS = request(point("/everything", points_per_side=4))[:2]
+SIXTEEN_POINTS = request(point("/everything", points_per_side=4), headers=HEADERS["other"])
 
 
 def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
@@ -43,11 +43,9 @@ def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
     with start(**settings) as server:
 
         def ask(caller: str, at: Point) -> requests.Response:
-            path, body, _ = request(at)
-            headers = {**JSON, **HEADERS[caller]}
-            return requests.post(server.url + path, body, headers=headers, stream=True, timeout=120)
+            return server.send(request(at, headers=HEADERS[caller]), stream=True)
 
-        target = Target(server, headers=HEADERS["innocent"])
+        target = AttackedService(server, headers=HEADERS["innocent"])
         attackers = ("eve", "mallory")
         for caller in attackers:
             ask(caller, point("/embed", **LARGE)).raise_for_status()
@@ -55,10 +53,10 @@ def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
         longest = max((after - before for before, after in itertools.pairwise(moments)), default=0.0)
         name = "small regions of 25 megapixels by 2 callers"
         yield Figure(name, f"longest of {len(moments) - 1} batches of 16 points", longest, MAX_BATCH_S, "s")
-        other = partial(crowd, server.port, lambda: SIXTEEN_POINTS, 1, pause=0.5, headers=HEADERS["other"])
+        other = partial(crowd, server.port, lambda: SIXTEEN_POINTS, 1, pause=0.5)
         with other() as alone:
             time.sleep(5)
-        attacks = [Request(*request(regions())[:2], HEADERS[caller]) for caller in attackers]
+        attacks = [request(regions(), headers=HEADERS[caller]) for caller in attackers]
         with other() as beside:
             yield from target.figures(name, attacks, 4, seconds)
         waited, usual = (max(outcome.seconds for outcome in each) for each in (beside.all, alone.all[1:]))
@@ -69,8 +67,8 @@ def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
         name = "crops and new images that fill the cache"
         ids = [ask("other", NEW).json()["image_id"] for _ in range(IMAGES)]
         attacks = [
-            Request(*request(CROPS)[:2], HEADERS["eve"], renew=_other_overlap),
-            Request(*request(NEW)[:2], HEADERS["mallory"], renew=renew_image),
+            replace(request(CROPS, headers=HEADERS["eve"]), renew=_other_overlap),
+            request(NEW, headers=HEADERS["mallory"]),
         ]
         yield from target.figures(name, attacks, 4, seconds)
         clicks = [{"image_id": each, "pos_coords": [[1, 1]]} for each in ids]

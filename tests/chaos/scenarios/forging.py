@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.chaos.figures import Figure, Start, listed, ready_afterwards
+from tests.chaos.figures import Figure, Start, listed
 from tests.chaos.innocent import InnocentCaller
 from tests.fuzz.hostile_text import BEGINNINGS, MARK, hostile_text
 from utils.api.requests import EverythingRequest, SegmentRequest
@@ -51,7 +51,6 @@ def forged_lines(start: Start, count: int = 10_000) -> Iterator[Figure]:
             failed = sum(count for status, count in statuses.items() if status >= "500")
             yield Figure(name, "answers of 500 and more", failed, 0)
             yield from innocent.figures(name)
-            yield ready_afterwards(name, server)
 
 
 def _send(port: int, data: bytes) -> str:

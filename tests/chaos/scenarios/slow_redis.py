@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.chaos import victims
-from tests.chaos.callers import crowd, mixed
+from harness.load import crowd
+from tests.chaos.callers import mixed
 from tests.chaos.figures import Figure, Start, unexpected_outcomes
 from tests.chaos.innocent import InnocentCaller
+from tests.chaos.processes import readiness_over
 
 BYTE_EVERY_S = 0.8
 """Less than the service's longest time without a byte."""
@@ -37,7 +38,7 @@ def slow_redis(start: Start, seconds: float = 25) -> Iterator[Figure]:
             innocent = InnocentCaller(server)
             new = crowd(server.port, mixed(images=1, new=1.0, prepared=50), 4, pause=0.5)
             with innocent.clicking(), new as outcomes:
-                ready = victims.readiness_over(server, seconds)
+                ready = readiness_over(server, seconds)
             yield from innocent.figures(name)
             yield unexpected_outcomes(f"{name}, new images", outcomes, {"ok"})
             slowest = max(outcome.seconds for outcome in outcomes.all)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service import free_ports
+from harness import ROOT, Server, free_ports, serving
 from tests.e2e.pages import Block, Reader, blocks
-from tests.e2e.server import ROOT, Server, serving
 from utils.bento import check_address
 
 
@@ -24,6 +23,17 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
             return running.enter_context(serving(log, f"examples.{name}.service:svc", **environment))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """First of three free ports for an open Triton."""
+    while True:
+        (first,) = free_ports(1)
+        with contextlib.suppress(SystemExit, OverflowError):
+            for port in range(first, first + 3):
+                check_address("127.0.0.1", port)
+            return first
 
 
 @pytest.fixture
@@ -51,13 +61,3 @@ def run_open(block: Block, folder: Path, server: Server, first_port: int) -> str
     code = code.replace("127.0.0.1:8000", f"127.0.0.1:{first_port}")
     code = code.replace("127.0.0.1:8001", f"127.0.0.1:{first_port + 1}")
     return Reader(folder, server.url).run(replace(block, code=code))
-
-
-def consecutive_ports(count: int) -> int:
-    """Return the first of consecutive free ports."""
-    while True:
-        (first,) = free_ports(1)
-        with contextlib.suppress(SystemExit, OverflowError):
-            for port in range(first, first + count):
-                check_address("127.0.0.1", port)
-            return first

@@ -4,15 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import tritonclient.http
 
-from benchmarks.service import free_ports
+from harness import READY_TIMEOUT_S, ROOT, STOP_TIMEOUT_S, free_ports, serving, wait_until
 from tests.e2e.pages import Reader, blocks, matches
-from tests.e2e.server import READY_TIMEOUT_S, ROOT, STOP_TIMEOUT_S, serving
 
 pytestmark = pytest.mark.e2e
 PAGE = "docs/articles.md"
@@ -51,12 +49,9 @@ def test_tritonserver_serves_models_copied_from_an_example(shell, tmp_path):
             stderr=subprocess.STDOUT,
         )
     try:
-        deadline = time.monotonic() + READY_TIMEOUT_S
         with tritonclient.http.InferenceServerClient(f"127.0.0.1:{http}") as triton:
-            while not is_ready(triton):
-                assert server.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.1)
+            wait_until(lambda: server.poll() is not None or is_ready(triton), READY_TIMEOUT_S, log.read_text())
+            assert server.poll() is None, log.read_text()
             values = np.random.default_rng(0).random((2, 4), np.float32)
             inputs = [tritonclient.http.InferInput(name, (4,), "FP32") for name in NAMES]
             for tensor, numbers in zip(inputs, values, strict=True):

@@ -11,14 +11,15 @@ import requests
 from PIL import Image
 
 from benchmarks.objects import Mask, iou
+from harness import Server
 from tests.e2e import pages
 from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.examples.conftest import readme
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server
 
 pytestmark = pytest.mark.e2e
 
+FORM = "multipart/form-data; boundary=y"
 CLICK = {"pos_coords": "[[240, 160]]"}
 BATCH_SIZE = re.compile(r"^bentoml_service_adaptive_batch_size_(sum|count){.*} (.+)$", re.MULTILINE)
 
@@ -48,7 +49,6 @@ def reference_mask(server: Server, file: bytes, points_xy: list[list[float]], la
 @pytest.mark.parametrize(
     ("points_xy", "labels"),
     [
-        pytest.param([[240, 160]], [1], id="click"),
         pytest.param([[240, 160], [5, 5]], [1, 0], id="click and negative"),
         pytest.param([[100, 60], [380, 260]], [2, 3], id="box"),
     ],
@@ -88,8 +88,6 @@ def test_connections_between_services_are_not_closed_in_flight(example):
         pytest.param({"file": b"hello"}, "expected a picture", id="not a picture"),
         pytest.param({"file": scene(0)[:9000]}, "the picture is incomplete or damaged", id="truncated picture"),
         pytest.param({"pos_coords": "[[480.5, 10]]"}, "expected points within 480 x 320 pixels", id="point outside"),
-        pytest.param({"pos_coords": "[[NaN, 1]]"}, "finite number", id="NaN"),
-        pytest.param({"labels": "[1]"}, "Field required", id="no points"),
         pytest.param({"pos_coords": "[" * 100_000}, "not valid multipart/form-data", id="points nested too deeply"),
         pytest.param({**CLICK, "labels": "[1, 1]"}, "labels: expected 1, one per point, got 2", id="too many labels"),
     ],
@@ -100,18 +98,12 @@ def test_invalid_form_is_rejected_with_the_reason(example, form, reason):
     assert reason in answer.text
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type", "reason"),
-    [
-        (b'{"input_image": "a.png", "pos_coords": [[1, 2]]}', "application/json", "expected a file in a form"),
-        (b"x", "multipart/form-data; boundary=y", "not valid multipart/form-data"),
-    ],
-    ids=["JSON", "not a form"],
-)
-def test_invalid_body_is_rejected_with_the_reason(example, body, content_type, reason):
-    answer = requests.post(f"{example.url}/segment", body, headers={"Content-Type": content_type}, timeout=60)
-    assert answer.status_code == 400
-    assert reason in answer.text
+def test_body_that_is_no_form_is_rejected_with_the_reason(example):
+    fields = {"input_image": "a.png", "pos_coords": [[1, 2]]}
+    other = requests.post(f"{example.url}/segment", json=fields, timeout=60)
+    assert (other.status_code, "expected a file in a form" in other.text) == (400, True)
+    broken = requests.post(f"{example.url}/segment", b"x", headers={"Content-Type": FORM}, timeout=60)
+    assert (broken.status_code, "not valid multipart/form-data" in broken.text) == (400, True)
 
 
 def test_readme_commands_print_the_documented_output(reader):
@@ -129,7 +121,6 @@ def test_readme_commands_print_the_documented_output(reader):
 
 def test_client_prints_errors_in_one_line(reader):
     command = [sys.executable, "examples/bentoml_runner/client.py", f"{pages.SAMPLES}/balloons.jpg", "5000", "1"]
-    with pytest.raises(AssertionError, match="expected points within 1280 x 853 pixels") as failure:
+    with pytest.raises(AssertionError, match=r"error: .*expected points within 1280 x 853 pixels") as failure:
         reader.run_command(command, "client.py")
-    assert "error: " in str(failure.value)
     assert "Traceback" not in str(failure.value)

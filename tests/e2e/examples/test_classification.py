@@ -1,9 +1,7 @@
 """examples/classification with an untrained narrow network: classes, damaged files, batches, Triton's own commands."""
 
-import asyncio
 import io
 import shutil
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -12,15 +10,15 @@ import onnxruntime
 import pytest
 import requests
 import tritonclient.grpc as triton_grpc
-import tritonclient.grpc.aio as triton_grpc_aio
 import tritonclient.http as triton_http
 from PIL import Image
 
 from examples.classification.prepare import NET, REPOSITORY, prepare
-from tests.e2e.examples.conftest import consecutive_ports, readme, run_open
+from harness import ROOT, wait_until
+from tests.e2e.examples.conftest import readme, run_open
 from tests.e2e.pages import SAMPLES, matches
-from tests.e2e.server import ROOT
 from tests.unit.examples.classification.pixels import pixels_model, pixels_module
+from tests.unit.triton_backends.graphs import write_model
 
 pytestmark = pytest.mark.e2e
 
@@ -29,6 +27,22 @@ CALLERS = 9
 INVALID = {3, 6}
 PROCESSES = 2
 """Processes of classification_pixels."""
+BATCHED = {"max_batch_size": 4, "input": [("x", "TYPE_FP32", [-1])], "output": [("y", "TYPE_FP32", [-1])]}
+UNBATCHED = {
+    "max_batch_size": 0,
+    "input": [("x", "TYPE_FP32", [-1, -1])],
+    "output": [("y", "TYPE_FP32", [-1, -1]), ("n", "TYPE_INT64", [-1])],
+}
+OPENVINO = 'backend: "openvino" default_model_filename: "model.onnx"'
+X = 'input [ { name: "x" data_type: TYPE_FP32 dims: [ -1, -1 ] } ]'
+ADDED = {
+    "no-config": ("", "onnxruntime", BATCHED),
+    "backend-only": (OPENVINO, "openvino", BATCHED),
+    "batch-size": ('backend: "onnxruntime" max_batch_size: 2', "onnxruntime", {**BATCHED, "max_batch_size": 2}),
+    "declared-inputs": (f"{OPENVINO} {X}", "openvino", UNBATCHED),
+    "single-numbers": ('backend: "onnxruntime"', "onnxruntime", UNBATCHED),
+}
+"""Models beside the example's: config.pbtxt, and what the backend makes of it."""
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +50,11 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classification") / "models"
     shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns("*.onnx", "labels.txt", "weights.json"))
     prepare("random", None, folder)
+    for name, (config, _, completed) in ADDED.items():
+        write_model(folder / name, count=completed is UNBATCHED)
+        if config:
+            (folder / name / "config.pbtxt").write_text(config)
     return folder
-
-
-@pytest.fixture(scope="module")
-def port():
-    """First port of the open Triton."""
-    return consecutive_ports(3)
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +107,6 @@ def test_clients_print_the_output_in_the_readme(reader, expected):
     assert matches(shown, printed)
 
 
-def test_service_returns_the_five_best_classes(example, expected):
-    answer = classify(example, PHOTO)
-    assert answer.status_code == 200
-    assert {entry["label"]: entry["score"] for entry in answer.json()} == pytest.approx(expected, rel=1e-4)
-
-
 @pytest.mark.parametrize("file", [b"no image", PHOTO[:9000]], ids=["text", "truncated"])
 def test_damaged_file_is_a_400_with_the_message_of_the_step(example, file):
     answer = classify(example, file)
@@ -131,38 +137,44 @@ def test_several_images_in_one_request(port, expected):
     np.testing.assert_allclose(answer.as_numpy("scores"), [list(expected.values())] * 3, rtol=1e-4)
 
 
-def test_damaged_file_in_a_batch_does_not_affect_the_others(example):
-    def counted(what: str):
-        return example.metric(f"nv_inference_{what}", "classification_pixels")
+def test_callers_are_batched_and_a_damaged_file_does_not_affect_the_others(example):
+    def counted():
+        return {
+            (model, what): example.metric(f"nv_inference_{what}", model)
+            for model in ("classification_pixels", "onnx_model")
+            for what in ("count", "exec_count")
+        }
 
     # Each process takes one of the large pictures first; the other requests queue up.
     files = [large_picture()] * PROCESSES
     files += [b"no image" if number in INVALID else PHOTO for number in range(CALLERS)]
     statuses = [400 if file == b"no image" else 200 for file in files]
+    batched = set()
     with ThreadPoolExecutor(len(files)) as callers:
         for _ in range(20):  # batching depends on timing, especially on a busy machine
-            executed = counted("exec_count")
+            before = counted()
             assert [answer.status_code for answer in callers.map(partial(classify, example), files)] == statuses
-            if counted("exec_count") - executed < statuses.count(200):
+            # Triton may count after it has answered.
+            wait_until(lambda: counted()["onnx_model", "count"] - before["onnx_model", "count"] == statuses.count(200))  # noqa: B023
+            runs = {model: counted()[model, "exec_count"] - before[model, "exec_count"] for model, _ in before}
+            batched |= {model for model in runs if runs[model] < statuses.count(200)}
+            if len(batched) == len(runs):
                 return
-    pytest.fail("no batch in 20 attempts")
+    pytest.fail(f"in 20 attempts batched by {batched} only")
 
 
-def test_concurrent_requests_are_batched(example, port):
-    async def burst():
-        async with triton_grpc_aio.InferenceServerClient(f"127.0.0.1:{port + 1}") as client:
-            return await asyncio.gather(*(client.infer("classification", tensor(PHOTO)) for _ in range(16)))
-
-    def counted():
-        return [example.metric(f"nv_inference_{what}", "onnx_model") for what in ("count", "exec_count")]
-
-    for _ in range(20):  # batching depends on timing, especially on a busy machine
-        images, runs = counted()
-        assert len({answer.as_numpy("labels")[0, 0] for answer in asyncio.run(burst())}) == 1
-        while counted()[0] - images < 16:  # Triton may count after it has answered
-            time.sleep(0.1)
-        images, runs = (now - then for now, then in zip(counted(), (images, runs), strict=True))
-        assert images == 16
-        if runs < images:
-            return
-    pytest.fail("no batch in 320 requests")
+@pytest.mark.parametrize(("model", "backend", "completed"), [(name, *found) for name, (_, *found) in ADDED.items()])
+@pytest.mark.usefixtures("example")
+def test_config_is_completed_from_the_graph(port, model, backend, completed):
+    url = f"http://127.0.0.1:{port}/v2/models/{model}"
+    config = requests.get(f"{url}/config", timeout=60).json()
+    assert config["backend"] == backend
+    found: dict[str, object] = {"max_batch_size": config["max_batch_size"]}
+    for side in ("input", "output"):
+        found[side] = [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in config[side]]
+    assert found == completed
+    assert ("dynamic_batching" in config) == (config["max_batch_size"] == 4)
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}]}
+    answer = requests.post(f"{url}/infer", json=body, timeout=60).json()
+    outputs = {output["name"]: output["data"] for output in answer["outputs"]}
+    assert outputs["y"] == [2, 4, 6, 8, 10, 12]

@@ -7,19 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.e2e.examples.conftest import consecutive_ports, readme, run_open
+from harness import ROOT, serve_expecting_failure
+from tests.e2e.examples.conftest import readme, run_open
 from tests.e2e.pages import blocks
-from tests.e2e.server import ROOT, serve_expecting_failure
 from tests.skips import PACKAGES
 
 pytestmark = pytest.mark.e2e
 INPUTS = {"INPUT0": [1, 2, 3, 4], "INPUT1": [4, 3, 2, 0.5]}
-
-
-@pytest.fixture(scope="module")
-def port():
-    """First port of the open Triton."""
-    return consecutive_ports(3)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Write an untrained small GPT-2 and a byte-level ASCII tokenizer into a folder.
 
-python -m tests.e2e.examples.tiny_gpt2 FOLDER                           writes the model
-python -m tests.e2e.examples.tiny_gpt2 FOLDER "a text" 20               continuation of the text by transformers itself
+python -m tests.e2e.examples.tiny_gpt2 FOLDER
 """
 
 import string
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 CONTEXT = 2048
 
@@ -31,16 +30,5 @@ def make(folder: Path) -> None:
     GPT2LMHeadModel(config).save_pretrained(folder)
 
 
-def continue_text(folder: Path, text: str, tokens: int) -> str:
-    """Return the greedy continuation of a text."""
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-    prompt = tokenizer(text, return_tensors="pt")
-    written = model.generate(**prompt, max_new_tokens=tokens, do_sample=False, pad_token_id=0)
-    return str(tokenizer.decode(written[0, prompt.input_ids.shape[1] :]))
-
-
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        make(Path(sys.argv[1]))
-    else:
-        print(continue_text(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    make(Path(sys.argv[1]))

@@ -16,11 +16,8 @@ def plan(rows, image=IMAGE, sha256="same"):
     return make_plan({image.path: image}, rows, "weights", lambda paths: [sha256 for _ in paths])
 
 
-def test_image_without_row_is_segmented():
+def test_image_is_segmented_unless_a_row_matches():
     assert plan([]) == ([IMAGE], {})
-
-
-def test_image_with_matching_row_is_finished():
     assert plan([ROW], sha256="not read") == ([], {})
 
 

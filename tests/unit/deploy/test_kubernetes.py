@@ -2,15 +2,14 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from harness import ROOT
 from tests.skips import require
 from utils.api.errors import Unauthorized
 from utils.edge.keys import ApiKeys
@@ -18,20 +17,13 @@ from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.edge.middleware import LIVE, METRICS, READY, STATIC
 from utils.page import ROUTE
 from utils.settings import PREFIX, Settings
-from utils.triton.machine import Machine
-from utils.triton.plan import make_plan
 from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
 
-ROOT = Path(__file__).resolve().parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 VERSIONS = ("1.30", kubernetes_validate.latest_version())
 """The oldest version with all fields, and the newest with schemas."""
 WITHOUT_SCHEMA = {"PodMonitor", "PrometheusRule"}
 """Custom resources of the Prometheus operator."""
-RESIDENT_BYTES = 1.9e9
-"""Memory of the whole service on two cores (docs/performance.md)."""
-DECODING_BYTES = 430e6
-"""Memory for decoding the largest accepted image (docs/security.md)."""
 UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 Object = dict[str, Any]
@@ -43,6 +35,8 @@ def build(overlay: str) -> list[Object]:
     """Return the objects of an overlay, without the suffixes of generated names."""
     command = [require("kubectl"), "kustomize", str(KUBERNETES / "overlays" / overlay)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if 'unknown field "components"' in done.stderr:
+        pytest.skip("kubectl is older than 1.21")
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(re.sub(r"\b(mobile-sam-settings)-[a-z0-9]{10}\b", r"\1", done.stdout)))
 
@@ -79,49 +73,29 @@ def test_every_object_is_valid(overlay, version):
         kubernetes_validate.validate(obj, version, strict=True)
 
 
-def selectors(obj: Object) -> Iterator[Object]:
-    """Yield the label selectors of an object for pods in its own namespace."""
-    spec = obj.get("spec", {})
-    yield from (spec[name].get("matchLabels", spec[name]) for name in ("selector", "podSelector") if name in spec)
-    for rule in [*spec.get("ingress", []), *spec.get("egress", [])] if obj["kind"] == "NetworkPolicy" else []:
-        for peer in [*rule.get("from", []), *rule.get("to", [])]:
-            if "namespaceSelector" not in peer:
-                yield peer["podSelector"]["matchLabels"]
-
-
-@each_overlay
-def test_every_selector_matches_pods_and_every_named_port_exists(overlay):
-    templates = [obj["spec"]["template"] for obj in build(overlay) if obj["kind"] == "Deployment"]
-    found = [selector for obj in build(overlay) for selector in selectors(obj)]
-    assert len(found) >= 8
-    for selector in found:
-        assert any(selector.items() <= template["metadata"]["labels"].items() for template in templates), selector
-    declared = {
-        port["name"] for template in templates for one in template["spec"]["containers"] for port in one["ports"]
-    }
-    used = re.findall(r"(?:^|\s)(?:port|targetPort): ([a-z]+)$", yaml.safe_dump(build(overlay)), re.MULTILINE)
-    assert set(used) == declared == {"http", "redis"}
-
-
 @each_overlay
 def test_pods_meet_the_restricted_standard(overlay):
-    for spec in [obj["spec"]["template"]["spec"] for obj in build(overlay) if obj["kind"] == "Deployment"]:
+    pods = [obj["spec"]["template"]["spec"] for obj in build(overlay) if "template" in obj.get("spec", {})]
+    assert len(pods) >= 2  # the service and Redis
+    for spec in pods:
         assert spec["automountServiceAccountToken"] is False
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert [one["securityContext"] for one in spec["containers"]] == [
-            {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-        ]
+        for only in spec["containers"] + spec.get("initContainers", []):
+            restrictions = {"readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+            assert only["securityContext"] == {"allowPrivilegeEscalation": False, **restrictions}
 
 
 @each_overlay
-def test_settings_exist_in_the_service(overlay):
+def test_settings_exist_in_the_service(overlay, monkeypatch):
     (source,) = container(overlay)["envFrom"]
     values = dict(named(overlay, "ConfigMap", source["configMapRef"]["name"])["data"])
     values |= {variable["name"]: variable.get("value", "secret") for variable in container(overlay)["env"]}
     own = {name: value for name, value in values.items() if name.startswith(PREFIX)}
-    assert {name.removeprefix(PREFIX).lower() for name in own} <= set(Settings.__dataclass_fields__)
-    assert Settings.from_environment(own).redis_url == "redis://:$(REDIS_PASSWORD)@mobile-sam-redis:6379/0"
+    assert {name.removeprefix(PREFIX).lower() for name in own} <= set(Settings.model_fields)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    assert Settings.from_environment().redis_url == "redis://:$(REDIS_PASSWORD)@mobile-sam-redis:6379/0"
 
 
 def test_pod_matches_user_port_and_folders_of_the_images():
@@ -157,63 +131,23 @@ def test_volumes_are_large_enough(overlay):
     assert size(container(overlay)["resources"]["limits"]["ephemeral-storage"]) > on_disk
 
 
-def test_memory_limit_covers_the_worst_load():
-    limits = container("cpu")["resources"]["limits"]
-    cores = int(limits["cpu"])
-    plan = make_plan(Machine(cores, bf16=True, gpus=0, openvino=True), "mobile_sam")
-    processes = sum(plan.instances.values())
-    (shared,) = (volume["emptyDir"] for volume in pod("cpu")["volumes"] if volume["name"] == "shared-memory")
-    bodies = cores * 8 * Settings().max_body_bytes
-    needed = RESIDENT_BYTES + processes * DECODING_BYTES + bodies + size(shared["sizeLimit"])
-    assert size(limits["memory"]) > needed
-
-
-def test_autoscaler_metric_is_exported_and_served_by_the_adapter():
-    (metric,) = named("example", "HorizontalPodAutoscaler")["spec"]["metrics"]
-    name = metric["pods"]["metric"]["name"]
-    adapter = yaml.safe_load((KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml").read_text())
-    (rule,) = adapter["rules"]["custom"]
-    assert rule["seriesQuery"].startswith(f"{name}{{")
-    assert f'"{name}"' in (ROOT / "utils" / "observability" / "metrics.py").read_text()
-
-
-def test_prometheus_rule_has_the_alerts_of_the_monitoring_folder():
-    rule = named("example", "PrometheusRule")
-    assert rule["spec"] == yaml.safe_load((ROOT / "deploy" / "monitoring" / "alerts.yml").read_text())
-    (endpoint,) = named("example", "PodMonitor")["spec"]["podMetricsEndpoints"]
-    assert endpoint["path"] == METRICS
-    assert {"targetLabel": "job", "replacement": "mobile_sam"} in endpoint["relabelings"]
-    assert 'job="mobile_sam"' in rule["spec"]["groups"][0]["rules"][0]["expr"]
-
-
 def test_ingress_exposes_all_paths_except_metrics_and_health():
-    spec = named("example", "Ingress")["spec"]
-    paths = {entry["path"] for entry in spec["rules"][0]["http"]["paths"]}
+    paths = {entry["path"] for entry in named("example", "Ingress")["spec"]["rules"][0]["http"]["paths"]}
     assert paths == {"/", "/docs.json", "/info", "/mobile_sam", "/embed", "/everything", ROUTE, STATIC}
     assert paths.isdisjoint({METRICS, *READY, *LIVE})
 
 
-def test_ingress_limits_exceed_those_of_the_service():
-    annotations = named("example", "Ingress")["metadata"]["annotations"]
-    settings = Settings()
-    assert int(annotations["nginx.org/client-max-body-size"].removesuffix("m")) * 2**20 > settings.max_body_bytes
-    assert int(annotations["nginx.org/proxy-read-timeout"].removesuffix("s")) > settings.inference_timeout + 5
-
-
 def test_running_pod_sees_a_changed_secret(tmp_path):
-    # As the kubelet does: keys.txt is a link into a linked folder, and that link is replaced.
-    def write(version: str, key: str) -> None:
+    def write(version: str, key: str) -> None:  # as the kubelet does, which replaces the link of the folder
         (tmp_path / version).mkdir()
         (tmp_path / version / "keys.txt").write_text(f"alice:{key}\n")
-        (tmp_path / version / "keys.txt").chmod(0o440)
         (tmp_path / "..data_tmp").symlink_to(version)
         (tmp_path / "..data_tmp").rename(tmp_path / "..data")
 
-    old, new = "a" * 16, "b" * 16
-    now = 0.0
+    now, old, new = 0.0, "a" * 16, "b" * 16
     write("..1", old)
     (tmp_path / "keys.txt").symlink_to("..data/keys.txt")
-    keys = ApiKeys.of(None, tmp_path / "keys.txt", clock=lambda: now)
+    keys = ApiKeys.from_setting(None, tmp_path / "keys.txt", clock=lambda: now)
     assert keys is not None
     assert keys.name_of([(b"x-api-key", old.encode())]) == "alice"
     write("..2", new)

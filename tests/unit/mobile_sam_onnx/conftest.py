@@ -6,9 +6,9 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 
-from mobile_sam_onnx.architecture import Architecture, random_state
+from mobile_sam_onnx.random_weights import mobile_sam_shapes, random_state
 
-SMALL = Architecture(
+SMALL = mobile_sam_shapes(
     widths=(16, 24, 32, 40),
     depths=(1, 1, 2, 1),
     heads=(1, 2, 4, 5),
@@ -28,6 +28,18 @@ def session(model: Any, *outputs: str) -> Callable[..., list[npt.NDArray[Any]]]:
     runtime = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     every = [output.name for output in runtime.get_outputs() if output.name != "single_masks"]
     return lambda **inputs: runtime.run(outputs or every, inputs)
+
+
+def decode(decoder: Any, embedding: Any, points: Any, labels: Any, *masks: Any) -> Any:
+    """Run a decoder on prompts; `masks` are the inputs `mask_input` and `has_mask_input`, none by default."""
+    mask, has_mask = masks or (np.zeros((1, 1, 256, 256), np.float32), [0])
+    return decoder(
+        image_embeddings=embedding,
+        point_coords=np.array(points, np.float32),
+        point_labels=np.array(labels, np.float32),
+        mask_input=mask,
+        has_mask_input=np.array(has_mask, np.float32),
+    )
 
 
 @pytest.fixture(scope="session")

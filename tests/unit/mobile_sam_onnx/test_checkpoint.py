@@ -1,6 +1,7 @@
 import io
 import json
 import tarfile
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 
 from mobile_sam_onnx import CheckpointError
 from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.model import build_decoder, build_encoder
+from mobile_sam_onnx.decoder import build_decoder
+from mobile_sam_onnx.encoder import build_encoder
 
 
 def safetensors(header: Any, data: bytes) -> bytes:
@@ -30,8 +32,7 @@ def test_safetensors_are_read(tmp_path):
     assert state["b"] == np.float32(1.0)
 
 
-def one_tensor(kind: str, shape: list[int], offsets: list[int]) -> bytes:
-    return safetensors({"a": {"dtype": kind, "shape": shape, "data_offsets": offsets}}, bytes(12))
+FLOAT8 = safetensors({"a": {"dtype": "F8_E4M3", "shape": [12], "data_offsets": [0, 12]}}, bytes(12))
 
 
 def tar() -> bytes:
@@ -44,12 +45,8 @@ def tar() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        pytest.param("a.safetensors", one_tensor("F32", [2, 3], [0, 12]), "damaged file a.safe", id="wrong type"),
-        pytest.param("a.safetensors", one_tensor("F16", [2, 3], [4, 16]), "damaged file a.safe", id="outside"),
-        pytest.param("a.safetensors", one_tensor("F8_E4M3", [12], [0, 12]), "a to hold numbers of a type in", id="f8"),
+        pytest.param("a.safetensors", FLOAT8, "a to hold numbers of a type in", id="f8"),
         pytest.param("a.safetensors", b"", "truncated or damaged", id="empty safetensors"),
-        pytest.param("a.safetensors", b"\xff" * 64, "truncated or damaged", id="noise"),
-        pytest.param("a.safetensors", (4).to_bytes(8, "little") + b"nope", "truncated or damaged", id="no json"),
         pytest.param("a.safetensors", (2**40).to_bytes(8, "little") + b"{}", "truncated or damaged", id="large header"),
         pytest.param("a.pt", tar(), "tar format of the first PyTorch versions", id="tar"),
         pytest.param("a.pt", b"", "another format", id="empty"),
@@ -76,7 +73,14 @@ def test_npz_files_are_read(tmp_path, save):
 
 def test_npz_with_objects_is_rejected(tmp_path):
     np.savez(tmp_path / "a.npz", a=np.array([{}], dtype=object))
-    with pytest.raises(CheckpointError, match="expected a to hold"):
+    with pytest.raises(CheckpointError, match=r"damaged file a\.npz: Object arrays"):
+        load_checkpoint(tmp_path / "a.npz")
+
+
+def test_npz_with_an_entry_that_is_no_array_is_rejected(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", b"no array")
+    with pytest.raises(CheckpointError, match=r"damaged file a\.npz: expected a to be an array"):
         load_checkpoint(tmp_path / "a.npz")
 
 

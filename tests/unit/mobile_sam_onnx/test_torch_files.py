@@ -169,21 +169,11 @@ def test_wrapped_and_prefixed_state_dicts_are_read(tmp_path, write, wrapper):
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("os", "system"),
-        ("posix", "system"),
-        ("builtins", "eval"),
-        ("__builtin__", "exec"),
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("torch", "load"),
-        ("torch._utils", "_rebuild_tensor_v2.__globals__"),
-    ],
-    ids=str,
+    "name", ["os system", "builtins eval", "torch load", "torch._utils _rebuild_tensor_v2.__globals__"]
 )
-def test_other_references_are_rejected_by_name(tmp_path, write, module, name):
-    path = write(tmp_path / "a.pt", {"a": Call(Global(module, name), "touch /tmp/never")}, {})
-    with pytest.raises(CheckpointError, match=f"refused.*{module}.{name}"):
+def test_other_references_are_rejected_by_name(tmp_path, write, name):
+    path = write(tmp_path / "a.pt", {"a": Call(Global(*name.split()), "touch /tmp/never")}, {})
+    with pytest.raises(CheckpointError, match=f"refused.*{name.replace(' ', '.')}"):
         load_checkpoint(path)
 
 
@@ -200,18 +190,15 @@ def test_other_references_are_rejected_by_name(tmp_path, write, module, name):
         {"size": (2**70, 1)},
         {"length": 2**35},
         {"length": 13},
+        {"key": "1"},
+        {"size": (1,) * 9, "stride": (1,) * 9},
     ],
     ids=str,
 )
 def test_tensor_outside_its_storage_is_rejected(tmp_path, write, changes):
-    path = write(tmp_path / "a.pt", {"a": tensor("0", (3, 4), **changes)}, {"0": VALUES})
+    described = tensor(**{"key": "0", "shape": (3, 4), **changes})
     with pytest.raises(CheckpointError, match="expected"):
-        load_checkpoint(path)
-
-
-def test_missing_storage_is_rejected(tmp_path, write):
-    with pytest.raises(CheckpointError, match="expected storage 0 in the file"):
-        load_checkpoint(write(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {}))
+        load_checkpoint(write(tmp_path / "a.pt", {"a": described}, {"0": VALUES}))
 
 
 def test_compressed_storages_are_rejected(tmp_path):
@@ -239,37 +226,25 @@ def test_truncated_file_is_rejected(tmp_path, write, keep):
         load_checkpoint(path)
 
 
+VIEW = {"a": tensor("0", (3, 4), view=(("1", 0, 12),))}
+TWO_LENGTHS = {"a": tensor("0", (3, 4)), "b": tensor("0", (2, 4))}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         pytest.param({"magic": 7}, "a pickle of something else", id="magic"),
         pytest.param({"system": {"little_endian": False}}, "expected little-endian values", id="big-endian"),
-        pytest.param({"system": None}, "expected little-endian values", id="no system"),
         pytest.param({"keys": ["1"]}, "expected the keys of the tensors' storages", id="unknown key"),
-        pytest.param({"keys": [["0"]]}, "expected the keys of the tensors' storages", id="list as key"),
-        pytest.param({"keys": "0"}, "expected the keys of the tensors' storages", id="text instead of a list"),
+        pytest.param({"storages": {"0": np.zeros(13, "f4")}}, "expected 12 values", id="longer storage"),
+        pytest.param({"content": TWO_LENGTHS, "storages": {"0": VALUES[:2]}}, "none of its kind and length", id="two"),
+        pytest.param({"content": VIEW}, "expected a storage as persistent id", id="view"),
     ],
 )
 def test_other_legacy_pickles_are_rejected(tmp_path, changes, message):
-    path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4))}, {"0": VALUES}, **changes)
+    file: dict[str, Any] = {"content": {"a": tensor("0", (3, 4))}, "storages": {"0": VALUES}, **changes}
     with pytest.raises(CheckpointError, match=message):
-        load_checkpoint(path)
-
-
-def test_legacy_storage_of_another_length_is_rejected(tmp_path):
-    path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4))}, {"0": VALUES})
-    path.write_bytes(path.read_bytes().replace(LENGTH.type(12).tobytes(), LENGTH.type(11).tobytes()))
-    with pytest.raises(CheckpointError, match="expected 12 values"):
-        load_checkpoint(path)
-    content = {"a": tensor("0", (3, 4)), "b": tensor("0", (2, 4))}
-    with pytest.raises(CheckpointError, match="got none of its kind and length"):
-        load_checkpoint(write_legacy(path, content, {"0": VALUES[:2]}))
-
-
-def test_view_of_a_legacy_storage_is_rejected(tmp_path):
-    path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4), view=(("1", 0, 12),))}, {"0": VALUES})
-    with pytest.raises(CheckpointError, match="expected a storage as persistent id"):
-        load_checkpoint(path)
+        load_checkpoint(write_legacy(tmp_path / "a.pth", **file))
 
 
 def pickle_file(path: Path, pickled: bytes, entry: str | None) -> Path:
@@ -280,37 +255,9 @@ def pickle_file(path: Path, pickled: bytes, entry: str | None) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("pickled", "entry", "message"),
-    [
-        (b"\x80\x02}q\x00(X\xff\xff\x00\x00abc", "archive/data.pkl", "damaged"),
-        (pickle.dumps({"a": io.DEFAULT_BUFFER_SIZE}, 2), None, "a pickle of something else"),
-        (b"hello", "readme.txt", "not a PyTorch checkpoint"),
-    ],
-    ids=["damaged", "other pickle", "other zip"],
-)
-def test_other_or_damaged_file_is_a_one_line_error(tmp_path, pickled, entry, message):
-    with pytest.raises(CheckpointError, match=message) as caught:
-        load_checkpoint(pickle_file(tmp_path / "a.pt", pickled, entry))
-    assert "\n" not in str(caught.value)
-
-
-MEMO, COUNT = struct.pack("<I", 2**24), struct.pack("<Q", 2**26)
-
-
-@pytest.mark.parametrize(
-    "pickled",
-    [b"}r" + MEMO + b".", b"}p16777216\n.", b"\x96" + COUNT + b".", b"\x8e" + COUNT + b".", b"\x8d" + COUNT + b"."],
-    ids=["long_binput", "put", "bytearray8", "binbytes8", "binunicode8"],
-)
-@pytest.mark.parametrize("entry", ["archive/data.pkl", None], ids=["zip", "legacy"])
-def test_small_pickle_with_large_sizes_needs_little_memory(tmp_path, pickled, entry):
-    path = pickle_file(tmp_path / "a.pt", b"\x80\x02" + pickled, entry)
-    assert path.stat().st_size < 200
-    message, peak = rejection(path)
-    assert message.startswith(("expected ", "refused: expected "))
-    assert message.isprintable()
-    assert peak < 8 * 2**20  # the legacy reader reads up to 4 MiB at once
+def test_other_zip_is_a_one_line_error(tmp_path):
+    with pytest.raises(CheckpointError, match=r"^expected one data\.pkl in a\.pt, got 0: not a PyTorch checkpoint$"):
+        load_checkpoint(pickle_file(tmp_path / "a.pt", b"hello", "readme.txt"))
 
 
 def nested(depth: int) -> bytes:
@@ -319,11 +266,12 @@ def nested(depth: int) -> bytes:
 
 
 CALL = b"ctorch\nSize\n"
+MEMO = struct.pack("<I", 2**24)
 COSTLY = {
-    "tuple as key": (b"}" + nested(16) + b"K\x00s.", "as keys, got tuple"),
+    "large memo": (b"}r" + MEMO + b".", ""),
+    "tuple as key": (b"}" + nested(17) + b"K\x00s.", "as keys, got tuple"),
     "tuples as keys": (b"}(" + nested(16) + b"K\x00u.", "as keys, got tuple"),
     "numbers of one hash": (b"}\x8a\x08" + (2**61 - 1).to_bytes(8, "little") + b"K\x00s.", "as keys, got int"),
-    "tuple in a set": (b"\x8f(" + nested(16) + b"\x90.", "an opcode that torch.save writes, got 143"),
     "many arguments": (CALL + b"(" + b"N" * 9 + b"tR.", "at most 8 arguments"),
     "list as arguments": (CALL + b"]R.", "at most 8 arguments"),
     "pairs of an ordered dict": (b"ccollections\nOrderedDict\n](K\x00K\x01\x86e\x85R.", "TypeError"),
@@ -333,18 +281,14 @@ COSTLY = {
 
 @pytest.mark.parametrize(("pickled", "message"), COSTLY.values(), ids=COSTLY)
 @pytest.mark.parametrize("entry", ["archive/data.pkl", None], ids=["zip", "legacy"])
-def test_opcodes_whose_work_is_not_bounded_by_their_bytes_are_refused(tmp_path, pickled, message, entry):
-    with pytest.raises(CheckpointError) as caught:
-        load_checkpoint(pickle_file(tmp_path / "a.pt", b"\x80\x02" + pickled, entry))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_deeply_nested_key_is_refused_by_its_hundred_bytes(tmp_path):
-    pickled = b"\x80\x02}" + nested(17) + b"K\x00s."
-    assert len(pickled) < 100
-    path = pickle_file(tmp_path / "a.pt", pickled, "archive/data.pkl")
-    assert rejection(path)[0] == "refused: expected texts and small numbers as keys, got tuple"
+def test_small_pickle_that_asks_for_much_work_or_memory_is_refused(tmp_path, pickled, message, entry):
+    path = pickle_file(tmp_path / "a.pt", b"\x80\x02" + pickled, entry)
+    assert path.stat().st_size < 250
+    found, peak = rejection(path)
+    assert found.startswith(("expected ", "refused: expected "))
+    assert message in found
+    assert found.isprintable()
+    assert peak < 8 * 2**20  # the legacy reader reads up to 4 MiB at once
 
 
 def test_sizes_and_attributes_are_not_copied():
@@ -361,17 +305,9 @@ def test_opcodes_that_torch_does_not_write_are_refused(opcode):
         unpickle(io.BytesIO(b"\x80\x02" + bytes([opcode])))
 
 
-def test_sizes_of_too_many_dimensions_are_refused(tmp_path, write):
-    content = {"a": tensor("0", (12,), size=(1,) * 9, stride=(1,) * 9)}
-    with pytest.raises(CheckpointError, match="expected at most 8 whole numbers as sizes"):
-        load_checkpoint(write(tmp_path / "a.pt", content, {"0": VALUES}))
-
-
 def test_large_byteorder_entry_is_not_read_completely(tmp_path):
-    large = "x" * 2**26
-    content = {"a": tensor("0", (3, 4))}
-    path = write_zip(tmp_path / "a.pt", content, {"0": VALUES}, large, compression=zipfile.ZIP_DEFLATED)
-    message, peak = rejection(path)
+    options: Any = {"byteorder": "x" * 2**26, "compression": zipfile.ZIP_DEFLATED}
+    message, peak = rejection(write_zip(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": VALUES}, **options))
     assert message == "expected byteorder little or big, got b'xxxxxxxxxxxxxxxx'"
     assert peak < 2**20
 

@@ -1,20 +1,13 @@
 """Shared fixtures: cache entries, caches, and other processes."""
 
 import hashlib
-import os
-import subprocess
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from orchestrator import cache
 from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache, Entry, pack
-
-ROOT = Path(cache.__file__).parents[1]
 
 
 class Entries:
@@ -67,25 +60,3 @@ def open_cache(folder: Path, warnings: list[str]) -> Callable[..., EmbeddingCach
         return EmbeddingCache(at, fingerprint, max_bytes, warnings.append)
 
     return opened
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Function that starts a Python program that can import the model's modules; it ends with the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(program: str, *arguments: object) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        with process:
-            process.kill()

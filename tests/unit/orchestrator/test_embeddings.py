@@ -11,7 +11,7 @@ from PIL import Image
 
 from orchestrator import images
 from orchestrator.cache import CROPS_SHARE, EMBEDDING_BYTES, EMBEDDING_SHAPE, SUFFIX, Entry
-from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
+from orchestrator.call import Stages
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings
 from orchestrator.problems import Rejected, UnknownImage
 
@@ -58,19 +58,6 @@ class SharedEntries(dict[str, Entry]):
     put = dict.__setitem__
 
 
-class StageRecorder(Stages):
-    """Stages that record their names in the order in which they were first entered."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda *_: None)
-        self.names: list[str] = []
-
-    def __call__(self, stage):
-        if stage not in self.names:
-            self.names.append(stage)
-        return super().__call__(stage)
-
-
 @pytest.fixture
 def encoder() -> Encoder:
     return Encoder()
@@ -85,9 +72,9 @@ def counted() -> list[str]:
 def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
     """Function that opens embeddings as a new process does."""
 
-    def opened(encode=encoder, redis=None, stages=None, **options) -> Embeddings:
-        timed = stages or Stages(lambda *_: None)
-        return Embeddings(open_cache(**options), redis, encode, MAX_PIXELS, counted.append, stages=timed)
+    def opened(encode=encoder, redis=None, **options) -> Embeddings:
+        stages = Stages(lambda *_: None)
+        return Embeddings(open_cache(**options), redis, encode, MAX_PIXELS, counted.append, stages=stages)
 
     return opened
 
@@ -116,6 +103,14 @@ def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted,
     assert counted == [ENCODED, FOUND]
 
 
+def test_health_checks_encode_a_known_image_again(open_embeddings, encoder, counted):
+    embeddings = open_embeddings()
+    embeddings.refresh = True
+    for _ in range(2):
+        embeddings.find(*sent())
+    assert len(encoder.frames) == 2
+
+
 def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cache, tmp_path, encoder, counted):
     redis = SharedEntries()
     first = open_embeddings(redis=redis, at=tmp_path / "another machine").find(*sent())
@@ -128,36 +123,6 @@ def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cac
     assert open_embeddings(redis=None).find(*sent()).image_id == first.image_id
     assert counted == [ENCODED, SHARED, FOUND, FOUND]
     assert len(encoder.frames) == 1
-
-
-def test_concurrent_processes_encode_an_image_once(folder, tmp_path, start):
-    program = """
-        import sys, time
-        from pathlib import Path
-        import numpy as np
-        from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache
-        from orchestrator.embeddings import Embeddings
-        from orchestrator.call import Stages
-
-        def encode(frame):
-            time.sleep(0.3)
-            return np.zeros(EMBEDDING_SHAPE, np.float16)
-
-        cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
-        embeddings = Embeddings(cache, None, encode, 10_000, print, stages=Stages(print))
-        file = Path(sys.argv[2]).read_bytes()
-        print("ready", flush=True)
-        sys.stdin.readline()
-        embeddings.find(file, "a" * 64)
-    """
-    file = tmp_path / "photo.png"
-    file.write_bytes(photo())
-    processes = [start(program, folder, file) for _ in range(3)]
-    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    assert sorted(process.communicate()[0] for process in processes) == ["encoded\n", "found\n", "found\n"]
 
 
 def test_failed_encoding_stores_nothing_and_can_be_retried(open_embeddings, encoder, counted):
@@ -319,24 +284,6 @@ def test_image_is_encoded_for_each_owner_and_its_id_works_for_that_owner_only(op
         with pytest.raises(UnknownImage):
             later.find(None, ID, owner=other)
     assert later.find(None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
-
-
-@pytest.mark.parametrize(
-    ("redis", "first"),
-    [
-        pytest.param(None, [CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE], id="without Redis"),
-        pytest.param(SharedEntries(), [CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE], id="with Redis"),
-    ],
-)
-def test_stages_of_a_lookup_are_timed(open_embeddings, redis, first):
-    stages = StageRecorder()
-    embeddings = open_embeddings(redis=redis, stages=stages)
-    for expected in (first, [CACHE]):
-        embeddings.find(*sent())
-        assert stages.names == expected
-        stages.names.clear()
-    open_embeddings(stages=stages).find(None, ID).decode()
-    assert stages.names == [CACHE, DECODE]
 
 
 def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, counted, encoder):

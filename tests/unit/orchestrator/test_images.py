@@ -2,7 +2,6 @@
 
 import io
 import struct
-import tracemalloc
 import zlib
 from typing import Any
 
@@ -196,14 +195,6 @@ def test_unsupported_and_invalid_files_are_rejected(data, status, got):
     assert got in rejected.errors[0]["got"]
 
 
-@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "WEBP"])
-@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
-def test_truncated_files_are_rejected(file_format, kept):
-    data = encoded(Image.fromarray(noise(100, 100)), file_format)
-    rejected = rejection(data[: int(len(data) * kept)])
-    assert (rejected.status, rejected.slug) == (422, "invalid-image")
-
-
 def chunk(name: bytes, data: bytes) -> bytes:
     """Return a chunk of a PNG file."""
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -261,14 +252,7 @@ def test_jpeg_with_too_many_scans_is_rejected(trailer):
 
 
 @pytest.mark.parametrize(
-    "prefix",
-    [
-        pytest.param(b"", id="no prefix"),
-        pytest.param(b"\xff\xd9", id="after an end marker"),
-        pytest.param(b"\xff\xf0\xff\xff", id="after a marker without a length"),
-        pytest.param(b"\xff\xfe\0\0", id="after a segment of length 0"),
-        pytest.param(b"junk\xff\xff\xff", id="after junk"),
-    ],
+    "prefix", [b"", b"\xff\xd9", b"\xff\xf0\xff\xff", b"\xff\xfe\0\0", b"junk\xff\xff\xff"], ids=repr
 )
 def test_jpeg_with_too_many_segments_is_rejected(prefix):
     data = encoded(Image.new("RGB", (40, 30)), "JPEG")
@@ -286,16 +270,6 @@ def test_jpeg_with_too_much_junk_is_rejected(junk):
     assert decoded(data + much).shape == (30, 40, 3)
     for file in (data[:20] + much + data[20:], data[:20] + much):
         assert rejection(file).errors[0]["got"] == "more"
-
-
-def test_decoding_16_bit_samples_needs_little_memory():
-    image = Image.new("I;16", (1000, 1000), 0x8040)
-    tracemalloc.start()
-    try:
-        pixels = images.decode(image)
-        assert tracemalloc.get_traced_memory()[1] < 3 * pixels.nbytes
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("size", [(70_000, 1), (1, 70_000)])

@@ -43,31 +43,27 @@ class Decoder:
         return [masks, np.repeat(before + np.arange(count, dtype=np.float32), 4).reshape(count, 4)]
 
 
-def decode(decoder: Decoder, count: int = 2, points: int = 1, *, candidates: bool = False, batch: int = 8) -> list[Any]:
+def decode(decoder: Decoder, count: int = 2, *earlier: Any, candidates: bool = False, batch: int = 8) -> list[Any]:
     pipeline = Pipeline(decoder, None, STAGES, {}, {}, 0, batch)  # type: ignore[arg-type]
-    coords, labels = np.zeros((count, points, 2), np.float32), np.ones((count, points), np.int32)
-    return list(pipeline.decode(IMAGE, coords, labels, *mask_inputs(None, None, count), candidates=candidates))
+    coords, labels = np.zeros((count, 1, 2), np.float32), np.ones((count, 1), np.int32)
+    return list(pipeline.decode(IMAGE, coords, labels, *earlier, candidates=candidates))
 
 
 @pytest.mark.parametrize("candidates", [False, True], ids=["single", "candidates"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["scores", "masks"])
-def test_decoder_outputs_that_are_not_finite_are_an_error(value, where, candidates):
-    masks, scores = np.zeros((2, 4 if candidates else 1, 256, 256), np.float32), np.zeros((2, 4), np.float32)
-    if where == "scores":
-        scores[1, 3 if candidates else 0] = value
-    else:
-        masks[1, -1, 7, 9] = value
-    with pytest.raises(DecoderError, match="expected finite logits and scores"):
-        decode(Decoder(masks, scores), candidates=candidates)
-
-
-def test_unused_decoder_outputs_need_not_be_finite():
-    masks, scores = np.zeros((2, 1, 256, 256), np.float32), np.full((2, 4), np.nan, np.float32)
-    scores[:, 0] = 0
-    assert [(logits.shape, score.tolist()) for logits, score in decode(Decoder(masks, scores))] == [
-        ((1, 256, 256), [0.0])
-    ] * 2
+def test_decoder_outputs_that_are_used_must_be_finite(value, candidates):
+    used = 3 if candidates else 0
+    for place, broken in (("masks", True), ("used score", True), ("other score", False)):
+        masks, scores = np.zeros((2, 4 if candidates else 1, 256, 256), np.float32), np.zeros((2, 4), np.float32)
+        if place == "masks":
+            masks[1, -1, 7, 9] = value
+        else:
+            scores[1, used if place == "used score" else 3 - used] = value
+        if broken:
+            with pytest.raises(DecoderError, match="expected finite logits and scores"):
+                decode(Decoder(masks, scores), candidates=candidates)
+        else:
+            assert len(decode(Decoder(masks, scores), candidates=candidates)) == 2
 
 
 @pytest.mark.parametrize(
@@ -149,8 +145,11 @@ def test_without_earlier_masks_one_empty_mask_serves_all_objects(count):
 
 
 def test_earlier_masks_go_to_their_objects_unchanged():
-    masks = np.random.default_rng(0).normal(0, 10, (2, 256, 256)).astype(np.float32)
-    mask_input, has_mask = mask_inputs(masks, np.array([3, 1], np.int32), 4)
+    masks, decoder = np.random.default_rng(0).normal(0, 10, (2, 256, 256)).astype(np.float32), Decoder()
+    decode(decoder, 4, masks, np.array([3, 1], np.int32), batch=2)
+    mask_input, has_mask = (
+        np.concatenate([run[name] for run in decoder.runs]) for name in ("mask_input", "has_mask_input")
+    )
     assert mask_input.dtype == has_mask.dtype == np.float32
     assert has_mask.tolist() == [0, 1, 0, 1]
     assert np.array_equal(mask_input[[3, 1], 0], masks)

@@ -13,13 +13,12 @@ from PIL import Image
 
 from orchestrator import masks
 from orchestrator.cache import EMBEDDING_SHAPE
-from orchestrator.call import Call, Stages
+from orchestrator.call import Call, Exchange, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.everything import records
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
-from utils.triton.segmenter import Exchange
 
 WIDTH, HEIGHT = 64, 48
 TOP_LEFT_BOX = [0, 0, 32, 24]
@@ -56,9 +55,9 @@ def png() -> bytes:
     return file.getvalue()
 
 
-def call(objects: int = 1, *, light: bool = False, points: Any = None, **options: Any) -> Call:
+def call(objects: int = 1, *, costly: bool = True, points: Any = None, **options: Any) -> Call:
     """Return a call with a click for each object, or with `points` in place of their coordinates."""
-    described = {"light": light, "options": options}
+    described = {"costly": costly, "options": options}
     tensors: dict[str, Any] = {"input_image": [png()], "call": [json.dumps(described).encode()]}
     if objects:
         tensors["point_coords"] = np.full((objects, 1, 2), 5, np.float32)
@@ -122,6 +121,17 @@ def test_document_has_the_contents_of_the_parts(pipeline, mask_format, masks_of)
         found = [np.asarray(Image.open(io.BytesIO(base64.b64decode(each)))) for each in found]
     for each, expected in zip(found, masks_of(wanted[0]), strict=True):
         assert np.array_equal(each, expected)
+
+
+def test_picture_shows_the_candidate_with_the_highest_score(pipeline):
+    def whole_image_is_best(inputs, outputs):
+        logits, scores = decoder(inputs, outputs)
+        logits[:, scores[0].argmax()] = 10
+        return [logits, scores]
+
+    pipeline.run_decoder = whole_image_is_best
+    _, picture, _ = parts(pipeline, call(multimask_output=True, segmented_image="cutout"))
+    assert np.asarray(Image.open(io.BytesIO(picture)))[..., 3].all()
 
 
 def test_mask_is_where_the_logits_are_above_the_threshold(pipeline):
@@ -188,18 +198,29 @@ def test_answer_above_the_limit_is_rejected(pipeline, limit, options, expected):
         segment(pipeline, call(8, **options))
 
 
-def test_warm_up_leaves_nothing_for_the_first_request():
-    warm_up()
+def test_warm_up_leaves_nothing_for_the_first_request(pipeline):
+    shapes: list[tuple[int, ...]] = []
+
+    def run_decoder(inputs, outputs):
+        shapes.append(inputs["point_coords"].shape)
+        return decoder(inputs, outputs)
+
+    warm_up(replace(pipeline, run_decoder=run_decoder))
+    assert shapes == [(1, 2, 2)]  # a click and its padding point, as in the watchdog's probes
     assert masks._reused_buffer.cache_info().currsize == 1
 
 
 def test_model_for_short_requests_rejects_many_objects(pipeline):
     with pytest.raises(CostlyRequest):
-        segment(pipeline, call(200, light=True))
+        segment(pipeline, call(200, costly=False))
     assert len(parts(pipeline, call(20))[2]["masks"]) == 20
 
 
-@pytest.mark.parametrize(("threshold", "count"), [(None, 4), (0.85, 2), (0.95, 0)], ids=["default", "higher", "none"])
+@pytest.mark.parametrize(
+    ("threshold", "count"),
+    [(None, 4), (float(np.float32(0.8)), 2), (0.95, 0)],
+    ids=["default", "equal to a score", "none"],
+)
 def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
     options: dict[str, Any] = {
         "crop_box": [0, 0, WIDTH, HEIGHT],

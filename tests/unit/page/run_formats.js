@@ -1,40 +1,34 @@
 // Runs the page's formats for the tests: a call as JSON on stdin, its result as JSON on stdout.
 
-import { fromBase64, toBase64 } from "../../../utils/page/static/formats/bytes.js";
-import { FORMATS, readProject } from "../../../utils/page/static/formats/formats.js";
-import { polygonsOf } from "../../../utils/page/static/formats/polygons.js";
-import { rasterize } from "../../../utils/page/static/formats/rasterize.js";
-import { Spans } from "../../../utils/page/static/formats/spans.js";
-import { Project } from "../../../utils/page/static/project.js";
-import { unzip, zip } from "../../../utils/page/static/formats/zip.js";
+import { FORMATS, readProject } from "../../../page/formats/formats.js";
+import { polygonsOf } from "../../../page/formats/polygons.js";
+import { rasterize } from "../../../page/formats/rasterize.js";
+import { Spans } from "../../../page/formats/spans.js";
+import { Project } from "../../../page/project.js";
+import { unzip, zip } from "../../../page/formats/zip.js";
 
-const decoded = (files) => files.map(({ path, content }) => ({ path, content: fromBase64(content) }));
+const decoded = (files) => files.map(({ path, content }) => ({ path, content: Uint8Array.fromBase64(content) }));
 
 const CALLS = {
   async write({ format, project, options }) {
     const files = await FORMATS[format].write(project, options);
-    return Promise.all(files.map(async ({ path, content }) => ({ path, content: toBase64(await bytes(content)) })));
+    return Promise.all(files.map(async ({ path, content }) => ({ path, content: (await bytes(content)).toBase64() })));
   },
   read: ({ files, sizes }) => readProject(decoded(files), sizes),
-  addClasses({ classes }) {
+  async addClasses({ classes }) {
     const project = new Project(() => {});
-    return { ids: [...project.addClasses(classes)], names: project.classes.map(({ name }) => name) };
+    return { ids: [...(await project.addClasses(classes))], names: project.classes.map(({ name }) => name) };
   },
-  zip: async ({ files }) => toBase64(await bytes(await zip(decoded(files)))),
+  zip: async ({ files }) => (await bytes(await zip(decoded(files)))).toBase64(),
   async unzip({ content }) {
-    const entries = await unzip(new Blob([fromBase64(content)]));
-    return Promise.all(entries.map(async (entry) => ({ path: entry.path, content: toBase64(await entry.bytes()) })));
+    const entries = await unzip(new Blob([Uint8Array.fromBase64(content)]));
+    return Promise.all(entries.map(async (entry) => ({ path: entry.path, content: (await entry.bytes()).toBase64() })));
   },
   polygons: ({ masks, frame, tolerance }) =>
     masks.map((rle) => {
       const spans = Spans.decode(rle), polygons = polygonsOf(spans, frame, tolerance);
       return { polygons, again: rasterize(polygons, frame, spans.width, spans.height).encode(), encoded: spans.encode() };
     }),
-  async time({ format, project, options }) {
-    const began = performance.now();
-    const { size } = await zip(await FORMATS[format].write(project, options));
-    return { seconds: (performance.now() - began) / 1000, size };
-  },
 };
 
 async function bytes(content) {

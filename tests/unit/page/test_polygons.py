@@ -1,12 +1,10 @@
-"""Masks become polygons and masks again, and common libraries fill the polygons as this page does."""
+"""Masks become polygons and masks again; test_export has the same in common libraries."""
 
 from functools import cache
 
 import cv2
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
-from pycocotools import mask as coco_mask
 
 from orchestrator.polygons import polygons as service_polygons
 from tests.unit.page.formats import decode, iou, rle, run, shapes
@@ -27,53 +25,14 @@ def traced(frame: str, tolerance: float) -> list[dict]:
     return found
 
 
-def fill_coco(polygons: list[list[float]], mask: np.ndarray) -> np.ndarray:
-    if not polygons:
-        return np.zeros_like(mask)
-    return np.asarray(coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(polygons, *mask.shape))), bool)
-
-
-def fill_opencv(polygons: list[list[float]], mask: np.ndarray) -> np.ndarray:
-    filled = np.zeros(mask.shape, np.uint8)
-    for polygon in polygons:
-        cv2.fillPoly(filled, [np.reshape(polygon, (-1, 2)).astype(np.int32)], (1,))
-    return filled.astype(bool)
-
-
-def fill_labelme(polygons: list[list[float]], mask: np.ndarray) -> np.ndarray:
-    """Fill polygons as `labelme.utils.shape_to_mask` does."""
-    filled = np.zeros_like(mask)
-    for polygon in polygons:
-        canvas = Image.new("L", (mask.shape[1], mask.shape[0]))
-        points = [(x, y) for x, y in np.reshape(polygon, (-1, 2)).tolist()]
-        ImageDraw.Draw(canvas).polygon(points, outline=1, fill=1)
-        filled |= np.array(canvas, bool)
-    return filled
-
-
 def test_rle_is_encoded_as_by_pycocotools():
     assert [found["encoded"] for found in traced("edges", 0)] == [rle(mask) for mask in masks()]
 
 
 @pytest.mark.parametrize("frame", ["edges", "pixels"])
-def test_polygons_without_tolerance_are_the_mask_again(frame):
+def test_polygons_without_tolerance_are_the_mask_again_one_for_each_island_of_the_service(frame):
     for mask, found in zip(masks(), traced(frame, 0), strict=True):
         assert found["again"] == rle(mask)
-
-
-@pytest.mark.parametrize(
-    ("frame", "fill"),
-    [("edges", fill_coco), ("pixels", fill_opencv), ("pixels", fill_labelme)],
-    ids=["pycocotools", "opencv", "labelme"],
-)
-def test_libraries_fill_polygons_without_tolerance_as_the_mask(frame, fill):
-    for mask, found in zip(masks(), traced(frame, 0), strict=True):
-        assert np.array_equal(fill(found["polygons"], mask), mask)
-
-
-@pytest.mark.parametrize("frame", ["edges", "pixels"])
-def test_there_is_one_polygon_per_island_as_in_the_service(frame):
-    for mask, found in zip(masks(), traced(frame, 0), strict=True):
         assert len(found["polygons"]) == len(service_polygons(mask, tolerance=0))
         assert all(len(polygon) >= 6 for polygon in found["polygons"])
 

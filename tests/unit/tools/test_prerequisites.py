@@ -9,30 +9,21 @@ from tools import environment, prerequisites
 from tools.prerequisites import InstallationError
 
 
-def test_this_machine_is_supported():
+@pytest.mark.parametrize(
+    ("function", "value", "message"),
+    [
+        ("platform.system", "Darwin", "supports only Linux on x86-64, this is Darwin on x86_64"),
+        ("platform.machine", "aarch64", "supports only Linux on x86-64, this is Linux on aarch64"),
+        ("platform.libc_ver", ("glibc", "2.31"), r"glibc 2\.35 .* this is 2\.31"),
+    ],
+)
+def test_an_unsupported_platform_is_rejected_without_a_triton_on_path(monkeypatch, function, value, message):
     prerequisites.check_platform()
-    prerequisites.check_python()
-
-
-@pytest.mark.parametrize(("system", "machine"), [("Darwin", "arm64"), ("Linux", "aarch64"), ("Windows", "AMD64")])
-def test_an_unsupported_platform_is_rejected(monkeypatch, system, machine):
     monkeypatch.setattr("tools.prerequisites.shutil.which", lambda _: None)
-    monkeypatch.setattr("tools.prerequisites.platform.system", lambda: system)
-    monkeypatch.setattr("tools.prerequisites.platform.machine", lambda: machine)
-    with pytest.raises(InstallationError, match=rf"supports only Linux on x86-64, this is {system} on {machine}"):
+    monkeypatch.setattr(f"tools.prerequisites.{function}", lambda: value)
+    with pytest.raises(InstallationError, match=message):
         prerequisites.check_platform()
-
-
-def test_an_old_glibc_is_rejected(monkeypatch):
-    monkeypatch.setattr("tools.prerequisites.shutil.which", lambda _: None)
-    monkeypatch.setattr("tools.prerequisites.platform.libc_ver", lambda: ("glibc", "2.31"))
-    with pytest.raises(InstallationError, match=r"glibc 2\.35 .* this is 2\.31"):
-        prerequisites.check_platform()
-
-
-def test_a_triton_on_path_needs_no_wheel(monkeypatch):
     monkeypatch.setattr("tools.prerequisites.shutil.which", lambda _: "/opt/tritonserver/bin/tritonserver")
-    monkeypatch.setattr("tools.prerequisites.platform.machine", lambda: "aarch64")
     prerequisites.check_platform()
 
 
@@ -43,8 +34,9 @@ def test_an_unsupported_version_of_python_is_rejected(monkeypatch, version):
         prerequisites.check_python()
 
 
-def test_a_python_without_shared_library_is_rejected(monkeypatch):
+def test_a_python_whose_shared_library_cannot_be_read_is_rejected(monkeypatch):
     monkeypatch.setattr("tools.prerequisites.shutil.which", lambda _: None)
+    prerequisites.check_python()
     monkeypatch.setattr("utils.triton.installation.os.access", lambda *_: False)
     with pytest.raises(InstallationError, match=r"^no shared libpython3\.\d+\.so\.1\.0 for "):
         prerequisites.check_python()
@@ -64,36 +56,21 @@ def write_program(path: Path, script: str) -> Path:
     return path
 
 
-def test_python_in_the_environment_is_used_first(programs):
-    environment = programs / "env"
-    write_program(programs / "python3.12", "echo /usr/bin/python3.12")
-    write_program(environment / "python" / "cpython-3.12.9-linux-x86_64-gnu" / "bin" / "python", "echo /downloaded")
-    assert prerequisites.other_python(environment) == "/downloaded"
-    write_program(environment / "bin" / "python", "echo /env/bin/python")
-    assert prerequisites.other_python(environment) == "/env/bin/python"
-
-
-def test_newest_supported_python_on_path_is_used(programs):
-    write_program(programs / "python3.12", "echo 'pyenv: version not installed' >&2; exit 127")
-    write_program(programs / "python3.11", "echo /usr/bin/python3.11")
-    write_program(programs / "python3.10", "echo /usr/bin/python3.10")
-    write_program(programs / "uv", f"echo {write_program(programs / 'managed', 'echo /managed')}")
-    assert prerequisites.other_python(programs / "env") == "/usr/bin/python3.11"
-
-
-def test_newest_supported_python_of_uv_is_used(programs):
-    write_program(programs / "3.12", "exit 1")
-    write_program(programs / "3.11", "echo /managed/3.11")
-    write_program(programs / "uv", f'test "$5" != 3.10 && echo {programs}/$5')
-    assert prerequisites.other_python(programs / "env") == "/managed/3.11"
-
-
-def test_only_a_supported_python_is_used(programs):
+def test_python_is_the_environments_then_the_newest_supported_on_path_then_one_of_uv(programs):
     newer = "import sys; sys.version_info = (3, 13); exec(sys.argv[1])"
-    write_program(programs / "python3.12", f'exec {sys.executable} -c "{newer}" "$2"')
-    assert prerequisites.other_python(programs / "env") == ""
-    write_program(programs / "python3.11", f'exec {sys.executable} "$@"')
-    assert prerequisites.other_python(programs / "env") == sys.executable
+    environment = programs / "env"
+    write_program(programs / "python3.12", f'exec {sys.executable} -c "{newer}" "$2"')  # not supported
+    candidates = [
+        (write_program(environment / "bin" / "python", "echo /env/bin/python"), "/env/bin/python"),
+        (write_program(environment / "python/cpython-3.12.9-linux/bin/python", "echo /downloaded"), "/downloaded"),
+        (write_program(programs / "python3.11", "echo /usr/bin/python3.11"), "/usr/bin/python3.11"),
+        (write_program(programs / "python3.10", f'exec {sys.executable} "$@"'), sys.executable),
+        (write_program(programs / "uv", f"echo {write_program(programs / 'managed', 'echo /managed')}"), "/managed"),
+    ]
+    for program, found in candidates:
+        assert prerequisites.other_python(environment) == found
+        program.unlink()
+    assert prerequisites.other_python(environment) == ""
 
 
 @pytest.mark.parametrize("name", ["other_python", "download_python"])

@@ -20,8 +20,8 @@ class Request:
         return self.names
 
 
-def write_model(folder: Path, width: int | str = "W", *, count: bool = True) -> None:
-    """Write a model with y = x + x and, with `count`, n = size of the batch."""
+def write_model(folder: Path, width: int | str = "W", *, version: str = "1", count: bool = True) -> Path:
+    """Write a model with y = x + x and, with `count`, n = size of the batch; return the file."""
     graph = helper.make_graph(
         [
             helper.make_node("Add", ["x", "x"], ["y"]),
@@ -36,8 +36,10 @@ def write_model(folder: Path, width: int | str = "W", *, count: bool = True) -> 
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (folder / "1").mkdir(parents=True, exist_ok=True)
-    onnx.save(model, folder / "1" / "model.onnx")
+    path = folder / version / "model.onnx"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, path)
+    return path
 
 
 def config(batched: bool = True, **fields) -> dict:
@@ -51,6 +53,10 @@ def config(batched: bool = True, **fields) -> dict:
         ],
         **fields,
     }
+
+
+def parameters(**values: str) -> dict:
+    return {"parameters": {key: {"string_value": value} for key, value in values.items()}}
 
 
 def load(backend, folder: Path, model_config: dict, kind: str = "CPU"):

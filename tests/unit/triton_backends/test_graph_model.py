@@ -1,5 +1,8 @@
 """Common behaviour of both Python-based backends, with real ONNX models."""
 
+import sys
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
@@ -54,11 +57,15 @@ def test_config_that_does_not_match_the_graph_is_an_error(backend, tmp_path):
         load(backend, tmp_path, config(output=[{"name": "y", "data_type": "TYPE_FP16", "dims": [-1]}]))
 
 
-def test_signature_of_a_file_is_read(backend, tmp_path):
-    write_model(tmp_path, width=3)
-    inputs, outputs = backend.TritonPythonModel.read(tmp_path / "1" / "model.onnx")
-    assert inputs == {"x": ("TYPE_FP32", [-1, 3])}
-    assert outputs == {"y": ("TYPE_FP32", [-1, 3]), "n": ("TYPE_INT64", [-1])}
+def test_inputs_outputs_and_batching_are_completed_from_the_file(backend, tmp_path, monkeypatch):
+    path, completed = write_model(tmp_path, width=3, count=False), Mock()
+    completed.as_dict.return_value = {"max_batch_size": 0, "input": [], "output": []}
+    utils = sys.modules["triton_python_backend_utils"]
+    monkeypatch.setattr(utils, "get_model_dir", lambda: str(path.parent), raising=False)
+    assert backend.TritonPythonModel.auto_complete_config(completed) is completed
+    completed.set_max_batch_size.assert_called_once_with(4)
+    completed.add_input.assert_called_once_with({"name": "x", "data_type": "TYPE_FP32", "dims": [3]})
+    completed.add_output.assert_called_once_with({"name": "y", "data_type": "TYPE_FP32", "dims": [3]})
 
 
 def test_default_model_filename_is_used(backend, tmp_path):

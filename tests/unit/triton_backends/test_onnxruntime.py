@@ -1,8 +1,10 @@
 """Options of the Python-based onnxruntime backend from config.pbtxt."""
 
+import onnxruntime
 import pytest
 
-from tests.unit.triton_backends.graphs import TritonModelException, config, load, write_model
+from tests.unit.triton_backends.graphs import TritonModelException, config, load, parameters, write_model
+from triton_backends.common import onnxruntime_engine
 
 
 @pytest.fixture
@@ -10,15 +12,11 @@ def backend(load_backend):
     return load_backend("onnxruntime")
 
 
-def test_session_options_are_taken_from_the_config(backend):
-    parameters = {
-        "intra_op_thread_count": {"string_value": "3"},
-        "inter_op_thread_count": {"string_value": "2"},
-        "execution_mode": {"string_value": "1"},
-    }
-    options = backend.session_options({"parameters": parameters})
+def test_session_options_are_taken_from_the_parameters():
+    given = {"intra_op_thread_count": "3", "inter_op_thread_count": "2", "execution_mode": "1"}
+    options = onnxruntime_engine.session_options(given)
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (3, 2)
-    assert options.execution_mode == backend.ort.ExecutionMode.ORT_PARALLEL
+    assert options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
 
 
 def test_gpu_instance_without_a_gpu_build_is_an_error(backend, tmp_path, monkeypatch):
@@ -45,27 +43,13 @@ def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
         "parameters": {"precision_mode": "FP16", "max_workspace_size_bytes": "1000"},
     }
     gpu = {
-        "parameters": {
-            "cudnn_conv_algo_search": {"string_value": "1"},
-            "gpu_mem_limit": {"string_value": "5000"},
-            "arena_extend_strategy": {"string_value": "1"},
-        },
+        **parameters(cudnn_conv_algo_search="1", gpu_mem_limit="5000", arena_extend_strategy="1"),
         "optimization": {"execution_accelerators": {"gpu_execution_accelerator": [accelerator]}},
     }
+    cuda = {"cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": "5000", "arena_extend_strategy": "kSameAsRequested"}
     assert backend.execution_providers(gpu, "GPU", 2) == [
-        (
-            "TensorrtExecutionProvider",
-            {"device_id": "2", "trt_fp16_enable": "1", "trt_max_workspace_size": "1000"},
-        ),
-        (
-            "CUDAExecutionProvider",
-            {
-                "device_id": "2",
-                "cudnn_conv_algo_search": "HEURISTIC",
-                "gpu_mem_limit": "5000",
-                "arena_extend_strategy": "kSameAsRequested",
-            },
-        ),
+        ("TensorrtExecutionProvider", {"device_id": "2", "trt_fp16_enable": "1", "trt_max_workspace_size": "1000"}),
+        ("CUDAExecutionProvider", {"device_id": "2", **cuda}),
         ("CPUExecutionProvider", {}),
     ]
     cpu = {"optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": "openvino"}]}}}
@@ -74,5 +58,5 @@ def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
 
 def test_unknown_accelerator_is_an_error(backend):
     config_with = {"optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": "magic"}]}}}
-    with pytest.raises(TritonModelException, match="unknown execution accelerator 'magic', expected 'openvino'"):
+    with pytest.raises(ValueError, match="unknown execution accelerator 'magic', expected 'openvino'"):
         backend.execution_providers(config_with, "CPU", 0)

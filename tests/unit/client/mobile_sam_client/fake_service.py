@@ -6,7 +6,6 @@ import inspect
 import io
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -39,40 +38,27 @@ FILE = b"the bytes of a file"
 Reply = Callable[[httpx.Request], httpx.Response]
 
 
-@dataclass
-class ReceivedRequest:
-    """A request received by the fake service."""
-
-    path: str
-    headers: httpx.Headers
-    body: bytes
-    timeout: dict[str, float | None]
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = json.loads(self.body)
-        return fields
-
-
 class FakeService:
     """Returns the queued replies in order, the last one repeatedly; or `default_reply` if there are none."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
-        self.requests: list[ReceivedRequest] = []
+        self.requests: list[httpx.Request] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        timeout = request.extensions.get("timeout", {})
-        self.requests.append(ReceivedRequest(request.url.path, request.headers, request.content, timeout))
+        self.requests.append(request)
         replies = self.replies or [default_reply]
         reply = replies.pop(0) if len(replies) > 1 else replies[0]
         return reply(request)
 
     @property
+    def fields(self) -> list[dict[str, Any]]:
+        return [json.loads(request.content) for request in self.requests if request.content]
+
+    @property
     def images(self) -> list[str | bytes]:
         """Image of each request: its id or the bytes of its file."""
-        all_fields = [received.fields for received in self.requests]
-        return [fields.get("image_id") or base64.b64decode(fields["input_image"]) for fields in all_fields]
+        return [fields.get("image_id") or base64.b64decode(fields["input_image"]) for fields in self.fields]
 
     def reply_with(self, *replies: Reply) -> None:
         self.replies += replies
@@ -105,9 +91,8 @@ def make_client(kind: type[Client] | type[AsyncClient], handler: Reply, url: str
 
 def make_reply(content: bytes, content_type: str = "application/json", status: int = 200, **headers: str) -> Reply:
     extra = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda _: httpx.Response(
-        status, content=content, headers={"Content-Type": content_type, "X-Request-ID": "the-request", **extra}
-    )
+    headers = {"Content-Type": content_type, "X-Request-ID": "the-request", **extra}
+    return lambda _: httpx.Response(status, content=content, headers=headers)
 
 
 def json_reply(document: Any) -> Reply:
@@ -165,26 +150,20 @@ def mask_result(number: int, score: float = 0.5, area: int = 3) -> dict[str, Any
     return {"object": number, "score": score, "area": area, "box": [0, 0, 3, 1]}
 
 
-def multipart(parts: Iterable[tuple[str, bytes]], boundary: str = "the-boundary") -> bytes:
-    pieces = [
-        b'--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (boundary.encode(), name.encode(), data)
-        for name, data in parts
-    ]
-    return b"".join([*pieces, b"--", boundary.encode(), b"--\r\n"])
+def multipart(parts: Iterable[tuple[str, bytes]]) -> bytes:
+    head = b'--the-boundary\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+    return b"".join([*(head % (name.encode(), data) for name, data in parts), b"--the-boundary--\r\n"])
 
 
 def segment_reply(masks: Any = None, rles: Any = None, picture: bytes | None = None, **image: Any) -> Reply:
-    """Reply of /mobile_sam, by default with one mask of three pixels."""
-    masks = [mask_result(0)] if masks is None else masks
-    rles = rle(mask_with_area(3)) if rles is None else rles
+    """Reply of /mobile_sam: by default one mask of three pixels, and masks of the areas in their results."""
+    if rles is None:
+        rles = [rle(mask_with_area(mask["area"])) for mask in masks] if masks else rle(mask_with_area(3))
+    masks = masks or [mask_result(0)]
     parts = [("mask", json.dumps(rles).encode())]
     parts += [] if picture is None else [("segmented_image", picture)]
     parts += [("result", json.dumps({**IMAGE, **image, "masks": masks}).encode())]
     return make_reply(multipart(parts), "multipart/form-data; boundary=the-boundary")
-
-
-def record(area: int) -> dict[str, Any]:
-    return record_of(mask_with_area(area), (0, 0, area, 1))
 
 
 def record_of(mask: Any, bbox_xywh: tuple[int, int, int, int]) -> dict[str, Any]:
@@ -200,6 +179,10 @@ def record_of(mask: Any, bbox_xywh: tuple[int, int, int, int]) -> dict[str, Any]
     }
 
 
+def record(area: int) -> dict[str, Any]:
+    return record_of(mask_with_area(area), (0, 0, area, 1))
+
+
 def lines(*steps: Any) -> bytes:
     return b"".join(json.dumps(step).encode() + b"\n" for step in steps)
 
@@ -209,13 +192,15 @@ def final_line(*areas: int) -> dict[str, Any]:
     return {"done": 2, "total": 2, "result": {**IMAGE, "masks": [record(area) for area in areas]}}
 
 
-def lines_reply(*steps: Any, size: int | None = None) -> Reply:
-    """Reply of /everything, in chunks of `size` bytes."""
-    content = lines(*steps)
-    size = size or len(content)
-    chunks = [content[start : start + size] for start in range(0, len(content), size)]
-    headers = {"Content-Type": "application/x-ndjson", "X-Request-ID": "the-request"}
-    return lambda _: httpx.Response(200, stream=Chunks(chunks), headers=headers)
+def three_candidates() -> list[dict[str, Any]]:
+    """Return results of three masks of an object, the second being the best, with logits that equal the score."""
+    scored = ((0.5, 3), (0.9, 5), (0.7, 4))
+    return [{**mask_result(0, score, area), "low_res_mask": low_res_mask(score)} for score, area in scored]
+
+
+def lines_reply(*steps: Any) -> Reply:
+    """Reply of /everything."""
+    return make_reply(lines(*steps), "application/x-ndjson")
 
 
 def default_reply(request: httpx.Request) -> httpx.Response:
@@ -248,4 +233,4 @@ class Chunks(httpx.SyncByteStream, httpx.AsyncByteStream):
         self.closed = True
 
     async def aclose(self) -> None:
-        self.closed = True
+        self.close()

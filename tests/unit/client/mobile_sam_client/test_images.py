@@ -2,8 +2,10 @@
 
 import hashlib
 import io
+import sys
 
 import numpy as np
+import pillow_heif
 import pytest
 from PIL import Image
 
@@ -37,53 +39,36 @@ def test_files_are_sent_unchanged(tmp_path):
         assert source.image_id is None
 
 
-@pytest.mark.parametrize(
-    ("array", "expected"),
-    [
-        (RGB, RGB),
-        (GREY, GREY),
-        (np.dstack([RGB, GREY]), RGB),
-        (RGB[::-1, ::2], RGB[::-1, ::2]),
-        (np.asfortranarray(RGB), RGB),
-        (np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8)),
-    ],
-    ids=["RGB", "grey", "RGBA", "view", "Fortran order", "one pixel"],
-)
-def test_array_is_sent_lossless(array, expected):
-    assert (sent(array) == expected).all()
+def test_heic_is_sent_as_jpeg_with_the_extra(monkeypatch):
+    file = pillow_heif.from_pillow(Image.new("RGB", (80, 60), "red"))
+    file.save(buffer := io.BytesIO())
+    with Image.open(io.BytesIO(load_source(buffer.getvalue()).file), formats=["JPEG"]) as picture:
+        assert picture.size == (80, 60)
+    assert displayed_pixels(buffer.getvalue())[30, 40].tolist() == pytest.approx([255, 0, 0], abs=3)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(ValueError, match=r"HEIC needs another package: pip install 'mobile-sam-client\[heic\]'"):
+        load_source(buffer.getvalue())
+
+
+@pytest.mark.parametrize("array", [RGB, GREY, RGB[::-1, ::2], np.asfortranarray(RGB)])
+def test_array_is_sent_lossless(array):
+    assert (sent(array) == array).all()
+    assert (sent(np.dstack([RGB, GREY])) == RGB).all()
 
 
 @pytest.mark.parametrize(
     ("array", "got"),
     [
         (RGB.astype(float), r"float64 of shape \(5, 7, 3\); convert values of 0 to 1 with"),
-        (RGB.astype(np.int64), r"int64 of shape \(5, 7, 3\)$"),
         (GREY > 5, r"bool of shape \(5, 7\)$"),
         (RGB[..., :2], r"shape \(5, 7, 2\)$"),
-        (GREY[..., None], r"shape \(5, 7, 1\)$"),
-        (RGB[None], r"shape \(1, 5, 7, 3\)$"),
         (GREY[0], r"shape \(7,\)$"),
         (RGB[:0], r"shape \(0, 7, 3\)$"),
     ],
-    ids=["float", "int64", "bool", "two channels", "one channel", "batch", "one dimension", "empty"],
 )
 def test_unsupported_array_is_rejected(array, got):
     with pytest.raises(ValueError, match=r"^image: expected \(H, W, 3\) uint8 RGB, .*, got " + got):
         load_source(array)
-
-
-def test_array_and_pil_image_give_the_same_file():
-    ids = {
-        load_source(image).sha256
-        for image in (RGB, Image.fromarray(RGB), saved(Image.fromarray(RGB)), np.dstack([RGB, GREY]))
-    }
-    assert len(ids) == 1
-
-
-def test_pil_metadata_is_not_sent():
-    opened = saved(Image.fromarray(RGB), icc_profile=b"a profile", dpi=(300, 300), transparency=(1, 2, 3))
-    assert {"icc_profile", "dpi", "transparency"} <= set(opened.info)
-    assert (sent(opened) == RGB).all()
 
 
 def test_rotation_is_applied_to_files_alone():
@@ -105,23 +90,13 @@ PALETTE = Image.fromarray(RGB // 64 * 64).quantize(16)
         (Image.fromarray(GREY), GREY),
         (Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(ALPHA)]), GREY),
         (Image.fromarray(np.dstack([RGB, ALPHA])), RGB),
-        (Image.fromarray(RGB).convert("RGBX"), RGB),
-        (Image.fromarray(RGB).convert("RGBA").convert("RGBa"), RGB),
-        (PALETTE, np.asarray(PALETTE.convert("RGB"))),
         (saved(PALETTE, transparency=3), np.asarray(PALETTE.convert("RGB"))),
-        (saved(PALETTE, transparency=bytes(range(16))), np.asarray(PALETTE.convert("RGB"))),
         (Image.fromarray(RGB).convert("CMYK"), RGB),
-        (Image.fromarray(RGB).convert("YCbCr"), np.asarray(Image.fromarray(RGB).convert("YCbCr").convert("RGB"))),
-        (Image.fromarray(RGB).convert("HSV"), np.asarray(Image.fromarray(RGB).convert("HSV").convert("RGB"))),
         (Image.fromarray(GREY.astype(np.uint16) * 256 + 7), GREY),
-        (Image.fromarray(GREY.astype(">u2") * 256 + 7), GREY),
         (Image.fromarray(GREY.astype(np.int32) * 256 + 7), GREY),
     ],
-    ids=[
-        "1", "L", "LA", "RGBA", "RGBX", "RGBa", "P", "P, one transparent", "P, all transparent", "CMYK", "YCbCr", "HSV",
-        "I;16", "I;16B", "I",
-    ],
-)  # fmt: skip
+    ids=["1", "L", "LA", "RGBA", "P", "CMYK", "I;16", "I"],
+)
 def test_pil_modes_are_converted_to_grey_or_rgb(image, expected):
     np.testing.assert_array_equal(sent(image), expected, strict=True)
     rgb = expected if expected.ndim == 3 else np.dstack([expected] * 3)
@@ -132,13 +107,10 @@ def test_pil_modes_are_converted_to_grey_or_rgb(image, expected):
     ("image", "got"),
     [
         (Image.fromarray(GREY.astype(np.float32)), r"expected a PIL image of mode .*, got F$"),
-        (Image.new("LAB", (2, 2)), "got LAB$"),
         (Image.fromarray(np.array([[70_000]], np.int32)), "expected samples of 0 to 65535 .* got 70000 to 70000$"),
-        (Image.fromarray(np.array([[-1]], np.int32)), "got -1 to -1$"),
         (Image.new("RGB", (0, 5)), r"got shape \(5, 0, 3\)$"),
-        (Image.new("I", (0, 5)), r"got shape \(5, 0\)$"),
     ],
-    ids=["F", "LAB", "above 16 bits", "negative", "empty", "empty 16 bits"],
+    ids=["F", "above 16 bits", "empty"],
 )
 def test_unsupported_pil_image_is_rejected(image, got):
     with pytest.raises(ValueError, match=got):
@@ -151,5 +123,5 @@ def test_unreadable_file_is_rejected(tmp_path):
     for image, name in ((path, str(path)), (b"", "image")):
         with pytest.raises(ValueError, match=f"^{name}: expected a PNG, JPEG or WebP file, got 0 bytes$"):
             load_source(image)
-    with pytest.raises(ValueError, match=r"^image: Pillow cannot decode the file: "):
+    with pytest.raises(ValueError, match=r"^image: expected an image file that Pillow can read, got 8 other bytes$"):
         displayed_pixels(b"no image")

@@ -29,11 +29,7 @@ def resized_then_cropped(image, size):
 
 
 @pytest.mark.parametrize("resize_size", [224, 232, 256])
-@pytest.mark.parametrize(
-    "size",
-    [(640, 480), (481, 699), (256, 256), (60, 80), (1280, 333), (224, 1000)],
-    ids=lambda size: "x".join(map(str, size)),
-)
+@pytest.mark.parametrize("size", [(640, 480), (481, 699), (60, 80), (224, 1000)], ids=str)
 def test_crop_is_within_a_pixel_of_scaling_and_then_cropping(size, resize_size):
     image = picture(*size)
     expected = resized_then_cropped(image, resize_size).astype(int)
@@ -45,14 +41,6 @@ def test_crop_is_within_a_pixel_of_scaling_and_then_cropping(size, resize_size):
 def test_very_long_image_is_cropped_without_scaling_it():
     found = CROP(encoded(picture(1, 60_000)))
     assert (found.shape, found.dtype) == ((224, 224, 3), np.uint8)
-
-
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_common_formats_and_modes_are_read_as_rgb(kind, mode):
-    image = picture(300, 260).convert(mode)
-    found = CROP(encoded(image, kind, quality=100))
-    assert np.abs(found.astype(int) - resized_then_cropped(image.convert("RGB"), 256)).mean() < 6
 
 
 def test_exif_orientation_is_applied():

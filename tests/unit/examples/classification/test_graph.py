@@ -1,11 +1,9 @@
-import math
-
 import numpy as np
 import onnxruntime
 import pytest
 
-from examples.classification.architecture import NARROW, Architecture, random_state
 from examples.classification.graph import build_graph
+from examples.classification.untrained import NARROW, random_state
 from mobile_sam_onnx import CheckpointError
 from tests.unit.examples.classification.pixels import pixels_module
 from tests.unit.examples.classification.reference import EXPECTED, NETS, pixels
@@ -28,27 +26,6 @@ def test_results_equal_those_of_pytorch(name):
     found = logits(random_state(NETS[name]), pixels())
     np.testing.assert_allclose(found, reference, rtol=1e-4, atol=1e-4)
     assert len({tuple(row) for row in reference.round(2)}) == len(reference)
-
-
-def test_batch_equals_single_images():
-    state, images = random_state(NARROW), pixels()
-    alone = [logits(state, image[None])[0] for image in images]
-    np.testing.assert_allclose(logits(state, images), alone, rtol=1e-4, atol=1e-4)
-
-
-def test_half_precision_weights_are_accepted():
-    state = {key: value.astype(np.float16) for key, value in random_state(NARROW).items()}
-    np.testing.assert_allclose(
-        logits(state, pixels()), logits({key: value.astype(np.float32) for key, value in state.items()}, pixels())
-    )
-
-
-def test_default_architecture_is_wide_resnet101_2():
-    shapes = Architecture().shapes()
-    learned = sum(math.prod(shape) for key, shape in shapes.items() if ".running_" not in key)
-    assert learned == 126_886_696  # as documented by torchvision
-    assert shapes["layer4.2.conv2.weight"] == (1024, 1024, 3, 3)
-    assert shapes["layer3.22.conv3.weight"] == (1024, 512, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import onnx
 import pytest
 
 from examples.classification import prepare
-from examples.classification.architecture import NARROW, random_state
+from examples.classification.untrained import NARROW, random_state
 from mobile_sam_onnx import CheckpointError, DownloadError, ExportError
 from mobile_sam_onnx.download import download
-from mobile_sam_onnx.identity import sha256_of
-from mobile_sam_onnx.sources import Source
+from mobile_sam_onnx.repository import sha256_of
+from mobile_sam_onnx.sources import WebFile
 
 NAMES = [f"thing {number}" for number in range(1000)]
 
@@ -25,7 +25,7 @@ def repository(tmp_path, monkeypatch):
     for name in ("WEIGHTS", "LABELS"):
         monkeypatch.delenv(name, raising=False)
     # A port without a listener.
-    monkeypatch.setattr(prepare, "OFFICIAL", Source("http://127.0.0.1:9/net.npz", 1, prepare.OFFICIAL.sha256))
+    monkeypatch.setattr(prepare, "OFFICIAL", WebFile("http://127.0.0.1:9/net.npz", 1, prepare.OFFICIAL.sha256))
     return folder
 
 
@@ -45,7 +45,9 @@ def name_in(repository):
     return json.loads((repository / prepare.RECORD).read_text())["name"]
 
 
-def test_weights_file_is_exported_with_labels_and_record(weights, labels, repository, monkeypatch, capsys):
+def test_weights_are_exported_with_labels_and_again_only_after_changes(
+    weights, labels, repository, monkeypatch, capsys
+):
     monkeypatch.setenv("WEIGHTS", str(weights))
     monkeypatch.setenv("LABELS", str(labels))
     assert prepare.main() == 0
@@ -53,18 +55,14 @@ def test_weights_file_is_exported_with_labels_and_record(weights, labels, reposi
     assert (repository / prepare.LABELS).read_text().splitlines() == NAMES
     assert name_in(repository) == "net.npz"
     assert capsys.readouterr().err == f"{repository} holds net.npz weights\n"
-
-
-def test_export_is_repeated_only_after_changes(weights, labels, repository):
-    prepare.prepare(str(weights), labels, repository)
     exported = (repository / prepare.NET).stat().st_mtime_ns
-    prepare.prepare(str(weights), labels, repository)
+    assert prepare.main() == 0
     assert (repository / prepare.NET).stat().st_mtime_ns == exported
     labels.write_text("\n".join(reversed(NAMES)))
-    prepare.prepare(str(weights), labels, repository)
+    assert prepare.main() == 0
     assert (repository / prepare.LABELS).read_text().splitlines() == NAMES[::-1]
     np.savez(weights, **random_state(NARROW, seed=1))
-    prepare.prepare(str(weights), labels, repository)
+    assert prepare.main() == 0
     assert (repository / prepare.NET).stat().st_mtime_ns > exported
 
 
@@ -123,8 +121,8 @@ def test_download_is_checked_against_the_published_digest_prefix(weights, reposi
     cache.mkdir()
     weights.rename(cache / "net.npz")
     digest, size = sha256_of(cache / "net.npz"), (cache / "net.npz").stat().st_size
-    monkeypatch.setattr(prepare, "OFFICIAL", Source("http://127.0.0.1:9/net.npz", size, digest[:8]))
+    monkeypatch.setattr(prepare, "OFFICIAL", WebFile("http://127.0.0.1:9/net.npz", size, digest[:8]))
     prepare.prepare("official", None, repository)
     assert name_in(repository) == "official"
     with pytest.raises(DownloadError):
-        download(Source("http://127.0.0.1:9/net.npz", size, digest[1:9]), cache)
+        download(WebFile("http://127.0.0.1:9/net.npz", size, digest[1:9]), cache)

@@ -5,45 +5,48 @@ import json
 import pytest
 
 from utils.api import errors
+from utils.api.answers import problem_of
 from utils.api.errors import FieldError, InvalidRequest, ServiceError
 
 
-def all_errors(base: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
-    return [base, *(deeper for cls in base.__subclasses__() for deeper in all_errors(cls))]
+def kinds(error: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
+    """Return a class of errors and all that derive from it."""
+    return [error, *(inner for kind in error.__subclasses__() for inner in kinds(kind))]
 
 
-def test_module_docstring_names_every_error():
-    for cls in all_errors():
-        assert cls.__name__ in str(errors.__doc__)
+def test_tree_of_the_docstring_has_every_error():
+    assert all(kind.__name__ in str(errors.__doc__) for kind in kinds())
 
 
-@pytest.mark.parametrize("cls", [cls for cls in all_errors() if cls is not errors.RejectedByModel])
-def test_error_becomes_a_problem_document(cls):
-    problem = cls("what happened").problem()
-    document = json.loads(problem.encode())
-    assert document["status"] == cls.status == problem.status
-    assert document["type"] == f"urn:mobile-sam:{cls.slug}"
-    assert document["title"] == cls.title
-    assert document["detail"] == "what happened"
-    assert "errors" not in document
-
-
-def test_problem_lists_its_fields():
-    error = InvalidRequest.of([FieldError(f"field{i}", "this", "that") for i in range(5)])
+def test_error_becomes_a_problem_document_with_its_fields():
+    error = InvalidRequest(errors=[FieldError(f"field{i}", "this", "that") for i in range(5)])
     document = json.loads(error.problem().encode())
+    assert (document["type"], document["title"]) == ("urn:mobile-sam:invalid-request", "The request is not valid")
+    assert document["status"] == error.problem().status == 422
     assert document["errors"][4] == {"field": "field4", "expected": "this", "got": "that"}
     assert document["detail"].startswith("field0: expected this, got that; field1")
     assert document["detail"].endswith("(and 2 more)")
+    assert "errors" not in json.loads(errors.SlowBody("a detail").problem().encode())
 
 
 @pytest.mark.parametrize(
-    ("error", "seconds"),
-    [(errors.Stopping(""), "5"), (errors.Overloaded(""), "1"), (errors.TooManyRequests("", 7), "7")],
+    ("error", "headers"),
+    [
+        (errors.Stopping(""), {"Retry-After": "5"}),
+        (errors.Overloaded(""), {"Retry-After": "1"}),
+        (errors.TooManyRequests("", 7), {"Retry-After": "7"}),
+        (errors.WrongMethod("/embed", ["POST"], "GET"), {"Allow": "POST"}),
+        (errors.Unauthorized(""), {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}),
+    ],
 )
-def test_temporary_problem_has_retry_after(error, seconds):
-    assert error.problem().headers == {"Retry-After": seconds}
+def test_problem_has_the_headers_of_its_status(error, headers):
+    assert error.problem().headers == headers
 
 
-def test_rejection_by_the_model_keeps_its_document():
-    problem = errors.Problem(422, "too-much-work", "a title", "a detail")
-    assert errors.RejectedByModel(problem).problem() is problem
+def test_reported_error_releases_the_frames_it_passed():
+    error = InvalidRequest("a detail")
+    try:
+        raise error from TimeoutError()
+    except InvalidRequest:
+        problem_of(error)
+    assert (error.__traceback__, error.__context__, error.__cause__) == (None, None, None)

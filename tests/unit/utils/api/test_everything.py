@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import AsyncMock
 
+import cv2
 import numpy as np
 import pytest
 
@@ -56,18 +57,6 @@ def test_crop_boxes_equal_those_of_segment_anything():
     ]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "expected"),
-    [
-        (0, [(0, 0, 50, 40), (0, 40, 50, 80), (50, 0, 100, 40), (50, 40, 100, 80)]),
-        (0.5, [(0, 0, 70, 60), (0, 20, 70, 80), (30, 0, 100, 60), (30, 20, 100, 80)]),
-        (1, [(0, 0, 90, 80), (0, 0, 90, 80), (10, 0, 100, 80), (10, 0, 100, 80)]),
-    ],
-)
-def test_crops_overlap_by_a_fraction_of_the_shorter_side(ratio, expected):
-    assert crop_boxes((80, 100), 1, ratio)[1:] == [(box, 1) for box in expected]
-
-
 @pytest.mark.parametrize("size_hw", [(1, 1), (1, 9), (7, 3), (13, 200), (683, 1024), (1000, 1000)], ids=str)
 @pytest.mark.parametrize("ratio", [0, 512 / 1500, 1])
 def test_crops_of_each_layer_cover_exactly_the_image(size_hw, ratio):
@@ -86,41 +75,25 @@ def test_grid_points_are_the_centers_of_equal_cells():
     assert grid((0, 0, 3, 5), 7).dtype == np.float32
 
 
-def naive_box_nms(records, priority, threshold):
-    def iou(a, b):
-        wide, high = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
-        shared = max(wide, 0) * max(high, 0)
-        areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
-        return shared / (areas - shared)
-
-    kept: list = []
-    for index in sorted(range(len(records)), key=lambda index: -priority[index]):
-        if all(iou(records[index]["box"], other["box"]) <= threshold for other in kept):
-            kept.append(records[index])
-    return kept
-
-
 @pytest.mark.parametrize("threshold", [0, 0.25, 0.5, 0.75, 1])
 @pytest.mark.parametrize("seed", range(5))
-def test_box_nms_equals_a_naive_implementation(seed, threshold):
+def test_box_nms_keeps_what_opencv_keeps(seed, threshold):
     random = np.random.default_rng(seed)
-    corners = random.integers(0, 12, (80, 2))
-    boxes = np.concatenate([corners, corners + random.integers(1, 12, (80, 2))], axis=1)
+    corners, sides = random.integers(0, 12, (80, 2)), random.integers(1, 12, (80, 2))
+    boxes = np.concatenate([corners, corners + sides], axis=1)
     found = [{"box": box.tolist(), "number": number} for number, box in enumerate(boxes)]
-    priority = random.integers(0, 10, 80).astype(float).tolist()
-    kept = box_nms(found, priority, threshold)
-    assert kept == naive_box_nms(found, priority, threshold)
-    assert (len(kept) < len(found)) == (threshold < 1)
+    priority = random.integers(1, 10, 80).astype(float).tolist()
+    wanted = cv2.dnn.NMSBoxes(np.concatenate([corners, sides], axis=1).tolist(), priority, 0, threshold)
+    assert [record["number"] for record in box_nms(found, priority, threshold)] == list(wanted)
+    assert (len(wanted) < len(found)) == (threshold < 1)
 
 
-def test_progress_is_yielded_per_batch_with_the_result_in_the_last():
-    segmenter = segmenter_of([record((0, 0, 10, 10))], [record((50, 50, 70, 70))])
-    steps = steps_of(segmenter, points_per_side=5)  # 25 clicks: 16 and 9
-    assert steps[:2] == [{"done": 0, "total": 2}, {"done": 1, "total": 2}]
-    assert (steps[2]["done"], len(steps[2]["result"]["masks"])) == (2, 2)
-    assert [len(batch.points_xy) for _, batch in segmenter.batches] == [16, 9]
-    clicks = np.concatenate([batch.points_xy for _, batch in segmenter.batches])
-    assert clicks.tolist() == grid((0, 0, 100, 80), 5).tolist()
+def test_all_clicks_of_the_grid_are_sent_in_batches():
+    segmenter = segmenter_of()
+    steps_of(segmenter, points_per_side=5)
+    batches = [batch.inputs["point_coords"] for _, batch in segmenter.batches]
+    assert [len(batch) for batch in batches] == [16, 9]
+    assert np.concatenate(batches).tolist() == grid((0, 0, 100, 80), 5).tolist()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +108,7 @@ def test_progress_is_yielded_per_batch_with_the_result_in_the_last():
 def test_batches_of_large_images_have_as_many_points_as_fit(size_hw, fields, expected):
     segmenter = FakeSegmenter(image={**IMAGE, "height": size_hw[0], "width": size_hw[1]})
     steps = steps_of(segmenter, points_per_side=8, **fields)
-    counts = [len(batch.points_xy) for _, batch in segmenter.batches]
+    counts = [len(batch.inputs["point_coords"]) for _, batch in segmenter.batches]
     assert counts[: len(expected)] == expected
     assert sum(counts) == 64
     assert steps[-1]["total"] == len(counts)
@@ -147,12 +120,12 @@ def test_each_layer_has_its_own_crops_and_grid():
         segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
     )
     assert [(step["done"], step["total"]) for step in steps] == [(done, 24) for done in range(25)]
-    batches = [(batch.options["crop_box"], len(batch.points_xy)) for _, batch in segmenter.batches]
+    batches = [(batch.options["crop_box"], len(batch.inputs["point_coords"])) for _, batch in segmenter.batches]
     assert batches[:4] == [((0, 0, 100, 80), 16)] * 4
     crops = [(0, 0, 50, 40), (0, 40, 50, 80), (50, 0, 100, 40), (50, 40, 100, 80)]
     assert batches[4:8] == [(crop, 4) for crop in crops]
     assert [count for _, count in batches[8:]] == [1] * 16
-    assert segmenter.batches[4][1].points_xy.tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
+    assert segmenter.batches[4][1].inputs["point_coords"].tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
 
 
 @pytest.mark.parametrize(
@@ -211,14 +184,9 @@ def test_a_batch_waits_for_a_restart_once(restarting, attempts, batches):
 
 
 def test_duplicate_with_the_higher_score_is_kept_across_batches():
-    alike = [record((0, 0, 10, 10), 0.8)], [record((0, 0, 10, 9), 0.9)]
-    assert boxes_of(segmenter_of(*alike), points_per_side=5) == [[0, 0, 10, 9]]
-
-
-def test_masks_above_the_iou_threshold_are_duplicates():
-    found = [record((0, 0, 10, 10), 0.8), record((0, 0, 10, 5), 0.9)]  # an IoU of 0.5
-    assert len(boxes_of(segmenter_of(found), points_per_side=1, box_nms_thresh=0.5)) == 2
-    assert len(boxes_of(segmenter_of(found), points_per_side=1, box_nms_thresh=0.49)) == 1
+    alike = [record((0, 0, 10, 10), 0.8)], [record((0, 0, 10, 5), 0.9)]  # an IoU of 0.5
+    assert boxes_of(segmenter_of(*alike), points_per_side=5, box_nms_thresh=0.49) == [[0, 0, 10, 5]]
+    assert len(boxes_of(segmenter_of(*alike), points_per_side=5, box_nms_thresh=0.5)) == 2
 
 
 def test_duplicate_from_the_smaller_crop_is_kept():
@@ -238,16 +206,9 @@ def test_unmodified_mask_is_kept_when_cleaning_makes_duplicates():
     assert not {"box", "tidied"} & set(result["masks"][0])
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"min_mask_region_area": 5, "box_nms_thresh": 1.0},
-        {"min_mask_region_area": 5, "crop_nms_thresh": 1.0},
-    ],
-    ids=["without cleaning", "threshold of 1 within crops", "threshold of 1 between crops"],
-)
-def test_duplicates_made_by_cleaning_are_kept_at_a_threshold_of_1(fields):
+@pytest.mark.parametrize("between", ["box_nms_thresh", "crop_nms_thresh"])
+def test_duplicates_made_by_cleaning_are_kept_at_a_threshold_of_1(between):
+    fields: dict[str, Any] = {"min_mask_region_area": 5, between: 1.0}
     assert len(boxes_of(segmenter_of(CLEANED), points_per_side=1, **fields)) == 2
 
 

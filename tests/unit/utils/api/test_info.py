@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from utils.api.errors import InferenceUnavailable
-from utils.api.info import LOADED_METRIC, Info, describe, loaded_by_version
+from utils.api.info import LOADED_METRIC, InfoEndpoint, describe, loaded_by_version
 from utils.settings import Settings
 
-UNLOADED: dict[str, Any] = {"version": "1", "weights": None, "engine": None, "triton": "2.51.0"}
 LABELS = ("model", "version", "name", "sha256", "trained", "note", "encoder", "decoder")
 
 
@@ -36,54 +36,52 @@ def weights_of(name: str, *, trained: bool = True) -> dict[str, Any]:
     return {"weights": weights, "engine": {"encoder": "cuda f32", "decoder": "cuda f16"}}
 
 
-def document(versions: list[int] | Exception, metrics: bytes = b"") -> dict[str, Any]:
-    async def ready() -> list[int]:
-        if isinstance(versions, Exception):
-            raise versions
-        return versions
-
-    async def shown() -> bytes:
-        return metrics
-
-    return asyncio.run(Info(UNLOADED, ready, shown, lambda: "2.51.0").document())
+def read_back(metrics: bytes) -> dict[int, dict[str, Any]]:
+    return {
+        version: {name: model.model_dump() for name, model in found.items()}
+        for version, found in loaded_by_version(metrics).items()
+    }
 
 
 def test_loaded_by_version_returns_the_latest_weights_and_engine_of_each_version():
     others = [loaded("other", model=model) for model in ("mobile_sam_cached", "mobile_sam_everything")]
     series = [loaded("old"), loaded("new"), loaded("tenth", version=10, trained="false"), *others]
-    assert loaded_by_version(metrics_of(series)) == {1: weights_of("new"), 10: weights_of("tenth", trained=False)}
+    assert read_back(metrics_of(series)) == {1: weights_of("new"), 10: weights_of("tenth", trained=False)}
 
 
 @pytest.mark.parametrize("name", ['a "quoted" name', "back\\slash, {brace} = 1", "two\nlines", "ü\u2028\x85.pt"])
 def test_loaded_by_version_keeps_every_character_of_names(name):
-    assert loaded_by_version(metrics_of([loaded(name)])) == {1: weights_of(name)}
+    assert read_back(metrics_of([loaded(name)])) == {1: weights_of(name)}
 
 
-@pytest.mark.parametrize("metrics", [b"", metrics_of([])], ids=["no metrics", "no series"])
-def test_info_has_no_weights_without_series(metrics):
-    assert document([1], metrics) == {**UNLOADED, "model_versions": [1]}
+NOTHING: dict[str, Any] = {"weights": None, "engine": None}
+ALL = metrics_of([loaded("tenth", version=10), loaded("second", version=2), loaded("first")])
 
 
-@pytest.mark.parametrize(("versions", "name"), [([1], "first"), ([1, 2], "second"), ([2, 10], "tenth")])
-def test_info_has_the_weights_of_the_newest_loaded_version(versions, name):
-    metrics = metrics_of([loaded("tenth", version=10), loaded("second", version=2), loaded("first")])
-    assert document(versions, metrics) == {**UNLOADED, **weights_of(name), "model_versions": versions}
-
-
-@pytest.mark.parametrize("versions", [[], InferenceUnavailable("starting")], ids=["nothing loaded", "away"])
-def test_info_has_no_weights_while_no_version_is_loaded(versions):
-    assert document(versions, metrics_of([loaded("unloaded")])) == {**UNLOADED, "model_versions": []}
+@pytest.mark.parametrize(
+    ("versions", "metrics", "expected"),
+    [
+        pytest.param([1], b"", NOTHING, id="no metrics"),
+        pytest.param([1], metrics_of([]), NOTHING, id="no series"),
+        pytest.param([1], ALL, weights_of("first"), id="one version"),
+        pytest.param([1, 2], ALL, weights_of("second"), id="two versions"),
+        pytest.param([2, 10], ALL, weights_of("tenth"), id="not by text"),
+        pytest.param([], ALL, NOTHING, id="nothing loaded"),
+        pytest.param(InferenceUnavailable("starting"), ALL, NOTHING, id="away"),
+    ],
+)
+def test_info_has_weights_and_engine_of_the_newest_loaded_version(versions, metrics, expected):
+    unloaded = describe(None, Settings(), key_needed=True)
+    ready, read = AsyncMock(side_effect=[versions]), AsyncMock(return_value=metrics)
+    found = asyncio.run(InfoEndpoint(unloaded, ready, read, lambda: "2.51.0").document()).model_dump()
+    loaded_versions = versions if isinstance(versions, list) else []
+    assert found == {**unloaded.model_dump(), **expected, "triton": "2.51.0", "model_versions": loaded_versions}
 
 
 def test_max_image_pixels_defaults_to_that_of_the_orchestrator(tmp_path: Path):
     config = tmp_path / "mobile_sam" / "config.pbtxt"
     config.parent.mkdir()
     config.write_text('parameters { key: "max_image_pixels" value: { string_value: "1234" } }')
-    for settings, pixels in ((Settings(), 1234), (Settings(max_image_pixels=99), 99)):
-        assert describe(tmp_path, settings, key_needed=False)["limits"]["max_image_pixels"] == pixels
-
-
-@pytest.mark.parametrize("needed", [False, True])
-def test_description_without_a_local_repository_has_defaults(needed):
-    described = describe(None, Settings(), key_needed=needed)
-    assert (described["limits"]["max_image_pixels"], described["key_needed"]) == (25_000_000, needed)
+    for repository, setting, pixels in ((tmp_path, None, 1234), (tmp_path, 99, 99), (None, None, 25_000_000)):
+        described = describe(repository, Settings(max_image_pixels=setting), key_needed=False)
+        assert described.limits.max_image_pixels == pixels

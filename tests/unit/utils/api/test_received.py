@@ -5,7 +5,7 @@ import json
 import pytest
 
 from utils.api.errors import FieldError, InvalidRequest, MalformedBody
-from utils.api.inputs import MAX_TOTAL_POINTS, to_prompts
+from utils.api.inputs import MAX_TOTAL_POINTS, to_job
 from utils.api.received import MAX_ERRORS, MAX_VALUES, parse_body
 from utils.api.requests import (
     MAX_OBJECTS,
@@ -17,7 +17,6 @@ from utils.api.requests import (
     SegmentRequest,
 )
 
-MODELS = [SegmentRequest, EmbedRequest, EverythingRequest]
 OBJECT_FIELDS = "one of the fields pos_coords, labels, neg_coords, box, mask_input"
 
 
@@ -35,25 +34,24 @@ def first_error(model: type[ImageFields] = SegmentRequest, /, **fields: object) 
     return rejection(json.dumps({"input_image": "AAAA", **fields}).encode(), model).errors[0]
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "body",
     [
         pytest.param(b"", id="empty"),
         pytest.param(b"{", id="truncated"),
-        pytest.param(b"{'a': 1}", id="single quotes"),
         pytest.param(b"\xff\xfe", id="not UTF-8"),
         pytest.param(b'{"input_image": "\xff"}', id="not UTF-8 in a string"),
         pytest.param(b'{"input_image": "\\ud800"}', id="lone surrogate"),
+        pytest.param(b'{"\\ud800": 1}', id="lone surrogate in a key"),
         pytest.param(b"[" * 19_000, id="19,000 deep"),
         pytest.param(b'{"input_image":' + b'{"a":' * 19_000, id="19,000 deep in a field"),
         pytest.param(b'{"labels": [1' + b"0" * 10_000 + b"]}", id="an integer of 10,000 digits"),
         pytest.param(b"\xef\xbb\xbf\xef\xbb\xbf{}", id="two byte order marks"),
     ],
 )
-def test_body_that_is_not_json_is_malformed(body, model):
+def test_body_that_is_not_json_is_malformed(body):
     with pytest.raises(MalformedBody, match="expected a JSON object in UTF-8, got"):
-        parse_body(body, model)
+        parse_body(body, SegmentRequest)
 
 
 @pytest.mark.parametrize("body", [b"[1, 2]", b"null", b"1", b'"text"'])
@@ -74,22 +72,13 @@ def test_body_with_too_many_values_is_rejected_without_parsing(value, size):
     assert error == FieldError("body", f"at most {MAX_VALUES} values (split the request)", "more")
 
 
-def test_body_with_the_maximum_number_of_values_is_parsed():
-    assert rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 2) + b"7]}").errors[0].field == "labels"
-    assert rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 1) + b"7]}").errors[0].field == "body"
-
-
 def test_largest_valid_request_is_parsed():
-    """Every object has all fields, the empty ones included."""
+    """Every object has all fields, the empty ones included; the image does not count as values."""
     points = MAX_TOTAL_POINTS // MAX_OBJECTS
     full = {"pos_coords": [[1, 2]] * points, "labels": [1] * points, "neg_coords": [], "box": None, "mask_input": None}
-    request = parse(prompts=[full] * MAX_OBJECTS)
-    assert len(to_prompts(request).points_xy) == MAX_OBJECTS
-
-
-def test_large_image_does_not_count_as_values():
-    image = "A" * (MAX_VALUES * 2)
-    assert parse(input_image=image).input_image == image
+    request = parse(prompts=[full] * MAX_OBJECTS, input_image="A" * 2 * MAX_VALUES)
+    assert len(to_job(request).fields) == MAX_OBJECTS
+    assert rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 2) + b"7]}").errors[0].field == "labels"
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999"])
@@ -108,86 +97,57 @@ MANY = [[1, 2]] * (MAX_POINTS + 1)
     ("fields", "field", "expected", "got"),
     [
         ({"pos_coords": [[1, 2, 3]]}, "pos_coords[0]", "[x, y]", "a list of 3"),
-        ({"pos_coords": [[1]]}, "pos_coords[0]", "[x, y]", "a list of 1"),
         ({"pos_coords": [1, 2]}, "pos_coords[0]", "[x, y]", "1"),
-        ({"pos_coords": [[1, 2], None]}, "pos_coords[1]", "[x, y]", "null"),
         ({"neg_coords": [[1, 2], []]}, "neg_coords[1]", "[x, y]", "a list of 0"),
         ({"pos_coords": [["1", 2]]}, "pos_coords[0][0]", "a valid number", "'1'"),
-        ({"pos_coords": [[1, True]]}, "pos_coords[0][1]", "a valid number", "true"),
-        ({"pos_coords": "all"}, "pos_coords", "a valid array", "'all'"),
         ({"pos_coords": [[1e7, 2]]}, "pos_coords[0][0]", "less than or equal to 1000000", "10000000.0"),
-        ({"neg_coords": [[0, -1e7]]}, "neg_coords[0][1]", "greater than or equal to -1000000", "-1"),
-        ({"pos_coords": MANY}, "pos_coords", "at most 256 items", "a list of 257"),
         ({"neg_coords": MANY}, "neg_coords", "at most 256 items", "a list of 257"),
-        ({"labels": [1] * len(MANY)}, "labels", "at most 256 items", "a list of 257"),
+        ({"box": [-1e7, 0, 1, 1]}, "box[0]", "greater than or equal to -1000000", "-10000000.0"),
         ({"labels": [1, 4]}, "labels[1]", "0, 1, 2 or 3", "4"),
         ({"labels": [-1]}, "labels[0]", "0, 1, 2 or 3", "-1"),
-        ({"labels": [1.5]}, "labels[0]", "0, 1, 2 or 3", "1.5"),
         ({"labels": [True]}, "labels[0]", "0, 1, 2 or 3", "true"),
         ({"labels": 1}, "labels", "a valid array", "1"),
         ({"box": [0, 0, 1]}, "box", "[x0, y0, x1, y1]", "a list of 3"),
-        ({"box": [0, 0, 1, 1, 1]}, "box", "[x0, y0, x1, y1]", "a list of 5"),
         ({"box": {"x": 1}}, "box", "[x0, y0, x1, y1]", "an object of 1"),
         ({"box": [0, 0, 1, "1"]}, "box[3]", "a valid number", "'1'"),
         ({"mask_input": [[0.5]]}, "mask_input", "a valid string", "a list of 1"),
+        ({"colour": "x"}, "colour", OBJECT_FIELDS, "an unknown field"),
+        ({"": 1}, '""', OBJECT_FIELDS, "an unknown field"),
     ],
 )
 def test_invalid_field_is_reported_with_expected_and_got(fields, field, expected, got, prefix):
     error = first_error(prompts=[{"box": [0, 0, 1, 1]}, fields]) if prefix else first_error(**fields)
-    assert (error.field, error.expected) == (prefix + field, expected)
+    assert error.field == prefix + field
+    assert error.expected.startswith(expected if prefix else expected.removesuffix(OBJECT_FIELDS))
     assert error.got.startswith(got)
 
 
 @pytest.mark.parametrize(
     ("model", "value", "field", "expected", "got"),
     [
-        (SegmentRequest, 5, "prompts", "a valid array", "5"),
         (SegmentRequest, {}, "prompts", "a valid array", "an object of 0"),
         (SegmentRequest, [{}, 5], "prompts[1]", "an object", "5"),
-        (SegmentRequest, [[1, 2]], "prompts[0]", "an object", "a list of 2"),
         (SegmentRequest, [{}] * (MAX_OBJECTS + 1), "prompts", "at most 256 items", "a list of 257"),
         (SegmentRequest, [], "prompts", "at least 1 item", "a list of 0"),
         (SegmentRequest, "bmp", "mask_format", "'json', 'npy', 'png', 'rle' or 'polygon'", "'bmp'"),
-        (SegmentRequest, 1, "segmented_image", "'overlay', 'cutout' or 'none'", "1"),
         (SegmentRequest, "yes", "multimask_output", "a valid boolean", "'yes'"),
-        (SegmentRequest, 1, "low_res_mask", "a valid boolean", "1"),
-        (EmbedRequest, 5, "input_image", "a valid string", "5"),
         (EmbedRequest, 5, "image_id", "a valid string", "5"),
+        (EverythingRequest, 3.0, "points_per_side", "a valid integer", "3.0"),
+        (EverythingRequest, None, "crop_n_layers", "a valid integer", "null"),
         (EverythingRequest, 0, "stability_score_offset", "greater than 0", "0"),
         (EverythingRequest, 65, "points_per_side", "less than or equal to 64", "65"),
-        (EverythingRequest, 1, "progress", "a valid boolean", "1"),
     ],
 )
 def test_invalid_top_level_field_is_reported_with_expected_and_got(model, value, field, expected, got):
     assert first_error(model, **{field.partition("[")[0]: value}) == FieldError(field, expected, got)
 
 
-def test_largest_valid_request_stays_below_the_limit_of_values():
-    points = MAX_TOTAL_POINTS // MAX_OBJECTS
-    one = {"pos_coords": [[1, 1]] * (points - 2), "labels": [1] * (points - 2), "box": [0, 0, 1, 1]}
-    request = parse(prompts=[{**one, "mask_input": "data:x;base64,AAAA"}] * MAX_OBJECTS, mask_format="rle")
-    assert len(request.prompts) == MAX_OBJECTS
-
-
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [SegmentRequest, EmbedRequest, EverythingRequest])
 def test_unknown_field_lists_the_known_ones(model):
     error = first_error(model, colour=[1, 2])
     assert (error.field, error.got) == ("colour", "an unknown field")
     known = error.expected.removeprefix("one of the fields ").split(", ")
     assert sorted(known) == sorted(model.model_fields)
-
-
-@pytest.mark.parametrize("name", ["colour", "multimask_output", "input_image", "prompts"])
-def test_unknown_field_of_an_object_lists_the_fields_of_objects(name):
-    error = first_error(prompts=[{"box": [0, 0, 1, 1]}, {name: "x"}])
-    assert error == FieldError(f"prompts[1].{name}", OBJECT_FIELDS, "an unknown field")
-
-
-@pytest.mark.parametrize("value", [3.0, "3", True, None])
-@pytest.mark.parametrize("field", ["points_per_side", "crop_n_layers", "min_mask_region_area"])
-def test_counts_must_be_integers(field, value):
-    error = first_error(EverythingRequest, **{field: value})
-    assert (error.field, error.expected) == (field, "a valid integer")
 
 
 @pytest.mark.parametrize("field", [*ObjectFields.model_fields, "input_image", "image_id", "prompts"])
@@ -204,11 +164,6 @@ def test_error_lists_a_bounded_number_of_fields_and_characters():
 
 def test_field_name_with_line_breaks_is_escaped():
     assert first_error(**{"a\nb\x1b[31m": 1}).field == "a\\nb\\x1b[31m"
-
-
-@pytest.mark.parametrize(("fields", "field"), [({"": 1}, '""'), ({"prompts": [{"": 1}]}, 'prompts[0].""')], ids=str)
-def test_empty_field_name_is_shown_as_quotes(fields, field):
-    assert first_error(**fields).field == field
 
 
 def test_long_value_is_truncated_with_its_length():

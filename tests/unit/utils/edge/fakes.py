@@ -1,10 +1,12 @@
 """An edge with fakes in place of its surroundings."""
 
-import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from utils.edge.admission import Admission
 from utils.edge.middleware import Edge, Limits
+from utils.integrations.adapter import Adapters
 from utils.triton.health import Health
 
 
@@ -18,20 +20,6 @@ class Clock:
         return self.now
 
 
-class FakeTransport(asyncio.Transport):
-    """A connection that records whether it was aborted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting, self.aborted = 0, False
-
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
 class FakeCounts:
     """Metrics that record the answers."""
 
@@ -42,8 +30,13 @@ class FakeCounts:
     def count_answer(self, path: str, status: int, reason: str) -> None:
         self.answers.append((path, status, reason))
 
-    def set_in_progress(self, requests: int) -> None:
-        self.in_progress = requests
+    @contextmanager
+    def tracked_in_progress(self) -> Iterator[None]:
+        self.in_progress += 1
+        try:
+            yield
+        finally:
+            self.in_progress -= 1
 
 
 async def triton_metrics() -> bytes:
@@ -61,5 +54,6 @@ def make_edge(app, **options) -> Edge:
         "health": lambda: Health("ready"),
         "counts": FakeCounts(),
         "triton_metrics": triton_metrics,
+        "adapters": Adapters([], None),  # type: ignore[arg-type]
     }
     return Edge(app, **{**defaults, **options})

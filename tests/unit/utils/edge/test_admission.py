@@ -6,14 +6,7 @@ import contextlib
 import pytest
 
 from utils.api.errors import Overloaded
-from utils.edge.admission import (
-    ACTIVE_S,
-    MAX_PROMPT_REFUSALS,
-    ActiveCallers,
-    Admission,
-    FairSemaphore,
-    RefusalThrottle,
-)
+from utils.edge.admission import ActiveCallers, Admission, FairSemaphore
 
 
 @contextlib.contextmanager
@@ -31,13 +24,6 @@ def test_one_caller_gets_three_quarters_of_the_slots():
             admission.check("b")
         admission.check("b")
     admission.check("a")
-
-
-def test_any_caller_may_take_the_only_slot():
-    admission = Admission(1, 0)
-    admission.check("a")
-    with slots(admission, "a", 1), pytest.raises(Overloaded):
-        admission.check("a")
 
 
 def test_request_no_longer_counts_once_its_answer_starts():
@@ -63,22 +49,6 @@ def test_one_caller_gets_three_quarters_of_the_body_bytes():
         admission.count_body_bytes(1, "c")
     admission.count_body_bytes(-750, "a")
     admission.count_body_bytes(750, "a")
-
-
-def test_many_refusals_of_one_caller_are_delayed_while_others_are_active():
-    now = [100.0]
-    throttle = RefusalThrottle(lambda: now[0])
-    throttle.note_request("a")
-    assert {throttle.delay_s("a") for _ in range(3 * MAX_PROMPT_REFUSALS)} == {0.0}  # it is alone
-    throttle.note_request("b")
-    assert throttle.delay_s("a") == Overloaded.retry_after
-    prompt_then_delayed = [*[0.0] * MAX_PROMPT_REFUSALS, 1.0]
-    assert [throttle.delay_s("b") for _ in range(MAX_PROMPT_REFUSALS + 1)] == prompt_then_delayed
-    now[0] += 1
-    assert [throttle.delay_s("a") for _ in range(MAX_PROMPT_REFUSALS + 1)] == prompt_then_delayed
-    now[0] += ACTIVE_S + 1
-    throttle.note_request("a")
-    assert {throttle.delay_s("a") for _ in range(3 * MAX_PROMPT_REFUSALS)} == {0.0}
 
 
 class Crowd:
@@ -110,14 +80,6 @@ class Crowd:
             self.inside.append(name)
             await self._may_leave[name].wait()
             self.inside.remove(name)
-
-
-async def test_semaphore_admits_as_many_requests_as_it_has_slots():
-    crowd = Crowd(FairSemaphore(2))
-    await crowd.enter("a1", "b1", "c1")
-    assert crowd.inside == ["a1", "b1"]
-    await crowd.leave("b1")
-    assert crowd.inside == ["a1", "c1"]
 
 
 async def test_waiting_callers_take_turns():

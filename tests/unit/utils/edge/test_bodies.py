@@ -1,12 +1,13 @@
-"""Reading of large bodies in turns."""
+"""Reading of large bodies in turns, and work that ends with its caller."""
 
 import asyncio
 
 import pytest
 
+from utils.api.errors import InferenceTimeout, Stopping
 from utils.edge import bodies
 from utils.edge.admission import Admission, FairSemaphore
-from utils.edge.bodies import Body
+from utils.edge.bodies import Body, ClientDisconnected, run_application
 from utils.observability.context import ADDRESS
 
 LARGE = bodies.LARGE_BODY_BYTES + 1
@@ -34,7 +35,7 @@ class Sender:
         return await body.read(10**9, 20)
 
 
-def start(senders: list[Sender], large_bodies: FairSemaphore) -> list[asyncio.Task[bytes]]:
+def read_all(senders: list[Sender], large_bodies: FairSemaphore) -> list[asyncio.Task[bytes]]:
     return [asyncio.create_task(sender.read(large_bodies)) for sender in senders]
 
 
@@ -46,43 +47,30 @@ async def wait_until(condition) -> None:
     pytest.fail("the condition did not become true")
 
 
-@pytest.mark.parametrize("size", [LARGE, None], ids=["large", "unknown length"])
-async def test_bounded_number_of_large_bodies_is_read_at_once(size, monkeypatch):
-    monkeypatch.setattr(bodies, "IDLE_S", 60)
+@pytest.mark.parametrize(
+    ("size", "at_once"),
+    [
+        pytest.param(LARGE, 2, id="large"),
+        pytest.param(None, 2, id="unknown-length"),
+        pytest.param(LARGE - 1, 4, id="small"),
+    ],
+)
+async def test_bounded_number_of_large_bodies_is_read_at_once(size, at_once, monkeypatch):
     monkeypatch.setattr(bodies, "TURN_S", 60)
     senders = [Sender("a", size) for _ in range(4)]
-    reads = start(senders, FairSemaphore(2))
-    await wait_until(lambda: sum(sender.receive_calls for sender in senders) == 2)
+    reads = read_all(senders, FairSemaphore(2))
+    await wait_until(lambda: sum(sender.receive_calls for sender in senders) == at_once)
     await asyncio.sleep(0.01)
-    assert [sender.receive_calls for sender in senders] == [1, 1, 0, 0]
+    assert [sender.receive_calls for sender in senders] == ([1] * at_once + [0] * 4)[:4]
     for sender in senders:
         sender.send(b"one ", more=True)
         sender.send(b"two")
     assert await asyncio.gather(*reads) == [b"one two"] * 4
 
 
-async def test_small_bodies_are_read_without_waiting_for_a_turn():
-    senders = [Sender("a", bodies.LARGE_BODY_BYTES) for _ in range(4)]
-    reads = start(senders, FairSemaphore(1))
-    await wait_until(lambda: all(sender.receive_calls for sender in senders))
-    for sender in senders:
-        sender.send(b"all of it")
-    assert await asyncio.gather(*reads) == [b"all of it"] * 4
-
-
-async def test_idle_sender_loses_its_turn():
-    slow, quick = Sender("a"), Sender("b")
-    reads = start([slow, quick], FairSemaphore(1))
-    quick.send(b"all of it")
-    assert await reads[1] == b"all of it"
-    slow.send(b"late")
-    assert await reads[0] == b"late"
-
-
-async def test_endless_sender_shares_the_turns(monkeypatch):
-    monkeypatch.setattr(bodies, "TURN_S", 0.02)
-    endless, other = Sender("a"), Sender("b")
-    reads = start([endless, other], FairSemaphore(1))
+async def test_idle_and_endless_senders_share_the_turns():
+    idle, endless, other = Sender("i"), Sender("a"), Sender("b")
+    reads = read_all([idle, endless, other], FairSemaphore(1))
 
     async def send() -> None:
         while True:
@@ -91,29 +79,102 @@ async def test_endless_sender_shares_the_turns(monkeypatch):
 
     sending = asyncio.create_task(send())
     other.send(b"all of it")
-    assert await reads[1] == b"all of it"
+    assert await reads[2] == b"all of it"
     sending.cancel()
     endless.send(b".")
-    assert (await reads[0]).endswith(b"more.")
+    assert (await reads[1]).endswith(b"more.")
+    idle.send(b"late")
+    assert await reads[0] == b"late"
 
 
-@pytest.mark.parametrize("others", [True, False], ids=["others active", "alone"])
-async def test_large_body_is_read_slowly_only_while_others_are_active(others, monkeypatch):
-    large_bodies = FairSemaphore(2)
-    if others:
-        async with large_bodies.slot("b"):
-            pass
-    sender = Sender("a", bodies.SHARED_BYTES_PER_S)
-    delays: list[float] = []
-    sleep = asyncio.sleep
+START = {"type": "http.response.start", "status": 200, "headers": []}
+LINE = {"type": "http.response.body", "body": b"line\n", "more_body": True}
+LAST = {"type": "http.response.body", "body": b"last"}
 
-    async def record(delay_s: float) -> None:
-        delays.append(delay_s)
-        await sleep(0)
 
-    monkeypatch.setattr("utils.edge.bodies.asyncio.sleep", record)
-    sender.send(b"x" * (bodies.SHARED_BYTES_PER_S // 2), more=True)
-    sender.send(b"end")
-    assert len(await sender.read(large_bodies)) == bodies.SHARED_BYTES_PER_S // 2 + 3
-    assert all(0 < delay_s <= 0.5 for delay_s in delays)
-    assert bool(delays) is others
+class Work:
+    """A request whose application sends its first messages, and the last ones once a test sets `may_end`."""
+
+    def __init__(self, first: list[dict], last: list[dict], timeout_s: float = 60) -> None:
+        self.first, self.last, self.timeout_s = first, last, timeout_s
+        self.started, self.may_end, self.disconnect = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.admission = Admission(1, 1)
+        self.sent: list[dict] = []
+        self.end = ""
+
+    async def app(self, scope, receive, send):
+        try:
+            for message in self.first:
+                await send(message)
+            self.started.set()
+            await self.may_end.wait()
+            for message in self.last:
+                await send(message)
+            self.end = "done"
+        except asyncio.CancelledError:
+            self.end = "cancelled"
+            raise
+
+    async def run(self) -> None:
+        async def receive() -> dict:
+            await self.disconnect.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message) -> None:
+            self.sent.append(message)
+
+        with self.admission.abortable("shutting down"):
+            await run_application(self.app, {"type": "http"}, b"body", receive, send, timeout_s=self.timeout_s)
+
+    async def start(self) -> asyncio.Task[None]:
+        """Run until the first messages are sent."""
+        call = asyncio.create_task(self.run())
+        await self.started.wait()
+        return call
+
+
+@pytest.mark.parametrize("first", [[], [START], [START, LINE]], ids=["before-answer", "after-head", "mid-answer"])
+@pytest.mark.parametrize(
+    ("end", "raised"),
+    [
+        pytest.param(lambda work: work.disconnect.set(), ClientDisconnected, id="caller-disconnects"),
+        pytest.param(lambda work: work.admission.abort_in_flight(), Stopping, id="service-aborts"),
+    ],
+)
+async def test_work_is_cancelled_when_the_caller_disconnects_or_the_service_aborts(end, raised, first):
+    work = Work(first, [LAST])
+    call = await work.start()
+    end(work)
+    with pytest.raises(raised):
+        await call
+    assert work.end == "cancelled"
+    assert work.sent == first
+
+
+async def test_work_after_the_complete_answer_is_not_cancelled():
+    work = Work([START, LINE, LAST], [])
+    call = await work.start()
+    work.disconnect.set()
+    for _ in range(10):  # iterations of the loop in which the edge could have cancelled it
+        await asyncio.sleep(0)
+    assert not call.done()
+    work.may_end.set()
+    await call
+    assert work.end == "done"
+
+
+async def test_answer_is_sent_as_it_is_produced_without_time_limit_once_started():
+    work = Work([START, LINE], [LINE, LAST], timeout_s=0.5)
+    call = await work.start()
+    assert work.sent == [START, LINE]
+    await asyncio.sleep(0.6)
+    work.may_end.set()
+    await call
+    assert work.sent == [START, LINE, LINE, LAST]
+
+
+async def test_answer_that_does_not_start_in_time_is_cancelled():
+    work = Work([], [], timeout_s=0.05)
+    with pytest.raises(InferenceTimeout, match=r"within 0\.05 s"):
+        await work.run()
+    assert work.end == "cancelled"

@@ -17,9 +17,7 @@ def check(host: str, *origins: str, allowed: Origins | None = None) -> None:
     ("origin", "host"),
     [
         ("http://localhost:3000", "localhost:3000"),
-        ("http://127.0.0.1:8080", "127.0.0.1:8080"),
         ("http://[::1]:3000", "[::1]:3000"),
-        ("https://box.local", "box.local"),
         ("https://Box.local", "box.LOCAL"),
         ("https://box.local", "box.local:443"),
         ("http://box.local:80", "box.local"),
@@ -29,90 +27,54 @@ def test_pages_own_origin_is_accepted_with_any_scheme_and_default_port(origin, h
     check(host, origin)
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        "https://evil.example",
-        "null",
-        "",
-        "localhost:3000",
-        "http://localhost",
-        "http://localhost:30000",
-        "http://localhost:3001",
-        "http://localhost:3000.evil.example",
-        "http://evil.example/://localhost:3000",
-        "http://evil@localhost:3000",
-        "http://127.0.0.1:3000",
-    ],
-)
+FOREIGN_ORIGINS = """
+https://evil.example null localhost:3000 http://localhost http://localhost:30000 http://localhost:3001
+http://localhost:3000.evil.example http://evil.example/://localhost:3000 http://evil@localhost:3000
+http://127.0.0.1:3000
+"""
+
+
+@pytest.mark.parametrize("origin", ["", *FOREIGN_ORIGINS.split()])
 def test_foreign_origin_is_refused(origin):
     with pytest.raises(ForeignPage, match="MOBILE_SAM_CORS_ORIGINS"):
         check("localhost:3000", origin)
 
 
-def test_every_origin_header_is_checked():
-    with pytest.raises(ForeignPage):
-        check("localhost:3000", "http://localhost:3000", "https://evil.example")
-
-
-def test_origin_is_refused_without_a_host():
-    with pytest.raises(ForeignPage):
-        Origins().check([(b"origin", b"https://evil.example")])
-    Origins().check([])
-
-
-def test_other_port_is_not_the_default_port_of_another_scheme():
-    with pytest.raises(ForeignPage):
-        check("localhost:80", "https://localhost")
-
-
-@pytest.mark.parametrize("origins", [[PAGE], ["*"]])
+@pytest.mark.parametrize("origins", [[PAGE, "null"], ["*"]])
 def test_origins_in_the_setting_are_accepted(origins):
-    check("localhost", PAGE, allowed=Origins(origins))
+    for origin in (PAGE, "null"):
+        check("localhost", origin, allowed=Origins(origins))
 
 
-def test_asterisk_accepts_opaque_origins():
-    check("localhost", "null", allowed=Origins(["*"]))
+@pytest.mark.parametrize(
+    ("host", "origins"),
+    [
+        pytest.param("localhost:3000", ["http://localhost:3000", PAGE], id="second-origin"),
+        pytest.param("localhost:80", ["https://localhost"], id="default-port-of-another-scheme"),
+        pytest.param("", [PAGE], id="no-host"),
+    ],
+)
+def test_every_origin_is_compared_with_the_host(host, origins):
+    with pytest.raises(ForeignPage):
+        check(host, *origins)
 
 
-PRIVATE = [
-    "127.0.0.1:3000",
-    "10.1.2.3",
-    "[::1]:3000",
-    "[2001:db8::1]",
-    "[::ffff:10.1.2.3]:3000",
-    "localhost:3000",
-    "localhost.:3000",
-    "mobile-sam:3000",
-    "app.localhost",
-    "BOX.local:3000",
-    "host.docker.internal:3000",
-    "mobile-sam.vision.svc:3000",
-    "mobile-sam.vision.svc.cluster.local:3000",
-]
+PRIVATE_HOSTS = """
+127.0.0.1:3000 10.1.2.3 [::1]:3000 [2001:db8::1] [::ffff:10.1.2.3]:3000 localhost.:3000 mobile-sam:3000 app.localhost
+BOX.local:3000 host.docker.internal:3000 mobile-sam.vision.svc:3000 mobile-sam.vision.svc.cluster.local:3000
+"""
+STRANGERS_HOSTS = """
+evil.example evil.example.:3000 127.0.0.1.evil.example localhost.evil.example evil@127.0.0.1
+127.0.0.1:3000@evil.example 127.0.0.1:a.evil.example evil.example/.local?: evil.notlocal box.svc.example
+"""
 
 
-@pytest.mark.parametrize("host", PRIVATE)
+@pytest.mark.parametrize("host", PRIVATE_HOSTS.split())
 def test_host_that_no_stranger_can_have_is_accepted(host):
     check(host)
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "evil.example:3000",
-        "evil.example.:3000",
-        "127.0.0.1.evil.example",
-        "localhost.evil.example",
-        "evil@127.0.0.1",
-        "127.0.0.1:3000@evil.example",
-        "127.0.0.1:a.evil.example",
-        "evil.example/.local?:",
-        "evillocal.example",
-        "box.svc.example",
-    ],
-)
+@pytest.mark.parametrize("host", STRANGERS_HOSTS.split())
 def test_host_that_a_stranger_can_have_is_refused_with_the_settings_name(host):
     with pytest.raises(ForeignPage, match="MOBILE_SAM_HOSTS") as refused:
         check(host)
@@ -130,14 +92,12 @@ def test_machines_own_name_is_accepted(monkeypatch):
     check("box.campus.example", allowed=origins)
 
 
-@pytest.mark.parametrize("host", ["segment.example", "Segment.example:3000", "a.b.example.org"])
+@pytest.mark.parametrize("host", ["Segment.example:3000", "a.b.example.org"])
 def test_hosts_in_the_setting_are_accepted(host):
-    check(host, allowed=Origins(hosts=("Segment.example", "*.example.org")))
-
-
-def test_hosts_beside_those_in_the_setting_are_refused():
+    allowed = Origins(hosts=("Segment.example", "*.example.org"))
+    check(host, allowed=allowed)
     with pytest.raises(ForeignPage):
-        check("example.org", allowed=Origins(hosts=("segment.example", "*.example.org")))
+        check("example.org", allowed=allowed)
 
 
 def test_every_host_is_accepted_with_keys_but_not_every_origin():

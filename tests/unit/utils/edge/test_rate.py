@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 
 import pytest
 
@@ -11,7 +11,8 @@ from tests.redis_server import redis_server
 from tests.unit.utils.edge.fakes import Clock
 from utils.api.errors import TooManyRequests
 from utils.edge import rate
-from utils.edge.rate import BoundedMemory, RateError, RateLimit
+from utils.edge.rate import BoundedMemory, RateLimit
+from utils.settings import SettingsError
 
 LONG_TIMEOUT_S, REDIS_TIMEOUT_S = 60, rate.REDIS_TIMEOUT_S
 
@@ -31,16 +32,6 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", LONG_TIMEOUT_S)
     with redis_server(tmp_path) as running:
         yield running
-
-
-@asynccontextmanager
-async def shared_limit(text, url):
-    """Open and close a limit that is counted in Redis."""
-    limit = RateLimit(text, url)
-    try:
-        yield limit
-    finally:
-        await limit.close()
 
 
 async def attempt(limit, caller="a"):
@@ -74,12 +65,9 @@ async def test_rate_limit_allows_its_number_of_requests(clock, text):
     assert await count_allowed(RateLimit(text, None), 10) == 3
 
 
-INVALID = ["", "often", "60", "60/", "/minute", "60/fortnight", "-1/minute", "1.5/minute", "0/minute", "1/minute;"]
-
-
-@pytest.mark.parametrize("text", [*INVALID, "1/minute;0/hour"])
+@pytest.mark.parametrize("text", ["", "often", "60/", "60/fortnight", "-1/minute", "1.5/minute", "1/minute;0/hour"])
 def test_invalid_limit_is_refused_with_an_example(text):
-    with pytest.raises(RateError) as caught:
+    with pytest.raises(SettingsError) as caught:
         RateLimit(text, None)
     assert str(caught.value) == (f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}")
 
@@ -88,28 +76,20 @@ def test_invalid_limit_is_refused_with_an_example(text):
     "url",
     [
         "http://user:secret@localhost",
-        "localhost:6379",
-        "",
         "redis://:secret/@localhost",
         "redis://:secret@localhost?socket_timeout=soon",
         "redis://:secret@localhost?socket_timeuot=1",
     ],
 )
 def test_invalid_redis_url_is_refused_and_not_shown(url):
-    with pytest.raises(RateError) as caught:
+    with pytest.raises(SettingsError) as caught:
         RateLimit("60/minute", url)
     assert str(caught.value) == "expected a Redis URL such as redis://host:6379/0, got one that is not valid"
 
 
 @pytest.mark.parametrize("url", ["redis://redis", "rediss://user:secret@redis:1/2", "unix:///run/redis.sock?db=1"])
 async def test_every_form_of_redis_url_is_accepted_without_connecting(url):
-    await RateLimit("60/minute", url).close()
-
-
-async def test_callers_are_counted_separately(clock):
-    limit = RateLimit("2/minute", None)
-    for caller in ("key:ops", "key:web", "address:::1", "a/b", "a"):
-        assert await count_allowed(limit, 3, caller) == 2
+    await RateLimit("60/minute", url).aclose()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +97,7 @@ async def test_callers_are_counted_separately(clock):
     [
         ("1/minute", "1 request per minute"),
         ("2 per 5 minutes", "2 requests per 5 minutes"),
-        ("2/second;3/hour", "2 requests per second"),
+        ("1/second;1/hour", "1 request per hour"),
     ],
 )
 async def test_refusal_names_the_limit_and_the_time_to_retry(clock, text, limit_text):
@@ -127,10 +107,8 @@ async def test_refusal_names_the_limit_and_the_time_to_retry(clock, text, limit_
     assert error.detail == f"rate limit exceeded ({limit_text}); retry in {retry_after(error)} s"
 
 
-@pytest.mark.parametrize("offset_s", [0.0, 0.25, 13.7, 59.9])
-@pytest.mark.parametrize(
-    "text", ["1/second", "3 per 10 seconds", "7/minute", "60/minute", "5/second;9/minute", "1/day"]
-)
+@pytest.mark.parametrize("offset_s", [0.0, 13.7, 59.9])
+@pytest.mark.parametrize("text", ["3 per 10 seconds", "7/minute", "5/second;9/minute", "1/day"])
 async def test_next_request_is_allowed_exactly_after_retry_after(clock, text, offset_s):
     limit = RateLimit(text, None)
     clock.now += offset_s
@@ -146,39 +124,11 @@ async def test_next_request_is_allowed_exactly_after_retry_after(clock, text, of
         assert await attempt(limit) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "steps"),
-    [
-        pytest.param("10/minute", [(59, 10), (2, 1), (29, 5)], id="limit-holds-across-two-windows"),
-        pytest.param("10/minute", [(0, 10), (120, 10)], id="counts-expire-after-two-windows"),
-        pytest.param("2/second", [(0, 2), (1.25, 1)], id="refused-requests-do-not-count"),
-        pytest.param("3/hour;2/second", [(0, 2), (2, 1)], id="requests-refused-by-one-limit-count-in-none"),
-    ],
-)
-async def test_window_slides(clock, text, steps):
-    limit = RateLimit(text, None)
-    for seconds, allowed in steps:
+async def test_requests_refused_by_one_limit_count_in_none(clock):
+    limit = RateLimit("3/hour;2/second", None)
+    for seconds, allowed in ((0, 2), (2, 1)):
         clock.now += seconds
         assert await count_allowed(limit, 1000) == allowed
-
-
-@pytest.mark.parametrize("jump", [-86_400, -90, -1, 90, 86_400])
-async def test_clock_jump_blocks_nobody_for_long(clock, jump):
-    limit = RateLimit("3/minute", None)
-    assert await count_allowed(limit, 5) == 3
-    clock.now += jump
-    assert await count_allowed(limit, 5) <= 3
-    assert retry_after(await attempt(limit)) <= 60
-    clock.now += 240  # beyond the windows of before and after the jump
-    assert await count_allowed(limit, 5) == 3
-
-
-async def test_refusal_names_the_limit_with_the_longest_wait(clock):
-    limit = RateLimit("1/second;1/hour", None)
-    assert await attempt(limit) is None
-    error = await attempt(limit)
-    assert "(1 request per hour)" in error.detail
-    assert retry_after(error) == 3600
 
 
 async def test_concurrent_requests_do_not_exceed_the_limit_and_start_no_tasks(clock):
@@ -188,18 +138,14 @@ async def test_concurrent_requests_do_not_exceed_the_limit_and_start_no_tasks(cl
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_expired_counts_are_dropped(clock):
+async def test_expired_counts_and_the_oldest_beyond_the_limit_are_dropped(clock, monkeypatch):
+    monkeypatch.setattr(rate, "MAX_COUNTS", 100)
     memory = BoundedMemory()
     for caller in range(1000):
         await memory.acquire_sliding_window_entry(f"{caller}", 5, 60)
-        clock.now += 1
-    kept = (memory.storage, memory.expirations, memory.events, memory.locks)
-    assert [len(part) for part in kept] == [120, 120, 0, 0]
-
-
-async def test_oldest_counts_are_dropped_beyond_the_limit(clock, monkeypatch):
-    monkeypatch.setattr(rate, "MAX_COUNTS", 100)
-    memory = BoundedMemory()
+    clock.now += 121
+    await memory.acquire_sliding_window_entry("1000", 5, 60)
+    assert len(memory.storage) == 1  # all others have expired
     for caller in range(1000):
         await memory.acquire_sliding_window_entry(f"{caller}", 5, 60)
     assert list(memory.storage) == list(memory.expirations)
@@ -207,7 +153,7 @@ async def test_oldest_counts_are_dropped_beyond_the_limit(clock, monkeypatch):
 
 
 async def test_processes_share_counts_through_redis_where_they_expire(server, log):
-    async with shared_limit("3/hour", server.url) as one, shared_limit("3/hour", server.url) as other:
+    async with aclosing(RateLimit("3/hour", server.url)) as one, aclosing(RateLimit("3/hour", server.url)) as other:
         assert [await count_allowed(limit, 2) for limit in (one, other, one)] == [2, 1, 0]
         error = await attempt(other)
         assert await count_allowed(other, 9, "b") == 3
@@ -219,44 +165,24 @@ async def test_processes_share_counts_through_redis_where_they_expire(server, lo
     assert log() == []
 
 
-async def test_concurrent_requests_share_the_redis_connections(server, log):
-    async with shared_limit("50/hour", server.url) as limit:
-        answers = await asyncio.gather(*(attempt(limit) for _ in range(20 * rate.MAX_REDIS_CONNECTIONS)))
-    assert answers.count(None) == 50
-    assert log() == []
-    with server.client() as client:
-        assert client.info("stats")["total_connections_received"] <= rate.MAX_REDIS_CONNECTIONS + 5
-
-
-async def test_requests_are_counted_in_memory_without_redis(server, log, monkeypatch):
-    monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 3600)
-    server.stop()
-    async with shared_limit("3/hour", server.url) as limit:
-        assert await count_allowed(limit, 9) == 3
-        server.start()
-        assert await count_allowed(limit, 9) == 0
-    assert counts(server) == {}
-    ((level, text),) = log()
-    assert level == "WARNING"
-    assert text.startswith("Redis is unavailable, each process counts requests on its own: ")
-
-
 async def test_redis_is_used_again_and_each_outage_is_logged_once(server, log, monkeypatch):
     monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
-    async with shared_limit("3/hour", server.url) as limit:
+    async with aclosing(RateLimit("3/hour", server.url)) as limit:
         for caller in ("a", "b"):
             server.stop()
             assert await count_allowed(limit, 9, caller) == 3
             server.start()
             assert await count_allowed(limit, 9, caller) == 3
     assert [level for level, _ in log()] == ["WARNING", "INFO", "WARNING", "INFO"]
+    assert log()[0][1].startswith("Redis is unavailable, each process counts requests on its own: ")
     assert log()[1][1] == "Redis is available again, requests are counted there"
+    assert set(counts(server).values()) == {3}
 
 
 @pytest.mark.timeout(60)
 async def test_hanging_redis_times_out_whatever_its_url_says(server, log, monkeypatch):
     monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
-    async with shared_limit("2/hour", f"{server.url}?socket_timeout=3600&socket_connect_timeout=3600") as limit:
+    async with aclosing(RateLimit("2/hour", f"{server.url}?socket_timeout=3600&socket_connect_timeout=3600")) as limit:
         assert await count_allowed(limit, 1) == 1
         monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", REDIS_TIMEOUT_S)
         server.send(signal.SIGSTOP)
@@ -272,26 +198,18 @@ async def test_hanging_redis_times_out_whatever_its_url_says(server, log, monkey
 @pytest.mark.timeout(60)
 async def test_one_request_at_a_time_retries_a_hanging_redis(server, log, monkeypatch):
     monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", REDIS_TIMEOUT_S)
+    monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
     done: list[int] = []
 
     async def request(number):
         await limit.check("a")
         done.append(number)
 
-    async with shared_limit("100/hour", server.url) as limit:
+    async with aclosing(RateLimit("100/hour", server.url)) as limit:
         server.send(signal.SIGSTOP)
         await limit.check("a")
         monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 3600)
-        limit._redis_retry_at = 0.0
         await asyncio.gather(*(request(number) for number in range(20)))
         server.send(signal.SIGCONT)
     assert done == [*range(1, 20), 0]
-    assert [level for level, _ in log()] == ["WARNING"]
-
-
-async def test_requests_are_counted_in_memory_if_redis_answers_with_errors(server, log):
-    with server.client() as client:
-        client.config_set("requirepass", "secret")
-    async with shared_limit("3/hour", server.url) as limit:
-        assert await count_allowed(limit, 9) == 3
     assert [level for level, _ in log()] == ["WARNING"]

@@ -9,7 +9,7 @@ from tests import fake_segmenter
 from tests.fake_segmenter import IMAGE, FakeSegmenter
 from tests.http.asgi import Http
 from utils.integrations.adapter import Adapter, Adapters
-from utils.integrations.service import Service
+from utils.integrations.service import MaskService
 from utils.settings import Settings
 
 SQUARE = [[2, 2], [12, 2], [12, 12], [2, 12]]
@@ -28,10 +28,10 @@ class Replay(Http, FakeSegmenter):
     """An adapter with a fake segmenter, and requests to it."""
 
     def __init__(self, adapter: Adapter, settings: Settings | None = None) -> None:
-        Http.__init__(self, Adapters([adapter], Service(lambda: self, settings or Settings())))
+        Http.__init__(self, Adapters([adapter], MaskService(lambda: self, settings or Settings())))
         FakeSegmenter.__init__(self, image={**IMAGE, "image_id": "id", "weights": {"name": "official"}})
 
     def prompts(self) -> tuple[list, list]:
         """Return points and labels of the only job."""
         ((_, job),) = self.jobs
-        return job.prompts.points_xy.tolist(), job.prompts.labels.tolist()
+        return job.inputs["point_coords"].tolist(), job.inputs["point_labels"].tolist()

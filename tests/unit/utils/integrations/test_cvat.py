@@ -9,7 +9,6 @@ import pytest
 from orchestrator.masks import rle
 from tests.unit.utils.integrations.replay import Replay, record
 from utils.integrations.cvat import ADAPTER, DETECTOR, FUNCTIONS, INTERACTOR
-from utils.settings import Settings
 
 IMAGE = base64.b64encode(b"a photo").decode()
 PIXELS = np.zeros((30, 40), bool)
@@ -72,17 +71,6 @@ def test_detector_has_masks_and_outlines(replay):
         }
     ]
     assert replay.batches[0][1].options["pred_iou_thresh"] == 0.7
-
-
-def test_detector_uses_the_thresholds_of_the_weights_by_default(replay):
-    invoke(replay, DETECTOR)
-    assert "pred_iou_thresh" not in replay.batches[0][1].options
-
-
-def test_detector_refuses_masks_that_make_too_large_an_answer():
-    replay = Replay(ADAPTER, Settings(max_answer_bytes=1000))
-    replay.next_batches = [[record(np.ones_like(PIXELS))]]
-    assert "at most 0 masks like these (1000 bytes)" in invoke(replay, DETECTOR, 422)["detail"]
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,22 @@
 """Label Studio's requests and configurations, with a fake segmenter and without a Label Studio."""
 
 import asyncio
+import itertools
 import json
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from yarl import URL
 
 from orchestrator.masks import rle
+from tests.unit.client.mobile_sam_client.test_results import segmentation
 from tests.unit.utils.integrations.replay import Replay
 from utils.api.errors import ImageNotFetched, InvalidRequest
 from utils.integrations import label_studio
 from utils.integrations.label_studio import ADAPTER, NUMBERS, REMOVED
-from utils.integrations.label_studio_config import (
-    MAX_CONFIG_DEPTH,
-    MAX_CONFIG_TAGS,
-    MAX_OBJECT_TAGS,
-    Canvas,
-    LabelConfig,
-    brush_rle,
-)
+from utils.integrations.label_studio_config import LabelConfig, brush_rle, regions
 from utils.integrations.label_studio_images import TaskImages
 from utils.observability.context import CALLER
 from utils.settings import Settings
@@ -40,12 +34,10 @@ SETTINGS = Settings(label_studio_url="http://localhost:8080", label_studio_api_k
 
 def decoded_brush(data: bytes) -> np.ndarray:
     """Decode as the JavaScript package rle-pack does."""
-    bits, at = "".join(f"{byte:08b}" for byte in data), 0
+    bits = iter("".join(f"{byte:08b}" for byte in data))
 
     def read(count: int) -> int:
-        nonlocal at
-        at += count
-        return int(bits[at - count : at], 2)
+        return int("".join(itertools.islice(bits, count)), 2)
 
     total, word = read(32), read(5) + 1
     sizes = [read(4) + 1 for _ in range(4)]
@@ -57,21 +49,19 @@ def decoded_brush(data: bytes) -> np.ndarray:
     return np.array(values, np.uint8)
 
 
-@given(arrays.arrays(bool, st.tuples(st.integers(1, 40), st.integers(1, 40))))
-def test_brush_keeps_every_pixel(mask):
-    pixels = decoded_brush(brush_rle(mask)).reshape(*mask.shape, 4)
-    assert (pixels == np.where(mask, 255, 0)[:, :, None]).all()
+RNG = np.random.default_rng(0)
+MASKS = [RNG.random(RNG.integers(1, 25, 2)) < RNG.random() for _ in range(1000)]
+LONG_RUNS = np.pad(np.ones((150, 150), bool), ((150, 0), (0, 150)))
 
 
-def test_brush_keeps_long_runs():
-    mask = np.zeros((300, 300), bool)
-    mask[-1, -1] = True
-    assert decoded_brush(brush_rle(mask)).reshape(300, 300, 4)[..., 3].sum() == 255
+def test_brush_decodes_to_the_mask_and_is_that_of_the_client():
+    for mask in [*MASKS, LONG_RUNS, ~LONG_RUNS]:
+        encoded = brush_rle(mask)
+        assert (decoded_brush(encoded).reshape(*mask.shape, 4) == 255 * mask[..., None]).all()
+        assert list(encoded) == segmentation(mask).to_label_studio("Cat")[0]["value"]["rle"]
 
 
-@pytest.mark.parametrize(
-    ("label", "name"), [("Cat", "brush"), ("dog", "brush"), ("Bird", "box")], ids=["brush", "alias", "rectangle"]
-)
+@pytest.mark.parametrize(("label", "name"), [("Cat", "brush"), ("dog", "brush"), ("Bird", "box")])
 def test_mask_goes_to_the_tag_with_the_label(label, name):
     assert LabelConfig.parse(CONFIG).output("image", label).name == name
 
@@ -80,16 +70,14 @@ def test_mask_goes_to_the_tag_with_the_label(label, name):
     ("config", "label", "text"),
     [
         (CONFIG, "Horse", '<Label value="Horse"/>'),
-        ('<View><Image name="i" value="$i"/></View>', "Cat", '<BrushLabels name="brush" toName="i">'),
         ("<View/>", "Cat", "<Image"),
         ("<View>", "Cat", "XML"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><View/>', "Cat", "document type"),
     ],
-    ids=["label", "tag", "image", "xml", "entities"],
 )
 def test_config_without_a_tag_for_the_mask_says_what_is_missing(config, label, text):
     with pytest.raises(InvalidRequest) as error:
-        LabelConfig.parse(config).output("i" if '"i"' in config else "image", label)
+        LabelConfig.parse(config).output("image", label)
     assert text in str(error.value)
 
 
@@ -103,11 +91,10 @@ def test_label_belongs_to_the_innermost_tag():
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ("<View>" + "<Label/>" * MAX_CONFIG_TAGS, f"at most {MAX_CONFIG_TAGS} tags"),
-        ("<View>" * (MAX_CONFIG_DEPTH + 1), f"{MAX_CONFIG_DEPTH} in one another"),
-        ("<View>" + "<BrushLabels/>" * (MAX_OBJECT_TAGS + 1), f"at most {MAX_OBJECT_TAGS} tags for images and masks"),
+        pytest.param("<View>" + "<Label/>" * 10_000, "at most 10000 tags", id="tags"),
+        pytest.param("<View>" * 101, "100 in one another", id="depth"),
+        pytest.param("<View>" + "<BrushLabels/>" * 101, "at most 100 tags for images and masks", id="objects"),
     ],
-    ids=["tags", "depth", "tags for masks"],
 )
 def test_config_beyond_a_limit_is_refused_without_reading_the_rest(config, text):
     with pytest.raises(InvalidRequest, match=text):
@@ -115,23 +102,19 @@ def test_config_beyond_a_limit_is_refused_without_reading_the_rest(config, text)
 
 
 def test_polygons_and_rectangles_are_in_percent():
-    canvas, config = Canvas("image", 40, 30), LabelConfig.parse(CONFIG.replace("BrushLabels", "PolygonLabels"))
-    (polygon,) = canvas.regions(config.output("image", "Cat"), "Cat", RECORD)
-    assert polygon["value"]["polygonlabels"] == ["Cat"]
-    corners = sorted(polygon["value"]["points"])
+    config = LabelConfig.parse(CONFIG.replace("BrushLabels", "PolygonLabels"))
+
+    def value(label, **changes):
+        document = {"width": 40, "height": 30}
+        found = regions(RECORD | changes, "image", config.output("image", label), label, document)
+        return [region["value"] for region in found]
+
+    (polygon,), (box,) = value("Cat"), value("Bird")
+    assert polygon["polygonlabels"] == ["Cat"]
+    corners = sorted(polygon["points"])
     assert np.allclose(corners, [[12.5, 100 / 3], [12.5, 200 / 3], [37.5, 100 / 3], [37.5, 200 / 3]])
-    for record in (RECORD, {"bbox": [5, 10, 10, 10], "area": 100, "predicted_iou": 0.9}):
-        (box,) = canvas.regions(config.output("image", "Bird"), "Bird", record)
-        values = [box["value"][name] for name in ("x", "y", "width", "height")]
-        assert np.allclose(values, [12.5, 100 / 3, 25, 100 / 3])
-    assert canvas.regions(config.output("image", "Cat"), "Cat", RECORD | {"area": 0}) == []
-
-
-def test_only_polygons_are_asked_for_as_polygons(ask, replay):
-    click = drawn(x=50, y=50)
-    for config in (CONFIG, CONFIG.replace("BrushLabels", "PolygonLabels")):
-        ask("predict", body(click, config=config))
-    assert [job.options.mask_format for _, job in replay.jobs] == ["rle", "polygon"]
+    assert np.allclose([box[name] for name in ("x", "y", "width", "height")], [12.5, 100 / 3, 25, 100 / 3])
+    assert value("Cat", area=0) == []
 
 
 class FakeFetcher:
@@ -141,7 +124,7 @@ class FakeFetcher:
         self.calls, self.answers = [], answers
 
     async def fetch(self, url, headers=lambda _: {}, method="GET", json=None):
-        authorization = headers(URL(url)).get("Authorization", "")
+        authorization = headers(URL(self.answers.get("redirect", url))).get("Authorization", "")
         self.calls.append((method, url, authorization))
         if method == "POST":
             assert json == {"refresh": "a.b.c"}
@@ -188,20 +171,12 @@ def body(*regions, tasks=None, config=CONFIG):
 
 
 def test_points_and_box_of_a_click_become_pixels(ask, replay):
-    regions = [
-        drawn(x=50, y=50, width=1),
-        drawn(x=25, y=100, positive=False),
-        drawn("rectangle", x=10, y=10, width=50, height=80),
-    ]
+    box = drawn("rectangle", x=60, y=50, width=50, height=80)  # beyond the image, at whose edge it ends
+    regions = [drawn(x=50, y=50, width=1), drawn(x=25, y=100, positive=False), box]
     (prediction,) = ask("predict", body(*regions)).json()["results"]
     (result,) = prediction["result"]
     assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == ("brushlabels", "brush", ["Cat"])
-    assert replay.prompts() == ([[[20, 15], [10, 30], [4, 3], [24, 27]]], [[1, 0, 2, 3]])
-
-
-def test_box_beyond_the_image_ends_at_its_edge(ask, replay):
-    assert ask("predict", body(drawn("rectangle", x=60, y=50, width=50, height=80))).status_code == 200
-    assert replay.prompts() == ([[[24, 15], [40, 30]]], [[2, 3]])
+    assert replay.prompts() == ([[[20, 15], [10, 30], [24, 15], [40, 30]]], [[1, 0, 2, 3]])
 
 
 def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, replay, fetcher):
@@ -216,6 +191,15 @@ def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, rep
     assert len(fetcher.calls) == 2
 
 
+def test_callers_do_not_share_the_images_of_a_url(ask, fetcher):
+    click = body(drawn(x=50, y=50))
+    ask("predict", click)
+    token = CALLER.set("ben")
+    ask("predict", click)
+    CALLER.reset(token)
+    assert len(fetcher.calls) == 2
+
+
 @pytest.mark.parametrize(
     ("request_body", "text"),
     [
@@ -223,14 +207,8 @@ def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, rep
         (body(drawn(x=1, y=1) | {"image_rotation": 90}), "not rotated"),
         (body(drawn(x=1, y=1) | {"original_width": 41}), "40 x 30, got 41 x 30"),
         (body(drawn(x="a", y=1)), "in percent"),
-        (body(drawn(x=10**400, y=1)), "in percent"),
-        (
-            body(drawn(x=1, y=1), tasks=[{"data": {"img": "http://localhost/#" + "a" * 8192}}]),
-            "data.img: expected a URL of at most 8192",
-        ),
-        (body(drawn(x=1, y=1), tasks=[{"id": 1, "data": {"image": "a"}}]), "data.img"),
+        (body(drawn(x=1, y=1), tasks=[{"data": {"img": "http://a/#" + "a" * 8192}}]), "data.img: expected a URL of"),
         ({"tasks": [], "label_config": CONFIG}, "tasks"),
-        ([], "body"),
     ],
 )
 def test_error_of_a_prediction_is_a_sentence_with_status_200(ask, request_body, text):
@@ -250,6 +228,7 @@ def test_tasks_without_boxes_are_only_encoded(ask, replay):
 def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
     boxes = [drawn("rectangle", x=10 * number, y=10, width=50, height=80) for number in range(3)]
     annotations = [{"result": boxes}, {"result": boxes[1:], "id": 3}, {"result": []}, {"result": None}]
+    annotations += [{"result": "no list"}, {"result": ["no object"]}, "no annotation"]
     tasks = [
         {"id": 1, "data": {"img": "/1.jpg"}, "annotations": annotations},
         {"id": 2, "data": {}, "annotations": annotations},
@@ -259,7 +238,7 @@ def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
     first, second = answer["results"]
     assert (len(first["result"]), second) == (2, [])
     assert answer["error"].startswith("task 2: data.img")
-    assert replay.jobs[0][1].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
+    assert replay.jobs[0][1].inputs["point_coords"][0].tolist() == [[4, 3], [24, 27]]
 
 
 def test_tasks_may_come_with_long_brush_strokes_and_polygons(ask, replay):
@@ -275,35 +254,12 @@ def test_texts_are_kept_where_numbers_are_removed(document):
     assert json.loads(NUMBERS.sub(REMOVED, json.dumps(document).encode())) == document
 
 
-@pytest.mark.parametrize(
-    ("document", "left"),
-    [
-        ({"rle": [1, 2], "x": 3}, {"rle": [], "x": 3}),
-        ({"a": {"points": [[1, -2.5], [3e-5, 4]]}, "b": [[1]]}, {"a": {"points": []}, "b": [[1]]}),
-        ({'a"rle': [1], "b": [2]}, {'a"rle': [], "b": [2]}),
-        ({"rle": [1, "a"], "points": {}, "my points": [1]}, {"rle": [1, "a"], "points": {}, "my points": [1]}),
-        (["rle", [1]], ["rle", [1]]),
-    ],
-)
-def test_only_numbers_of_masks_and_polygons_are_removed(document, left):
-    for separators in ((",", ":"), (" ,\n", " : ")):
-        assert json.loads(NUMBERS.sub(REMOVED, json.dumps(document, separators=separators).encode())) == left
-
-
-def test_annotation_that_is_not_valid_is_named(ask):
-    regions = [drawn("rectangle", x=1, y=1, width=1, height=1) | {"original_width": 0}]
-    tasks = [{"id": 5, "data": {"img": "/1.jpg"}, "annotations": [{"result": regions}]}]
-    assert "task 5: original_width: expected" in ask("predict", body(tasks=tasks)).json()["error"]
-
-
-def test_urls_are_kept_as_digests():
-    images = TaskImages(SETTINGS, FakeFetcher())  # type: ignore[arg-type]
-
-    async def work(_):
-        return {"image_id": "id"}
-
-    asyncio.run(images.answer(7, "/data/" + "a" * 8000, work))
-    assert [len(key) for key in images._ids] == [32]
+@pytest.mark.parametrize("separators", [(",", ":"), (" ,\n", " : ")], ids=["compact", "spaced"])
+def test_only_numbers_of_masks_and_polygons_are_removed(separators):
+    kept = {"b": [[1]], "rle": [1, "a"], "points": {}, "my points": [1]}
+    document = {"a": {"rle": [1, 2], "points": [[1, -2.5], [3e-5, 4]]}} | kept
+    text = json.dumps(document, separators=separators).encode()
+    assert json.loads(NUMBERS.sub(REMOVED, text)) == {"a": {"rle": [], "points": []}} | kept
 
 
 def test_setup_answers_a_version_or_an_error(ask, monkeypatch):
@@ -314,10 +270,6 @@ def test_setup_answers_a_version_or_an_error(ask, monkeypatch):
     assert (refused.status_code, refused.headers["Location"][: len(where)]) == (303, where)
     monkeypatch.setattr(label_studio, "task_images", lambda _: TaskImages(Settings()))
     assert "sets-MOBILE_SAM_LABEL_STUDIO_URL-to-its-address" in ask("setup", request).headers["Location"]
-
-
-def test_notices_are_accepted(ask):
-    assert [ask(path, {}).json() for path in ("webhook", "train", "delete")] == [{}, {}, {}]
 
 
 def fetch_image(text, token="token", **answers):
@@ -349,20 +301,23 @@ def fetch_image(text, token="token", **answers):
         ("http://localhost:8080/ls/data/%2e%2e/api/users/", ""),
         ("/data/..%2Fapi/users/", ""),
         ("/data/%252e%252e/api/users/", ""),
-        ("/data/%25%32%65%252e/api/users/", ""),
         ("/data/upload/1/100%25.jpg", "Token token"),
         ("http://localhost:8080/data/upload/1/a.jpg", ""),
         ("http://localhost:8080/lsdata/data/upload/1/a.jpg", ""),
-        ("http://localhost:8080/my/data/upload/1/a.jpg", ""),
         ("http://localhost:8081/ls/data/upload/1/a.jpg", ""),
         ("https://images.example/data/a.jpg", ""),
-        ("//images.example/data/a.jpg", ""),
     ],
 )
 def test_token_goes_to_files_of_label_studio_only(text, sent):
     ((_, url, authorization), _) = fetch_image(text)
     assert authorization == sent
     assert url.startswith(("http://localhost:8080/", "http://localhost:8081/", "https://images.example/"))
+
+
+@pytest.mark.parametrize(("target", "sent"), [("api/users/", ""), ("data/b", "Token token")])
+def test_token_does_not_follow_a_redirect_to_other_paths(target, sent):
+    calls = fetch_image("/data/a.jpg", redirect=f"http://localhost:8080/ls/{target}")
+    assert {authorization for *_, authorization in calls} == {sent}
 
 
 def test_file_of_a_storage_comes_through_label_studio():
@@ -375,10 +330,5 @@ def test_personal_access_token_is_exchanged_and_renewed():
     url = "http://localhost:8080/ls/data/a.jpg"
     calls = fetch_image("/data/a.jpg", "a.b.c")
     assert calls == [refresh, ("GET", url, "Bearer access-1"), ("GET", url, "Bearer access-1")]
-    with pytest.raises(ImageNotFetched, match="refused the token"):
+    with pytest.raises(ImageNotFetched, match="refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY"):
         fetch_image("/data/a.jpg", "a.b.c", refused=("Bearer access-1", "Bearer access-3"))
-
-
-def test_refused_token_is_named():
-    with pytest.raises(ImageNotFetched, match="MOBILE_SAM_LABEL_STUDIO_API_KEY"):
-        fetch_image("/data/a.jpg", refused=("Token token",))

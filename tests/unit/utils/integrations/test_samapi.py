@@ -24,20 +24,13 @@ GRID: dict[str, Any] = {
     "b64img": IMAGE,
     "points_per_side": 4,
     "points_per_batch": 64,
-    "pred_iou_thresh": 0.88,
     "stability_score_thresh": 0.95,
-    "stability_score_offset": 1.0,
-    "box_nms_thresh": 0.2,
-    "crop_n_layers": 0,
-    "crop_nms_thresh": 0.7,
     "crop_overlap_ratio": 512 / 1500,
-    "crop_n_points_downscale_factor": 1,
-    "min_mask_region_area": 0,
     "output_type": "Single mask",
     "include_image_edge": False,
     "checkpoint_url": SERVED_WEIGHTS,
 }
-"""The extension's default parameters, with fewer points."""
+"""Some of the extension's parameters."""
 
 
 @pytest.fixture
@@ -51,23 +44,17 @@ def test_points_become_a_feature(replay, path):
     (feature,) = replay.post(path, json=PROMPT).json()
     assert replay.prompts() == ([[[3, 4], [8, 9]]], [[0, 1]])
     assert [source.file for source in replay.sources] == [b"what the viewer shows"]
-    assert feature["type"] == "Feature"
-    assert feature["geometry"] == {"type": "Polygon", "coordinates": [[*SQUARE, SQUARE[0]], [*HOLE, HOLE[0]]]}
-    assert feature["properties"] == {"object_idx": 0, "label": "object", "quality": 0.9, "sam_model": "official"}
+    assert feature == {
+        "type": "Feature",
+        "geometry": {"type": "Polygon", "coordinates": [[*SQUARE, SQUARE[0]], [*HOLE, HOLE[0]]]},
+        "properties": {"object_idx": 0, "label": "object", "quality": 0.9, "sam_model": "official"},
+    }
 
 
 def test_rectangle_is_cut_to_the_image(replay):
     prompt = {name: PROMPT[name] for name in ("type", "b64img")}
     replay.post("/sam/", json={**prompt, "bbox": [-5, 3, 60, 31]})
     assert replay.prompts() == ([[[0, 3], [40, 30]]], [[2, 3]])
-
-
-def test_candidates_are_features_and_islands_one_geometry(replay):
-    replay.masks = [MASK, {**MASK, "polygon": [[SQUARE], [HOLE]]}, {**MASK, "polygon": []}]
-    features = replay.post("/sam/", json={**PROMPT, "multimask_output": True}).json()
-    assert replay.jobs[0][1].options.multimask_output
-    assert [feature["geometry"]["type"] for feature in features] == ["Polygon", "MultiPolygon"]
-    assert [feature["properties"]["object_idx"] for feature in features] == [0, 1]
 
 
 @pytest.mark.parametrize(("include_image_edge", "count"), [(True, 2), (False, 1)])
@@ -81,7 +68,7 @@ def test_automatic_masks_become_features(replay, include_image_edge, count):
     assert len(features) == count
     assert sorted(features[-1]["geometry"]["coordinates"][0][:-1]) == [[22, 21], [22, 25], [30, 21], [30, 25]]
     assert features[-1]["properties"]["quality"] == 0.9
-    assert sum(len(batch.points_xy) for _, batch in replay.batches) == 16
+    assert sum(len(batch.inputs["point_coords"]) for _, batch in replay.batches) == 16
     assert replay.batches[0][1].options["stability_score_thresh"] == 0.95
 
 

@@ -1,10 +1,16 @@
-"""Triton's part of `/metrics`."""
+"""Triton's part of `/metrics`, and the memory of metrics files."""
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from prometheus_client.mmap_dict import MmapedDict
 
-from benchmarks.service import free_ports
+from harness import free_ports
+from tests.small_disk import fill, small_disk
 from utils.observability import metrics
 from utils.observability.metrics import triton_metrics
 
@@ -16,7 +22,6 @@ SERIES = b'# TYPE nv_inference_count counter\nnv_inference_count{model="mobile_s
     [
         pytest.param(200, b"\nmobile_sam_triton_metrics_up 1\n" + SERIES, id="answers"),
         pytest.param(500, b"\nmobile_sam_triton_metrics_up 0\n", id="error"),
-        pytest.param(404, b"\nmobile_sam_triton_metrics_up 0\n", id="not-found"),
         pytest.param(None, b"\nmobile_sam_triton_metrics_up 0\n", id="hangs"),
     ],
 )
@@ -43,3 +48,62 @@ async def test_tritons_series_follow_the_up_metric_which_is_0_without_them(monke
 
 async def test_up_metric_is_0_without_triton():
     assert (await triton_metrics(free_ports(1)[0])).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
+
+
+COUNT = """
+import sys
+from utils.observability.metrics import prepare_files
+prepare_files()
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+counter = Counter("answers", "of a test", ["path"])
+counter.labels("first").inc()
+print("counting", flush=True)
+sys.stdin.readline()
+for number in range(190):
+    counter.labels(f"{number:0500d}").inc()
+MultiProcessCollector(registry := CollectorRegistry())
+assert 'answers_total{path="first"} 1.0' in generate_latest(registry).decode()
+"""
+
+
+def test_full_shared_memory_kills_no_counting_process(tmp_path):
+    with small_disk(tmp_path / "disk", 2) as disk:
+        process = subprocess.Popen(
+            [sys.executable, "-c", COUNT],
+            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(disk)},
+            cwd=Path(__file__).resolve().parents[4],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "counting\n"
+        fill(disk)
+        process.communicate("go\n")
+        assert process.returncode == 0
+
+
+def test_no_room_for_metrics_files_is_a_warning(tmp_path, monkeypatch, log):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "nowhere"))
+    metrics.prepare_files()
+    assert {level for level, _ in log()} == {"WARNING"}
+
+
+def test_files_of_dead_workers_lose_their_gauges_and_reserved_memory_but_no_count(tmp_path, monkeypatch):
+    gone, alive = 2**22 + 1, os.getpid()
+    for pid in (gone, alive):
+        for kind in ("counter", "gauge_livesum"):
+            with (tmp_path / f"{kind}_{pid}.db").open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, 2**16)
+            values = MmapedDict(str(tmp_path / f"{kind}_{pid}.db"))
+            values.write_value("a", 3.0, 0.0)
+            values.close()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    metrics.prepare_files()
+    sizes = {entry.name: entry.stat().st_size for entry in tmp_path.iterdir()}
+    own = {f"{kind}_{alive}.db" for kind in ("counter", "gauge_livesum", "histogram")}
+    assert sizes.keys() == {f"counter_{gone}.db", *own}
+    assert sizes[f"counter_{gone}.db"] < 100 < sizes[f"counter_{alive}.db"]
+    (count,) = MmapedDict.read_all_values_from_file(tmp_path / f"counter_{gone}.db")
+    assert count[:2] == ("a", 3.0)

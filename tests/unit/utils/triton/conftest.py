@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.triton.versions import LOAD_ORDER, REQUIRED_FILES
+from utils.triton.versions import LOAD_ORDER, REQUIRED_FILES, Deployment
 
 
 def add_version(repository: Path, version: int) -> None:
@@ -25,18 +25,12 @@ def remove_version(repository: Path, version: int) -> None:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository with version 1."""
-    folder = tmp_path / "repository"
-    add_version(folder, 1)
-    return folder
-
-
-@pytest.fixture
-def deployed(tmp_path: Path) -> Path:
-    """A folder of all models without a version."""
-    folder = tmp_path / "deployed"
+def deployment(tmp_path: Path) -> Deployment:
+    """A repository with version 1, and Triton's folder of links to it."""
+    made = Deployment(tmp_path / "repository", tmp_path / "deployed")
+    add_version(made.repository, 1)
     for model in LOAD_ORDER:
-        (folder / model).mkdir(parents=True)
-        (folder / model / "config.pbtxt").touch()
-    return folder
+        (made.folder / model).mkdir(parents=True)
+        (made.folder / model / "config.pbtxt").touch()
+    made.show({1})
+    return made

@@ -26,7 +26,7 @@ def restore_environment(monkeypatch):
 def install_triton(folder: Path, *backends: str) -> Path:
     binary = folder / "opt" / "bin" / "tritonserver"
     binary.parent.mkdir(parents=True)
-    binary.write_text('#!/bin/sh\necho "real $*"\n')
+    binary.write_text('#!/bin/sh\necho "real $*"\necho "$MOBILE_SAM_PYTHON_BACKENDS" >&2\n')
     binary.chmod(0o755)
     for name in backends:
         (folder / "opt" / "backends" / name).mkdir(parents=True)
@@ -34,57 +34,39 @@ def install_triton(folder: Path, *backends: str) -> Path:
     return binary
 
 
-def test_a_triton_on_path_is_preferred_to_the_wheel(tmp_path):
-    binary = install_triton(tmp_path, "python", "onnxruntime")
-    found = installation.find_installation()
-    assert found.binary == binary
-    assert found.backend_names() == {"python", "onnxruntime"}
-
-
-def run_server(launcher: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the server script without the watchdog."""
-    server = launcher.with_name(installation.SERVER)
-    return subprocess.run([server, *arguments], capture_output=True, text=True, check=False)
+def output(*command: str | Path) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("gpu", [True, False], ids=["with a GPU", "without a GPU"])
-def test_a_triton_with_all_backends_is_used_unchanged(gpu, tmp_path, monkeypatch):
+def test_a_triton_with_all_backends_is_used_unchanged_below_the_watchdog(gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "NVIDIA_DRIVER", Path("/dev/null" if gpu else "/dev/none"))
     install_triton(tmp_path, "python", "onnxruntime", "openvino")
     launcher = installation.prepare(tmp_path / "cache")
+    plain = launcher.parent / installation.PLAIN
     flags = "" if gpu else "--pinned-memory-pool-byte-size=0 --allow-gpu-metrics=false "
-    assert run_server(launcher, "--flag").stdout == f"real {flags}--flag\n"
+    ran = subprocess.run([plain, "--flag"], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == (f"real {flags}--flag\n", "\n")
     assert not (launcher.parent / "backends").exists()
-
-
-def test_the_launcher_starts_the_watchdog(tmp_path):
-    install_triton(tmp_path, "python", "onnxruntime", "openvino")
-    launcher = installation.prepare(tmp_path / "cache")
-    launcher.with_name(installation.SERVER).unlink()
+    plain.unlink()
     started = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=False, cwd="/")
-    assert started.returncode == 1
-    assert started.stderr == f"error: {launcher.with_name(installation.SERVER)} is missing or not executable\n"
+    assert (started.returncode, started.stderr) == (1, f"error: {plain} is missing or not executable\n")
 
 
-def test_missing_backends_are_added_to_a_triton_on_path(tmp_path):
-    install_triton(tmp_path, "python", "tensorrt")
-    launcher = installation.prepare(tmp_path / "cache")
-    backends = launcher.parent / "backends"
-    assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "openvino", "python", "tensorrt"]
-    assert (backends / "onnxruntime" / "model.py").is_file()
-    assert run_server(launcher, "--flag").stdout.startswith(f"real --backend-directory={backends} ")
-
-
-def test_the_shell_commands_start_the_real_server(tmp_path, monkeypatch):
-    binary = install_triton(tmp_path, "python")
+def test_missing_backends_are_added_to_a_triton_on_path_for_the_shell_commands_too(tmp_path, monkeypatch):
+    binary = install_triton(tmp_path, "python", "tensorrt")
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "a cache"))
     script = environment.commands() + "; tritonserver --flag; command -v python"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     started, python = done.stdout.splitlines()
-    assert started.startswith("real --backend-directory=")
+    assert done.stderr == "onnxruntime openvino\n"
+    backends = next((tmp_path / "a cache").rglob("backends"))
+    assert started.startswith(f"real --backend-directory={backends} ")
     assert started.endswith(" --flag")
+    assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "openvino", "python", "tensorrt"]
+    assert (backends / "onnxruntime" / "model.py").is_file()
     assert python == f"{sys.prefix}/bin/python"
-    monkeypatch.setenv("PATH", f"{next((tmp_path / 'a cache').rglob(installation.PLAIN))}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{(backends.parent / installation.PLAIN).parent}:{os.environ['PATH']}")
     assert installation.find_installation().binary == binary
 
 
@@ -92,11 +74,9 @@ def test_the_shell_commands_start_the_real_server(tmp_path, monkeypatch):
 def test_the_wheels_triton_gets_the_stub_of_this_python(tmp_path):
     launcher = installation.prepare(tmp_path)
     python = launcher.parent / "backends" / "python"
-    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert (python / installation.STUB).resolve().parent.name == minor
+    assert (python / installation.STUB).resolve().parent.name == installation.PYTHON
     assert not (python / "libtriton_python.so").is_symlink()
-    completed = run_server(launcher, "--help")
-    assert "--model-repository" in completed.stdout + completed.stderr
+    assert "--model-repository" in output("sh", "-c", '"$0" --help 2>&1 || true', launcher.parent / installation.PLAIN)
 
 
 @needs_wheel
@@ -114,33 +94,25 @@ def test_prepare_is_idempotent_also_in_concurrent_processes(tmp_path):
     assert [entry.name for entry in (tmp_path / "triton").iterdir()] == [launcher.parent.name]
 
 
-def test_a_missing_triton_is_an_error(monkeypatch):
-    monkeypatch.setattr(installation, "find_spec", lambda _: None)
-    with pytest.raises(TritonSetupError, match="no tritonserver on PATH and no nvidia-pytriton wheel"):
-        installation.find_installation()
-
-
 @needs_wheel
-def test_the_wheels_triton_rejects_numpy_2(monkeypatch):
-    monkeypatch.setattr("utils.triton.installation.metadata.version", lambda _: "2.1.0")
-    with pytest.raises(TritonSetupError, match=r"needs numpy 1\.26, this environment has 2\.1\.0"):
+@pytest.mark.parametrize(
+    ("patched", "value", "message"),
+    [
+        pytest.param("find_spec", lambda _: None, "no tritonserver on PATH and no nvidia-pytriton wheel", id="wheel"),
+        pytest.param("metadata.version", lambda _: "2.1.0", r"needs numpy 1\.26, this environment has 2", id="NumPy 2"),
+        pytest.param("PYTHON", "3.99", r"supports Python 3\.8, .*3\.12, .*; this is Python 3\.99", id="Python"),
+    ],
+)
+def test_a_triton_that_cannot_run_is_an_error(monkeypatch, patched, value, message):
+    monkeypatch.setattr(f"utils.triton.installation.{patched}", value)
+    with pytest.raises(TritonSetupError, match=message):
         installation.find_installation()
 
 
 def test_a_missing_libpython_error_names_the_package_to_install(monkeypatch):
-    monkeypatch.setattr("utils.triton.installation.sysconfig.get_config_var", lambda _: None)
-    monkeypatch.setattr("utils.triton.installation.sys.base_prefix", "/nowhere")
     monkeypatch.setattr("utils.triton.installation.os.access", lambda *_: False)
     with pytest.raises(TritonSetupError, match=rf"Debian, Ubuntu: libpython3\.{sys.version_info.minor}"):
         installation.shared_libpython()
-
-
-def test_an_unwritable_folder_is_a_one_line_error(tmp_path):
-    install_triton(tmp_path, "python")
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    with pytest.raises(TritonSetupError, match=r"cannot write Triton's folder .*: Not a directory"):
-        installation.prepare(blocked)
 
 
 def test_a_disk_without_executable_files_is_a_one_line_error(tmp_path):

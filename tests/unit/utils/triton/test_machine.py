@@ -2,53 +2,39 @@
 
 import os
 from importlib import metadata
-from types import SimpleNamespace
+from unittest import mock
 
 import psutil
 import pynvml
 import pytest
 
-from utils.triton.installation import TritonSetupError
-from utils.triton.machine import can_use_gpus, count_gpus, has_bf16, this_machine, usable_cores
-
-
-@pytest.fixture
-def many_cores(monkeypatch):
-    """A machine with 16 physical cores and 32 hardware threads."""
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 32 if logical else 16)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
-
-
-@pytest.mark.parametrize(("affinity", "cores"), [(range(32), 16), ({3, 4, 5}, 3)], ids=["all", "three"])
-def test_physical_cores_of_the_cpu_affinity_count(many_cores, monkeypatch, tmp_path, affinity, cores):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(affinity))
-    assert usable_cores(tmp_path) == cores
+from utils.triton.installation import Installation, TritonSetupError
+from utils.triton.machine import can_use_gpus, count_gpus, has_bf16, usable_cores
 
 
 @pytest.mark.parametrize(
-    ("files", "cores"),
+    ("files", "affinity", "cores"),
     [
-        ({"cpu.max": "max 100000"}, 16),
-        ({"cpu.max": "200000 100000"}, 2),
-        ({"cpu.max": "150000 100000"}, 2),
-        ({"cpu.max": "10000 100000"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 16),
-        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        ({}, 32, 16),
+        ({}, 3, 3),
+        ({"cpu.max": "max 100000"}, 32, 16),
+        ({"cpu.max": "200000 100000"}, 32, 2),
+        ({"cpu.max": "150000 100000"}, 32, 2),
+        ({"cpu.max": "10000 100000"}, 32, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 32, 16),
+        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 32, 4),
     ],
     ids=str,
 )
-def test_cgroup_quota_limits_the_cores(many_cores, tmp_path, files, cores):
+def test_usable_cores_are_the_physical_ones_within_affinity_and_cgroup_quota(
+    monkeypatch, tmp_path, files, affinity, cores
+):
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 32 if logical else 16)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
     (tmp_path / "cpu").mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(f"{text}\n")
     assert usable_cores(tmp_path) == cores
-
-
-def test_logical_cpus_count_if_physical_cores_are_unknown(monkeypatch, tmp_path):
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: None)
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    assert usable_cores(tmp_path) == 6
 
 
 @pytest.mark.parametrize(
@@ -66,53 +52,36 @@ def test_bfloat16_is_detected_by_cpu_flags(tmp_path, flags, expected):
     assert has_bf16(tmp_path / "no such file") is False
 
 
-def test_no_gpus_without_nvidia_driver(monkeypatch):
-    def missing():
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", missing)
-    assert count_gpus() == 0
-
-
 @pytest.mark.parametrize(
     ("visible", "gpus"), [(None, 4), ("", 0), ("-1", 0), ("0", 1), ("1,2", 2), ("0,1,2,3,4,5", 4), ("GPU-8f2a", 1)]
 )
 def test_gpus_are_counted_by_the_driver_and_limited_by_cuda_visible_devices(monkeypatch, visible, gpus):
-    closed = []
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: closed.append(True))
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert count_gpus() == gpus
-    assert closed or not gpus
+    monkeypatch.setattr(pynvml, "nvmlInit", mock.Mock(side_effect=pynvml.NVMLError_LibraryNotFound))
+    assert count_gpus() == 0
 
 
 @pytest.mark.parametrize(
-    ("packages", "backends", "expected"),
+    ("package", "backends", "expected"),
     [
-        pytest.param({"onnxruntime-gpu"}, set(), True, id="package"),
-        pytest.param({"onnxruntime"}, {"python", "onnxruntime"}, True, id="NVIDIA's container"),
-        pytest.param({"onnxruntime"}, {"python"}, False, id="CPU only"),
-        pytest.param(set(), None, False, id="no Triton"),
+        pytest.param(True, [], True, id="package"),
+        pytest.param(False, ["python", "onnxruntime"], True, id="NVIDIA's container"),
+        pytest.param(False, ["python"], False, id="CPU only"),
+        pytest.param(False, None, False, id="no Triton"),
     ],
 )
-def test_gpus_need_an_onnxruntime_with_gpu_support(monkeypatch, packages, backends, expected):
-    def version(name: str) -> str:
-        if name not in packages:
-            raise metadata.PackageNotFoundError(name)
-        return "1.0"
-
-    def find() -> SimpleNamespace:
-        if backends is None:
-            raise TritonSetupError("none")
-        return SimpleNamespace(backend_names=lambda: backends)
-
-    monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr("utils.triton.machine.installation.find_installation", find)
+def test_gpus_need_an_onnxruntime_with_gpu_support(monkeypatch, tmp_path, package, backends, expected):
+    for name in backends or []:
+        (tmp_path / name).mkdir()
+    found = mock.Mock(side_effect=TritonSetupError("none"))
+    if backends is not None:
+        found = mock.Mock(return_value=Installation(tmp_path, tmp_path))
+    monkeypatch.setattr("utils.triton.machine.installation.find_installation", found)
+    monkeypatch.setattr(metadata, "distributions", lambda name: [name] if package else [])
     assert can_use_gpus() is expected
-
-
-def test_this_machine_has_a_core():
-    assert this_machine().cores >= 1

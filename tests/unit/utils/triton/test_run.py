@@ -1,161 +1,91 @@
 """The state and the memory that the processes of a running service share."""
 
 import fcntl
-import json
-import mmap
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
-from utils.triton import health
+from utils.triton import run as module
 from utils.triton.installation import TritonSetupError
-from utils.triton.run import (
-    VARIABLE,
-    Run,
-    check_shared_memory,
-    remove_stale_folders,
-    remove_stale_shared_memory,
-    shared_memory_problem,
-)
-
-
-def a_run(folder: Path) -> Run:
-    return Run(str(folder), str(folder / "shared"), "key", "mobile_sam_triton_0_", 8002)
-
+from utils.triton.run import SHARED_MEMORY, RunState, check_shared_memory, clean_up, shared_memory_problem
 
 ROOT = Path(__file__).resolve().parents[4]
-SERVICE = f"""
-import os, subprocess, sys
-sys.path.insert(0, {str(ROOT)!r})
+SERVICE = """
+import os
 from pathlib import Path
-from utils.triton import health
-from utils.triton.run import Run
-run = Run.current()
-assert Run.current() == run
-folder, file = Path(run.folder), Path(run.shared_file)
-assert oct(folder.stat().st_mode & 0o777) == "0o700"
-print(folder, flush=True)
+from utils.triton import run as module
+module.SHARED_MEMORY = Path(os.environ["MEMORY"])
+run = module.RunState.current()
+assert module.RunState.current() == run
+folder = Path(run.folder)
+assert folder.stat().st_mode & 0o777 == 0o700
+module.clean_up(folder.parent)
+assert folder.exists()
+print(folder)
 """
 
 
-def run_service(folder: Path, program: str) -> Path:
-    """Run a program as the first process of a service, with `folder` as TMPDIR; return its run folder."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
-    command = [sys.executable, "-c", SERVICE + program]
+@pytest.mark.parametrize("memory", [SHARED_MEMORY, Path("/nowhere")], ids=["in memory", "without shared memory"])
+def test_folder_is_private_inherited_and_removed_at_exit(tmp_path, memory):
+    own = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
+    environment = {**own, "TMPDIR": str(tmp_path), "MEMORY": str(memory)}
     ran = subprocess.run(
-        command, env={**environment, "TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-c", SERVICE], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
-    return Path(ran.stdout.splitlines()[0])
+    folder = Path(ran.stdout.strip())
+    assert folder.parent == (memory if memory.is_dir() else tmp_path)
+    assert not folder.exists()
 
 
-def test_folder_is_created_once_inherited_and_removed_at_exit(tmp_path):
-    assert run_service(tmp_path, "").parent == tmp_path
-    assert not list(tmp_path.iterdir())
-
-
-def test_shared_file_survives_the_folder_but_not_its_process(tmp_path):
-    program = """
-import shutil
-from utils.triton.health import Health
-shutil.rmtree(folder)
-health.write_health(file, Health("ready"))
-lock = health.RequestsLock(file)
-other = "from pathlib import Path; from utils.triton import health; from utils.triton.run import Run\\n"
-other += "file = Path(Run.current().shared_file)\\n"
-other += "assert health.read_health(file).ready and not health.is_triton_unused(file)"
-subprocess.run([sys.executable, "-c", other], check=True, cwd=sys.path[0])
-lock.release()
-assert health.is_triton_unused(file)
-print(file)
-""".replace("\\\\", "\\")
-    run_service(tmp_path, program)
-    # A path in /proc of an exited process.
-    gone = Path(f"/proc/{2**22}/fd/3")
-    assert health.is_triton_unused(gone)
-    assert health.read_health(gone).state == "failing"
-
-
-def test_restore_folder_recreates_folders_with_private_permissions(tmp_path):
-    folder = tmp_path / "run"
-    run = a_run(folder)
+def test_a_removed_folder_is_restored_private_and_locked(tmp_path):
+    folder = tmp_path / "mobile_sam_triton_1_a"
+    run = RunState(str(folder), "key", 8002)
     assert run.restore_folder()
     assert not run.restore_folder()
-    shutil.rmtree(folder / "metrics")
-    assert run.restore_folder()
     assert sorted(tmp_path.rglob("*")) == [folder, folder / "metrics"]
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {0o700}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    clean_up(tmp_path)
+    assert folder.exists()
 
 
-def test_folder_of_a_running_service_is_locked(tmp_path):
-    program = """
-import fcntl
-try:
-    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    print("locked")
-    raise SystemExit from None
-raise AssertionError("not locked")
-"""
-    run_service(tmp_path, program)
-
-
-def test_remove_stale_folders_keeps_those_of_running_services(tmp_path, monkeypatch):
-    monkeypatch.setattr("utils.triton.run.tempfile.gettempdir", lambda: str(tmp_path))
-    dead, locked, running = (tmp_path / f"mobile-sam-triton-{pid}-x" for pid in (4194301, 4194302, os.getpid()))
-    # A restarted container, whose first process has the same id as before.
-    predecessor = tmp_path / f"mobile-sam-triton-{os.getpid()}-y"
-    monkeypatch.setenv(VARIABLE, json.dumps(asdict(a_run(running))))
-    for folder in (dead, locked, running, predecessor):
-        folder.mkdir()
-    held = os.open(locked, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_SH)  # by another container, whose processes are not visible here
-    remove_stale_folders()
-    os.close(held)
-    assert {entry.name for entry in tmp_path.iterdir()} == {locked.name, running.name}
-
-
-def test_remove_stale_shared_memory_keeps_regions_in_use(tmp_path):
-    for name in ("mobile_sam_triton_1_dead", "mobile_sam_triton_1_running", "unrelated"):
-        (tmp_path / name).write_bytes(bytes(4096))
-    with (tmp_path / "mobile_sam_triton_1_running").open("r+b") as file, mmap.mmap(file.fileno(), 4096):
-        remove_stale_shared_memory(tmp_path)
-    assert {entry.name for entry in tmp_path.iterdir()} == {"mobile_sam_triton_1_running", "unrelated"}
-
-
-def test_remove_stale_shared_memory_skips_regions_of_other_users(monkeypatch, tmp_path):
-    for name in ("mobile_sam_triton_1_mine", "mobile_sam_triton_1_theirs"):
+def test_clean_up_keeps_folders_and_regions_of_running_services(monkeypatch, tmp_path):
+    dead, running = tmp_path / "mobile_sam_triton_1_a", tmp_path / "mobile_sam_triton_1_b"
+    for folder in (dead, running):
+        (folder / "metrics").mkdir(parents=True)
+    for name in (f"{dead.name}_1", f"{running.name}_1", "mobile_sam_triton_2_c_1", "unrelated"):
         (tmp_path / name).touch()
-    unlink = Path.unlink
-
-    def unlink_unless_theirs(path: Path, missing_ok: bool = False) -> None:
-        if path.name.endswith("theirs"):
-            raise PermissionError(1, "Operation not permitted", str(path))
-        unlink(path, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", unlink_unless_theirs)
-    remove_stale_shared_memory(tmp_path)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["mobile_sam_triton_1_theirs"]
-
-
-def leave_free(monkeypatch, mebibytes):
-    monkeypatch.setattr("utils.triton.run.shutil.disk_usage", lambda _: SimpleNamespace(free=mebibytes * 2**20))
+    held = os.open(running, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)  # perhaps by another container, whose processes are not visible here
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", mock.Mock(side_effect=PermissionError))  # another user's regions
+        clean_up(tmp_path)
+    clean_up(tmp_path)
+    kept = {entry.name for entry in tmp_path.iterdir()}
+    assert kept == {running.name, f"{running.name}_1", "unrelated"}
+    os.close(held)
+    clean_up(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["unrelated"]
+    clean_up(tmp_path / "nowhere")
 
 
-def test_too_little_shared_memory_error_names_the_remedy(monkeypatch):
+def test_too_little_shared_memory_is_reported(monkeypatch, tmp_path):
+    def set_free(mebibytes: int) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=mebibytes * 2**20))
+
+    set_free(1000)
     check_shared_memory()
-    leave_free(monkeypatch, 63)
-    with pytest.raises(TritonSetupError, match=r"63 MiB free, 256 MiB are needed: .*--shm-size=1g"):
-        check_shared_memory()
-
-
-def test_shared_memory_problem_reports_little_free_space(monkeypatch):
-    leave_free(monkeypatch, 32)
     assert shared_memory_problem() == ""
-    leave_free(monkeypatch, 31)
+    set_free(255)
+    with pytest.raises(TritonSetupError, match=r"/dev/shm has 255 MiB free, 256 MiB are needed: enlarge it"):
+        check_shared_memory()
+    set_free(31)
     assert shared_memory_problem() == "/dev/shm has 31 MiB free, 32 MiB are needed"
+    monkeypatch.setattr(module, "SHARED_MEMORY", tmp_path / "nowhere")
+    with pytest.raises(TritonSetupError, match="0 MiB free"):
+        check_shared_memory()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from utils.triton.run import KEY_HEADER, VARIABLE, Run
+from utils.triton.run import KEY_HEADER, VARIABLE, RunState
 from utils.triton.runner import server_flags
 
 
@@ -20,21 +20,11 @@ def test_flags_bind_loopback_and_restrict_control_apis():
     header, secret = key.split("=", 1)
     assert header == KEY_HEADER
     assert len(secret) >= 32
-    assert Run.current().key_header == {header: secret}
+    assert RunState.current().key_header == {header: secret}
 
 
-def test_a_triton_without_restricted_apis_has_no_key():
-    assert not any("restricted" in flag for flag in server_flags(restricted=""))
-
-
-def test_auto_complete_is_off_by_default():
-    flag = "--disable-auto-complete-config"
-    assert flag in server_flags()
-    assert flag not in server_flags(auto_complete=True)
-
-
-def test_workers_inherit_key_prefix_and_port_of_their_service_only(monkeypatch):
-    first = server_flags()
-    assert server_flags() == first
-    monkeypatch.delenv(VARIABLE)
-    assert set(server_flags()) != set(first)
+def test_other_services_have_neither_key_nor_own_configuration():
+    flags = server_flags("poll", restricted="", auto_complete=True)
+    assert not any("restricted" in flag for flag in flags)
+    assert "--disable-auto-complete-config" in set(server_flags()) - set(flags)
+    assert {"--model-control-mode=poll", "--repository-poll-secs=15"} <= set(flags)

@@ -1,7 +1,6 @@
 """Fixtures that run the command line in this process against a fake service."""
 
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -18,26 +17,23 @@ def sam(monkeypatch) -> FakeSam:
     """Fake service that every command uses, whatever its URL."""
     sam = FakeSam()
 
-    def make_client(kind: Any, url: str) -> Any:
-        return kind(url, transport=httpx.MockTransport(sam))
-
     def get(url: str, timeout: float) -> httpx.Response:
         return httpx.Response(200 if sam.ready else 503, text="ready" if sam.ready else "the model\nloads")
 
-    monkeypatch.setattr(connection, "make_client", make_client)
+    monkeypatch.setattr(connection, "make_client", lambda kind, url: kind(url, transport=httpx.MockTransport(sam)))
     monkeypatch.setattr(httpx, "get", get)
     return sam
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path) -> Run:
-    """Run a command in an empty folder."""
+    """Run a command in an empty folder: its words, and arguments that contain spaces or are no text."""
     monkeypatch.chdir(tmp_path)
     # Wide enough that usage messages are not wrapped.
     monkeypatch.setenv("COLUMNS", "300")
 
-    def run(*arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    def run(words: str, *more: object, stdin: bytes | None = None) -> Result:
+        return CliRunner().invoke(app, [*words.split(), *map(str, more)], input=stdin, catch_exceptions=False)
 
     return run
 

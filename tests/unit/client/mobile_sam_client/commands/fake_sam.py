@@ -14,20 +14,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from tests.unit.client.mobile_sam_client.fake_service import (
-    IMAGE,
-    INFO,
-    WEIGHTS,
-    Reply,
-    file_of,
-    json_reply,
-    lines_reply,
-    mask_result,
-    png,
-    record_of,
-    rle,
-    segment_reply,
-)
+from tests.unit.client.mobile_sam_client import fake_service as fake
 
 SIZE = (60, 40)
 SQUARES = ((0, 0, 20, 20), (30, 10, 40, 20))
@@ -36,7 +23,7 @@ SQUARES = ((0, 0, 20, 20), (30, 10, 40, 20))
 def picture(seed: int, size: tuple[int, int] = SIZE, kind: str = "PNG", **options: Any) -> bytes:
     """Return an image file that depends on the seed."""
     pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
-    return file_of(Image.fromarray(pixels), kind, **options)
+    return fake.file_of(Image.fromarray(pixels), kind, **options)
 
 
 @dataclass
@@ -44,8 +31,8 @@ class FakeSam:
     """Fake service. `requests` records pairs of path and fields."""
 
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    weights: dict[str, Any] = field(default_factory=lambda: dict(WEIGHTS))
-    replies: dict[bytes, Reply] = field(default_factory=dict)
+    weights: dict[str, Any] = field(default_factory=lambda: dict(fake.WEIGHTS))
+    replies: dict[bytes, fake.Reply] = field(default_factory=dict)
     """Special replies per image file."""
     ready: bool = True
     unreachable: bool = False
@@ -54,19 +41,15 @@ class FakeSam:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if self.unreachable:
             raise httpx.ConnectError("refused", request=request)
-        if request.url.path == "/info":
-            return json_reply({**INFO, "weights": self.weights})(request)
+        path = request.url.path
+        if path == "/info":
+            return fake.json_reply({**fake.INFO, "weights": self.weights})(request)
         fields = json.loads(request.content)
-        self.requests.append((request.url.path, fields))
+        self.requests.append((path, fields))
         file = self.file_of(fields)
-        if file in self.replies:
-            return self.replies[file](request)
         replies = {"/embed": self._embed, "/mobile_sam": self._segment, "/everything": self._everything}
-        return replies[request.url.path](file, fields)(request)
-
-    @property
-    def paths(self) -> list[str]:
-        return [path for path, _ in self.requests]
+        reply = self.replies[file] if file in self.replies else replies[path](self._image(file), fields)
+        return reply(request)
 
     def file_of(self, fields: dict[str, Any]) -> bytes:
         """Return the image file of a request."""
@@ -78,34 +61,30 @@ class FakeSam:
 
     def _image(self, file: bytes) -> dict[str, Any]:
         with Image.open(io.BytesIO(file)) as image:
-            width, height = image.size
-            if image.getexif().get(0x0112, 1) >= 5:
-                width, height = height, width
+            width, height = image.size[:: -1 if image.getexif().get(0x0112, 1) >= 5 else 1]
         image_id = hashlib.sha256(file).hexdigest()
-        return {**IMAGE, "image_id": image_id, "width": width, "height": height, "weights": self.weights}
+        return {**fake.IMAGE, "image_id": image_id, "width": width, "height": height, "weights": self.weights}
 
-    def _embed(self, file: bytes, fields: dict[str, Any]) -> Reply:
-        return json_reply(self._image(file))
+    def _embed(self, image: dict[str, Any], fields: dict[str, Any]) -> fake.Reply:
+        return fake.json_reply(image)
 
-    def _segment(self, file: bytes, fields: dict[str, Any]) -> Reply:
-        image = self._image(file)
+    def _segment(self, image: dict[str, Any], fields: dict[str, Any]) -> fake.Reply:
         masks, rles = [], []
-        for number, prompt in enumerate(fields.get("prompts", [fields])):
+        for number, prompt in enumerate(fields["prompts"]):
             x0, y0, x1, y1 = map(int, prompt.get("box") or SQUARES[0])
-            for rank in range(3 if fields["multimask_output"] else 1):
-                mask = _square(image, (x0, y0 + rank, x1, y1))
-                masks.append({**mask_result(number, 0.75 - rank / 4, int(mask.sum())), "box": [x0, y0 + rank, x1, y1]})
-                rles.append(rle(mask))
+            for rank in range(3 if fields.get("multimask_output") else 1):
+                mask, box = _square(image, (x0, y0 + rank, x1, y1)), [x0, y0 + rank, x1, y1]
+                masks.append({**fake.mask_result(number, 0.75 - rank / 4, int(mask.sum())), "box": box})
+                rles.append(fake.rle(mask))
         mode = {"overlay": "RGB", "cutout": "RGBA"}.get(fields["segmented_image"])
-        shown = None if mode is None else png(0, mode, (image["width"], image["height"]))
-        return segment_reply(masks, rles if len(rles) > 1 or "prompts" in fields else rles[0], shown, **image)
+        shown = fake.png(0, mode, (image["width"], image["height"])) if mode else None
+        return fake.segment_reply(masks, rles, shown, **image)
 
-    def _everything(self, file: bytes, fields: dict[str, Any]) -> Reply:
-        image = self._image(file)
-        records = [
-            record_of(_square(image, (x0, y0, x1, y1)), (x0, y0, x1 - x0, y1 - y0)) for x0, y0, x1, y1 in SQUARES
+    def _everything(self, image: dict[str, Any], fields: dict[str, Any]) -> fake.Reply:
+        found = [
+            fake.record_of(_square(image, (x0, y0, x1, y1)), (x0, y0, x1 - x0, y1 - y0)) for x0, y0, x1, y1 in SQUARES
         ]
-        return lines_reply({"done": 1, "total": 2}, {"done": 2, "total": 2, "result": {**image, "masks": records}})
+        return fake.lines_reply({"done": 1, "total": 2}, {"done": 2, "total": 2, "result": {**image, "masks": found}})
 
 
 def _square(image: dict[str, Any], box: tuple[int, ...]) -> Any:

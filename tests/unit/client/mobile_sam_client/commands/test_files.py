@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mobile_sam_client._commands.files import atomic_writer, check_writable, find_images, output_file, write_bytes
-from mobile_sam_client._commands.output import CannotWrite
+from mobile_sam_client._commands.files import atomic_writer, find_images, output_file, write_bytes
 
 
 @pytest.mark.parametrize(
@@ -64,13 +63,6 @@ def test_failed_write_leaves_no_file(tmp_path, error):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_symlink_is_followed(tmp_path):
-    (tmp_path / "link").symlink_to("target")
-    write_bytes(tmp_path / "link", b"content")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_bytes() == b"content"
-
-
 def test_pipe_is_not_replaced(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -81,37 +73,3 @@ def test_pipe_is_not_replaced(tmp_path):
     reader.join()
     assert read == [b"content"]
     assert pipe.is_fifo()
-
-
-def test_folder_is_not_replaced(tmp_path):
-    with pytest.raises(CannotWrite, match=r"cannot write .*: Is a directory"):
-        write_bytes(tmp_path, b"content")
-
-
-def test_full_disk_is_reported_with_the_file_name(tmp_path):
-    with pytest.raises(CannotWrite, match="cannot write /dev/full: No space left on device") as raised:
-        write_bytes(type(tmp_path)("/dev/full"), b"content")
-    assert raised.value.errno == 28
-
-
-@pytest.mark.parametrize("name", ["file", "new", "sub/folder/new"])
-def test_writable_path_is_accepted_and_not_created(tmp_path, name):
-    (tmp_path / "file").touch()
-    check_writable(tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"), [("", "Is a directory"), ("file/sub", "Not a directory"), ("file/sub/it", "Not a directory")]
-)
-def test_unwritable_path_is_rejected(tmp_path, name, reason):
-    (tmp_path / "file").touch()
-    with pytest.raises(CannotWrite, match=f"cannot write .*: {reason}"):
-        check_writable(tmp_path / name)
-
-
-def test_folder_without_permission_is_rejected(tmp_path, monkeypatch):
-    # Patched, because root, who may run the tests, can write to every folder.
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
-    with pytest.raises(CannotWrite, match=r"cannot write .*: Permission denied"):
-        check_writable(tmp_path / "sub" / "new")

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 
 SERVER = "http://localhost:8080"
+EMBED = f"embed --label-studio {SERVER} --project 7"
 CONFIG = '<View><Image name="image" value="$img"/></View>'
 
 
@@ -50,12 +51,10 @@ def studio(monkeypatch):
 
 
 def test_all_images_are_encoded_and_failures_are_named(run, sam, studio):
-    done = run("embed", "--label-studio", SERVER, "--project", 7)
+    done = run(EMBED)
     assert done.exit_code == 1
-    names = sorted(line.split("  ") for line in done.stdout.splitlines())
-    assert names == sorted(
-        [hashlib.sha256(picture(n)).hexdigest(), name] for n, name in enumerate(studio.images[:2], 1)
-    )
+    encoded = [f"{hashlib.sha256(picture(n)).hexdigest()}  {name}" for n, name in enumerate(studio.images[:2], 1)]
+    assert sorted(done.stdout.splitlines()) == sorted(encoded)
     assert done.stderr == "error: /data/upload/1/gone.png: http://localhost:8080/data/upload/1/gone.png: status 404\n"
     assert [seen for seen in studio.requests if seen[0] != "localhost"] == [("images.example", "/b.png", "")]
 
@@ -63,7 +62,7 @@ def test_all_images_are_encoded_and_failures_are_named(run, sam, studio):
 def test_personal_access_token_is_exchanged(run, sam, studio, monkeypatch):
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", "a.b.c")
     studio.images = studio.images[:1]
-    assert run("embed", "--label-studio", SERVER, "--project", 7).exit_code == 0
+    assert run(EMBED).exit_code == 0
     assert studio.refreshes == 1
 
 
@@ -74,15 +73,15 @@ def test_personal_access_token_is_exchanged(run, sam, studio, monkeypatch):
 )
 def test_right_token_is_needed(run, sam, studio, monkeypatch, token, message):  # noqa: PLR0917
     monkeypatch.setenv("LABEL_STUDIO_API_KEY", token)
-    done = run("embed", "--label-studio", SERVER, "--project", 7)
+    done = run(EMBED)
     assert (done.exit_code, message in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("--project", 7), ("--label-studio", SERVER), ("a.png", "--label-studio", SERVER, "--project", 7)],
+    ["", "--project 7", f"--label-studio {SERVER}", f"a.png --label-studio {SERVER} --project 7"],
     ids=["nothing", "no server", "no project", "both"],
 )
 def test_images_or_a_project_are_needed(run, arguments):
-    done = run("embed", *arguments)
+    done = run(f"embed {arguments}")
     assert (done.exit_code, "expected images, or --label-studio with --project" in done.stderr) == (2, True)

@@ -1,13 +1,16 @@
-"""The OpenAPI document: complete, and consistent with the service."""
+"""The OpenAPI document and its page: complete, and consistent with the service."""
 
+import json
+import re
 from typing import Any
 
 import pytest
 
 from utils.api.answers import MASK_PARTS
-from utils.api.openapi import document
+from utils.api.openapi import document, pages
 
 WHOLE, KEYED = document(), document(need_key=True, metrics_need_key=True)
+SCHEMAS = WHOLE["components"]["schemas"]
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
@@ -27,20 +30,44 @@ def test_components_are_those_that_are_referenced():
     }
 
 
-@pytest.mark.parametrize("name", WHOLE["components"]["schemas"])
-def test_every_field_has_a_description(name):
-    schema = WHOLE["components"]["schemas"][name]
-    assert schema["description"]
-    for field in schema["properties"].values():
-        assert field.get("description") or "$ref" in field
-        assert "title" not in field
+def test_every_field_has_a_description_and_no_title():
+    for name, schema in SCHEMAS.items():
+        assert schema["description"], name
+        for field in schema["properties"].values():
+            assert field.get("description") or "$ref" in field, name
+            assert "title" not in field
 
 
-def test_every_operation_accepts_a_request_id():
-    assert WHOLE["components"]["parameters"]["RequestId"]["name"] == "X-Request-ID"
-    for methods in WHOLE["paths"].values():
-        ((_, operation),) = methods.items()
-        assert operation["parameters"] == [{"$ref": "#/components/parameters/RequestId"}]
+POINTS, FRACTION = {"maxItems": 256}, {"minimum": 0, "maximum": 1}
+LIMITS = {
+    "ObjectFields": {"pos_coords": POINTS, "neg_coords": POINTS, "labels": POINTS},
+    "SegmentRequest": {
+        "prompts": {"minItems": 1, "maxItems": 256},
+        "image_id": {"maxLength": 128},
+        "model_version": {"minimum": 1, "maximum": 2**31 - 1},
+        "mask_threshold": {"minimum": -20, "maximum": 20},
+        "min_mask_region_area": {"minimum": 0, "maximum": 10**9},
+        "polygon_tolerance": {"minimum": 0, "maximum": 100},
+    },
+    "EverythingRequest": {
+        "points_per_side": {"minimum": 1, "maximum": 64},
+        "pred_iou_thresh": FRACTION,
+        "stability_score_thresh": FRACTION,
+        "stability_score_offset": {"exclusiveMinimum": 0, "maximum": 20},
+        "box_nms_thresh": FRACTION,
+        "crop_n_layers": {"minimum": 0, "maximum": 3},
+        "crop_nms_thresh": FRACTION,
+        "crop_overlap_ratio": FRACTION,
+        "crop_n_points_downscale_factor": {"minimum": 1, "maximum": 16},
+        "min_mask_region_area": {"minimum": 0, "maximum": 10**9},
+    },
+}
+
+
+@pytest.mark.parametrize(("schema", "field"), [(schema, field) for schema in LIMITS for field in LIMITS[schema]])
+def test_limits_of_a_field_do_not_change_by_accident(schema, field):
+    described = SCHEMAS[schema]["properties"][field]
+    assert LIMITS[schema][field].items() <= described.get("anyOf", [described])[0].items()
 
 
 @pytest.mark.parametrize("metrics", [False, True], ids=["public metrics", "protected metrics"])
@@ -52,18 +79,30 @@ def test_security_is_declared_for_protected_operations(keys, metrics):
         needed = keys if method == "post" else path == "/metrics" and metrics
         assert ("401" in operation["responses"]) == needed
         assert operation.get("security", []) == ([{"bearer": []}, {"apiKey": []}] if needed else [])
-    schemes = {name: scheme["type"] for name, scheme in whole["components"].get("securitySchemes", {}).items()}
-    assert schemes == ({"bearer": "http", "apiKey": "apiKey"} if keys or metrics else {})
+    assert ("securitySchemes" in whole["components"]) == (keys or metrics)
+
+
+def test_admin_paths_are_absent_without_admin_keys():
+    assert not [path for path in KEYED["paths"] if path.startswith("/admin")]
+    assert {"Model", "ModelList"}.isdisjoint(SCHEMAS)
+
+
+def test_first_response_is_json_which_swagger_shows():
+    for path in ("/mobile_sam", "/embed", "/everything"):
+        content = WHOLE["paths"][path]["post"]["responses"]["200"]["content"]
+        assert next(iter(content)) == "application/json"
 
 
 def test_parts_have_their_content_types():
     content = WHOLE["paths"]["/mobile_sam"]["post"]["responses"]["200"]["content"]["multipart/form-data"]
-    parts = WHOLE["components"]["schemas"]["Segmentation"]
-    encoding = {name: each["contentType"].split(", ") for name, each in content["encoding"].items()}
-    assert list(encoding) == list(parts["properties"]) == ["mask", "segmented_image", "result"]
-    assert encoding["mask"] == sorted({kind for kind, _ in MASK_PARTS.values()})
-    assert (encoding["segmented_image"], encoding["result"]) == (["image/png"], ["application/json"])
-    for mask_format, (kind, _) in MASK_PARTS.items():
-        # The description has the form: `type` for `format`, `format` and `format`, `type` for ...
-        before = parts["properties"]["mask"]["description"].partition(f"`{mask_format}`")[0]
-        assert kind == max(encoding["mask"], key=before.rfind)
+    encoding = {name: each["contentType"] for name, each in content["encoding"].items()}
+    assert encoding["mask"].split(", ") == sorted({kind for kind, _ in MASK_PARTS.values()})
+    assert list(encoding) == list(SCHEMAS["Parts"]["properties"]) == ["mask", "segmented_image", "result"]
+
+
+def test_pages_show_the_configured_service_and_link_to_the_ui():
+    served = pages(need_key=True)
+    assert json.loads(bytes(served["/docs.json"].body)) == json.loads(json.dumps(document(need_key=True), default=vars))
+    assert (served["/docs"], served["/openapi.json"]) == (served["/"], served["/docs.json"])
+    header = bytes(served["/"].body).decode().partition("<noscript>")[0]
+    assert re.findall(r'<a href="([^"]+)"', header) == ["ui", "docs.json"]

@@ -2,8 +2,8 @@
 
 Input files: `errors` (all inferences fail), `problems` (the orchestrator rejects all requests), `silent` (no inference
 is answered), `mute` (nor are metrics), `unloaded` (no model is loaded), `constant` (the encoder returns the same
-embedding for every image), `empty` (the decoder returns no mask), `refuses` (writes its text as an error and exits at
-start), `swap` (replaces the child process and removes the file), `loaded` (lists ready versions as `model/version`).
+embedding for every image), `refuses` (writes its text as an error and exits at start), `swap` (replaces the child
+process and removes the file).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
@@ -34,8 +34,7 @@ class Handler(BaseHTTPRequestHandler):
         while exists("mute"):
             time.sleep(0.05)
         if self.path.endswith("/ready"):
-            _, _, _, model, _, version, _ = self.path.split("/")
-            self.answer(200 if f"{model}/{version}" in (FOLDER / "loaded").read_text().split() else 400, b"")
+            self.answer(400 if exists("unloaded") else 200, b"")
             return
         if self.path == "/v2":
             self.answer(200, b'{"name": "triton", "version": "2.51.0", "extensions": []}')
@@ -52,25 +51,23 @@ class Handler(BaseHTTPRequestHandler):
         while exists("silent"):
             time.sleep(0.05)
         if exists("unloaded"):
-            model = self.path.split("/")[3]
-            self.answer(400, f"""{{"error":"Request for unknown model: '{model}' is not found"}}""".encode())
+            self.answer(400, b'{"error": "Request for unknown model"}')
             return
         if exists("errors"):
             self.answer(500, b'{"error": "broken"}')
             return
         outputs = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])["outputs"]
-        values = {output["name"]: b"\0\0\0\0" for output in outputs}
-        if "image_embeddings" in values and not exists("constant"):
-            values["image_embeddings"] = hashlib.sha256(data).digest()
-        if "low_res_masks" in values:
-            values["low_res_masks"] = struct.pack("<2f", -3, -1 if exists("empty") else 2)
-        if exists("problems") and "outcome" in values:
-            values["outcome"] += b'{"problem": {"status": 422}}'
-        descriptions = [
-            {"name": name, "parameters": {"binary_data_size": len(value)}} for name, value in values.items()
-        ]
-        head = json.dumps({"outputs": descriptions}).encode()
-        self.answer(200, head + b"".join(values.values()), {"Inference-Header-Content-Length": str(len(head))})
+        (name,) = (output["name"] for output in outputs)
+        problem = b'{"problem": {"status": 422}}' if exists("problems") else b"{}"
+        kind, value = {
+            "outcome": ("BYTES", struct.pack("<I", len(problem)) + problem),
+            "image_embeddings": ("FP16", bytes(32) if exists("constant") else hashlib.sha256(data).digest()),
+            "low_res_masks": ("FP32", struct.pack("<2f", -3, 2)),
+        }[name]
+        shape = [len(value) // {"BYTES": len(value), "FP16": 2, "FP32": 4}[kind]]
+        described = {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": len(value)}}
+        head = json.dumps({"model_name": "a model", "model_version": "1", "outputs": [described]}).encode()
+        self.answer(200, head + value, {"Inference-Header-Content-Length": str(len(head))})
 
     def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

@@ -8,33 +8,25 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from tests.e2e.server import make_repository
-from utils.triton.watchdog import engines
-from utils.triton.watchdog.engines import EngineError, check_engines
-from utils.triton.watchdog.probes import Probe
-
-TYPES = {"UINT8": np.uint8, "INT32": np.int32, "FP16": np.float16, "FP32": np.float32}
+from utils.triton.watchdog.probes import EngineError, LocalTriton, check_engines
 
 
-class Graphs:
-    """The graphs of a repository; `change` alters an output before it is returned."""
+@pytest.fixture
+def run(builtin_repository: Path, monkeypatch) -> dict[str, Callable[[Any], Any]]:
+    """Run the graphs in place of Triton; return the changes of their outputs, by name."""
+    changes: dict[str, Callable[[Any], Any]] = {}
 
-    def __init__(self, repository: Path) -> None:
-        self._repository = repository
-        self.change: dict[str, Callable[[Any], Any]] = {}
+    def infer(_: LocalTriton, model: str, inputs: Any, outputs: list[str], *__: Any) -> dict[str, Any]:
+        session = ort.InferenceSession(builtin_repository / model / "1" / "model.onnx")
+        values = zip(outputs, session.run(outputs, inputs), strict=True)
+        return {name: changes.get(name, np.asarray)(value) for name, value in values}
 
-    def run_probe(self, probe: Probe, *_: Any) -> dict[str, bytes]:
-        session = ort.InferenceSession(self._repository / probe.model / "1" / "model.onnx")
-        feed = {name: np.frombuffer(data, TYPES[kind]).reshape(shape) for name, kind, shape, data in probe.inputs}
-        values = zip(probe.outputs, session.run(probe.outputs, feed), strict=True)
-        return {name: self.change.get(name, np.asarray)(value).tobytes() for name, value in values}
+    monkeypatch.setattr(LocalTriton, "infer", infer)
+    return changes
 
 
-@pytest.mark.parametrize("weights", ["builtin", "random"])
-def test_healthy_engines_pass_their_check(weights, tmp_path, monkeypatch):
-    graphs = Graphs(make_repository(tmp_path / "model_repository", weights))
-    monkeypatch.setattr(engines, "run_probe", graphs.run_probe)
-    check_engines({}, 0, 1.0)
+def test_healthy_engines_pass_their_check(run):
+    check_engines(LocalTriton(0), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +37,7 @@ def test_healthy_engines_pass_their_check(weights, tmp_path, monkeypatch):
         pytest.param("low_res_masks", lambda logits: logits * np.float32(np.nan), "no mask", id="not-a-number"),
     ],
 )
-def test_broken_engines_do_not_pass_their_check(builtin_repository, monkeypatch, output, change, message):
-    graphs = Graphs(builtin_repository)
-    monkeypatch.setattr(engines, "run_probe", graphs.run_probe)
-    graphs.change[output] = change
+def test_broken_engines_do_not_pass_their_check(run, output, change, message):
+    run[output] = change
     with pytest.raises(EngineError, match=message):
-        check_engines({}, 0, 1.0)
+        check_engines(LocalTriton(0), 1.0)

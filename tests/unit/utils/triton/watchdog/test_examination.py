@@ -1,32 +1,42 @@
 """When a model counts as failing or hung, by a clock of the tests."""
 
+from collections import Counter
 from concurrent.futures import Future
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from utils.triton.run import Run
+from utils.triton import tensors
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings, examination
 from utils.triton.watchdog.examination import Examination
-from utils.triton.watchdog.probes import ModelCounters, read_counters
+from utils.triton.watchdog.probes import LocalTriton, NotLoadedError
 from utils.triton.watchdog.process import HUNG
 
-MODELS = ("mobile_sam", DECODER, ENCODER)
 HANG_TIMEOUT_S = 75.0
 TIMINGS = Timings()
+LOCAL = LocalTriton(0)
+MODELS = {tensors.SEGMENT, tensors.SEGMENT_CACHED, ENCODER, DECODER}
 
 
 class Triton:
-    """A Triton that answers probes, or works on a long request, or does neither; and the threads that ask it."""
+    """A Triton that answers probes or does not; and the threads that ask it."""
 
     def __init__(self) -> None:
-        self.now, self.answers, self.busy = 1000.0, True, False
+        self.now, self.answers = 1000.0, True
+        self.error: Exception | None = None
+        self.successes: Counter[str] = Counter()
+        self.probes: list[Any] = []
 
-    def submit(self, call, *_) -> Future:
-        future: Future = Future()
-        if call is read_counters:
-            future.set_result(ModelCounters({}, dict.fromkeys(MODELS, self.now if self.busy else 0.0)))
+    def submit(self, call, *_) -> "Future[object]":
+        future: Future[object] = Future()
+        if call == LOCAL.successes:
+            future.set_result(Counter(self.successes))
+            return future
+        self.probes.append(call)
+        if self.error:
+            future.set_exception(self.error)
         elif self.answers:
             future.set_result(None)
         return future
@@ -37,13 +47,16 @@ def triton(monkeypatch) -> Triton:
     triton = Triton()
     monkeypatch.setattr(examination, "time", SimpleNamespace(monotonic=lambda: triton.now))
     monkeypatch.setattr(examination, "ThreadPoolExecutor", lambda _: triton)
-    monkeypatch.setattr(examination, "probe_calls", lambda *_, **__: dict.fromkeys(MODELS))
     return triton
 
 
 @pytest.fixture
 def examined(triton) -> Examination:
-    return Examination(0, Run("a folder", "a file", "key", "prefix", 0), HANG_TIMEOUT_S, TIMINGS)
+    """The examination of a Triton that has become ready."""
+    examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
+    pass_time(examined, triton, 5)
+    assert examined.all_succeeded()
+    return examined
 
 
 def pass_time(examined: Examination, triton: Triton, seconds: float) -> None:
@@ -52,28 +65,45 @@ def pass_time(examined: Examination, triton: Triton, seconds: float) -> None:
         examined.update()
 
 
-def test_a_busy_model_is_not_hung_but_a_silent_one_is(examined, triton):
-    pass_time(examined, triton, 5)
-    assert examined.all_succeeded()
-    triton.answers, triton.busy = False, True
-    pass_time(examined, triton, 3 * HANG_TIMEOUT_S)
+def test_a_model_that_answers_callers_while_its_probe_waits_is_not_hung_but_a_silent_one_is(examined, triton):
+    triton.answers = False
+    for _ in range(int(3 * HANG_TIMEOUT_S)):
+        triton.successes.update([tensors.SEGMENT, tensors.SEGMENT_CACHED])
+        pass_time(examined, triton, 1)
     assert examined.problem() == ""
     assert examined.restart_reason() is None
-    triton.busy = False
     pass_time(examined, triton, TIMINGS.late_after_s + 1)
     assert "has not answered for" in examined.problem()
     assert examined.restart_reason() is None
     pass_time(examined, triton, HANG_TIMEOUT_S)
-    reason = examined.restart_reason()
-    assert reason is not None
-    assert reason.cause == HUNG
+    assert examined.restart_reason().cause == HUNG
 
 
 def test_time_in_which_the_watchdog_itself_was_suspended_does_not_count(examined, triton):
-    pass_time(examined, triton, 5)
     triton.answers = False
     pass_time(examined, triton, TIMINGS.idle_before_probe_s + 5)  # a probe is on its way
     triton.now += 10 * HANG_TIMEOUT_S
     examined.update()
     assert examined.problem() == ""
     assert examined.restart_reason() is None
+
+
+def test_only_the_probe_of_new_images_is_spared_and_only_while_all_its_models_answer_callers(examined, triton):
+    for model, probed in ((None, {tensors.SEGMENT_CACHED}), (ENCODER, {tensors.SEGMENT_CACHED, tensors.SEGMENT})):
+        triton.probes.clear()
+        for _ in range(60):
+            triton.successes.update(MODELS - {model})
+            pass_time(examined, triton, 1)
+        assert {probe.args[1] for probe in triton.probes} == probed
+
+
+def test_errors_in_a_row_restart_triton_but_an_unloaded_model_does_not(examined, triton):
+    triton.error = NotLoadedError("mobile_sam is not loaded")
+    pass_time(examined, triton, 60)
+    assert (examined.problem(), examined.restart_reason()) == ("mobile_sam is not loaded", None)
+    triton.error = OSError("broken")
+    pass_time(examined, triton, 10)
+    assert "errors in a row: mobile_sam: broken" in examined.restart_reason().detail
+    triton.error = None
+    pass_time(examined, triton, 2)
+    assert (examined.problem(), examined.restart_reason()) == ("", None)

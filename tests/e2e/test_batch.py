@@ -1,0 +1,143 @@
+"""A batch on a local Ray whose workers and driver are killed: at the end every image has exactly one row.
+
+make batch-test
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+from pycocotools import mask as coco
+
+from harness import ROOT, Server, serving, wait_until
+
+pytest.importorskip("ray", reason="not installed: ray: make env-batch")
+pq = pytest.importorskip("pyarrow.parquet")
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+IMAGES = 60
+RUN_TIMEOUT_S = 480
+"""Includes the start of Ray on a busy machine."""
+
+
+@pytest.fixture
+def service(builtin_repository: Path, tmp_path: Path) -> Iterator[Server]:
+    """The service with the built-in weights."""
+    with serving(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as running:
+        yield running
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Folder of images in three formats and many sizes, with two invalid files."""
+    folder = tmp_path / "photos"
+    source = np.random.default_rng(0)
+    for number in range(IMAGES):
+        coarse = Image.fromarray(source.integers(0, 255, (4, 5, 3), np.uint8))
+        width, height = (int(side) for side in source.integers(64, 320, 2))
+        file = folder / str(number % 5) / f"{number:03}.{('jpg', 'png', 'webp')[number % 3]}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        coarse.resize((width, height), Image.Resampling.BICUBIC).save(file)
+    (folder / "0" / "bad.jpg").write_text("no image")
+    (folder / "1" / "empty.png").touch()
+    return folder
+
+
+def start(images: Path, out: Path, service: Server) -> subprocess.Popen[str]:
+    """Start a batch from the command line."""
+    command = [sys.executable, "-m", "deploy.ray", str(images), "--out", str(out), "--url", service.url]
+    options = ["--workers=2", "--in-flight=4", "--part-size=6", "--points-per-side=4"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MOBILE_SAM_", "RAY_"))}
+    return subprocess.Popen(
+        [*command, *options],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(images: Path, out: Path, service: Server) -> str:
+    """Run a batch to its end and return what it prints; it fails, as some images are invalid."""
+    batch = start(images, out, service)
+    printed, _ = batch.communicate(timeout=RUN_TIMEOUT_S)
+    assert batch.returncode == 1, printed
+    return printed
+
+
+def rows(out: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows of all parts by image, after a check that no image has two."""
+    listed = [row for part in (out / "parts").glob("part-*.parquet") for row in pq.read_table(part).to_pylist()]
+    found = {row["path"]: row for row in listed}
+    assert len(found) == len(listed)
+    return found
+
+
+@pytest.mark.timeout(5 * RUN_TIMEOUT_S)
+def test_killed_batch_is_resumed_and_finished_images_are_skipped(photos: Path, service: Server, tmp_path: Path) -> None:
+    """Kill a worker and then the batch, resume it, and run it again with a touched, a changed and a deleted image."""
+    out = tmp_path / "found"
+    batch = start(photos, out, service)
+
+    def workers() -> list[psutil.Process]:
+        children = psutil.Process(batch.pid).children(recursive=True)
+        return [process for process in children if process.cmdline()[:1] and "ray::MapWorker" in process.cmdline()[0]]
+
+    def parts() -> list[Path]:
+        return sorted((out / "parts").glob("part-*.parquet"))
+
+    def wait_for(condition: Callable[[], bool]) -> None:
+        wait_until(lambda: batch.poll() is not None or condition(), RUN_TIMEOUT_S)
+        assert batch.poll() is None, batch.communicate()[0]
+
+    wait_for(lambda: len(parts()) >= 2 and bool(workers()))
+    workers()[0].kill()
+    written = len(parts())
+    wait_for(lambda: len(parts()) >= written + 2)
+    left = psutil.Process(batch.pid).children(recursive=True)
+    os.killpg(batch.pid, signal.SIGKILL)
+    for process in left:  # some of Ray's processes have their own sessions
+        if process.is_running():
+            process.kill()
+    batch.communicate(timeout=RUN_TIMEOUT_S)
+    before = {part: part.stat().st_mtime_ns for part in parts()}
+
+    printed = finish(photos, out, service)
+    assert f"{IMAGES + 2} images: " in printed
+    assert " 0 skipped" not in printed
+    assert [part for part, time_ns in before.items() if part.exists() and part.stat().st_mtime_ns == time_ns]
+    found = rows(out)
+    assert sorted(found) == sorted(str(file) for file in photos.rglob("*.*"))
+    errors = {Path(path).name: row["error"] for path, row in found.items() if row["error"] is not None}
+    assert set(errors) == {"bad.jpg", "empty.png"}
+    failures = json.loads((out / "failures.json").read_text())
+    assert {Path(failure["file"]).name: failure["reason"] for failure in failures} == errors
+    masks = [(row, mask) for row in found.values() for mask in row["masks"] or ()]
+    assert masks
+    for row, mask in masks:
+        decoded = coco.decode({"size": mask["size"], "counts": mask["counts"].encode()})
+        assert (decoded.shape, decoded.sum()) == ((row["height"], row["width"]), mask["area"])
+
+    # A changed time alone causes only a hash; changed bytes cause a new request that replaces the row.
+    touched, changed, deleted = photos / "2" / "002.webp", photos / "3" / "003.jpg", photos / "0" / "bad.jpg"
+    os.utime(touched, (1, 1))
+    Image.new("RGB", (50, 40), "teal").save(changed)
+    deleted.unlink()
+    encoded = service.embeddings()["encoded"]
+    printed = finish(photos, out, service)
+    assert f"{IMAGES + 1} images: 2 processed, {IMAGES - 1} skipped, 1 failed" in printed
+    assert service.embeddings()["encoded"] == encoded + 1
+    found = rows(out)
+    assert (found[str(changed)]["width"], found[str(changed)]["height"]) == (50, 40)
+    assert len(found) == IMAGES + 2  # the row of the deleted image stays

@@ -1,0 +1,45 @@
+"""Short runs of the benchmarks; their figures are not judged, because the machine may be busy."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks import bench, gate, quality
+from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
+from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
+from benchmarks.objects import LabelledObject, read_objects
+from harness.load import client_process
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> LabelledObject:
+    """Return a square as an object of a folder."""
+    mask = np.zeros((240, 260), np.uint8)
+    mask[50:150, 50:150] = 7
+    Image.fromarray(mask).save(tmp_path / "mask.png")
+    Image.fromarray(np.repeat(mask[..., None] * 30, 3, axis=2)).save(tmp_path / "a.png")
+    entry = '{"image": "a.png", "mask": "mask.png", "label": 7, "point": [100, 100], "box": [50, 50, 150, 150]}'
+    (tmp_path / "objects.json").write_text(f"[{entry}]")
+    (found,) = read_objects(tmp_path)
+    return found
+
+
+def test_bench_compares_the_service_with_the_raw_model_and_itself_without_triton():
+    with client_process() as client:
+        closed = bench.measure("builtin", client, rounds=1, only=CACHED)["closed"]
+    assert {OURS, WITHOUT_TRITON} < {row.split("|")[2].strip() for row in closed.splitlines()}
+
+
+def test_quality_scores_all_kinds_of_prompts(builtin_server, labelled):
+    score = quality.measure(builtin_server.url, labelled)
+    assert len(score.after) >= quality.CLICKS
+    assert {"1 click", "box"} < score.iou.keys()
+
+
+def test_gate_compares_the_engines_of_this_machine(builtin_repository, labelled):
+    rows = gate.compare("builtin", builtin_repository, [labelled])
+    assert {row[1] for row in rows} >= {ONNX_RUNTIME, OPENVINO_F32}

@@ -1,0 +1,60 @@
+"""What tests add to services: keys, limits, and other weights."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from mobile_sam_onnx import model
+from mobile_sam_onnx.repository import Identity, Version
+
+KEYS = {
+    "alice": "alice-key-of-24-letters",
+    "bob": "bobs-key-of-24-letters..",
+    "eve": "eves-key-of-24-letters..",
+    "tools": "tools-key-of-24-letters.",
+}
+"""API keys of the service with keys, by caller."""
+MAX_BODY_BYTES = 1_000_000
+"""Limit of bodies of the service with keys."""
+ORIGIN = "https://annotate.example"
+"""Origin of pages that may call the service with keys."""
+
+
+def write_other_weights(repository: Path, version: int = 1, name: str = "other") -> str:
+    """Write weights of this name that give other masks than the built-in weights; return the name."""
+    networks = model.builtin()
+    for tensor in (tensor for network in networks for tensor in network.graph.initializer):
+        if (values := numpy_helper.to_array(tensor)).ndim > 1 and values.dtype == np.float32:
+            tensor.CopyFrom(numpy_helper.from_array(values * np.float32(1.01), tensor.name))
+    identity = Identity(name, hashlib.sha256(name.encode()).hexdigest(), trained=True, note="", architecture="builtin")
+    Version(repository, version).write(networks, identity, name)
+    return name
+
+
+def write_broken_encoder(repository: Path, version: int) -> None:
+    """Replace the encoder of a version by one that returns the same embedding for every image."""
+    embedding = np.ones((1, 64, 64, 256), np.float16)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Shape", ["images"], ["batch"], end=1),
+            helper.make_node("Concat", ["batch", "sizes"], ["shape"], axis=0),
+            helper.make_node("Expand", ["embedding", "shape"], ["image_embeddings"]),
+        ],
+        "broken",
+        [
+            helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", 1024, 1024, 3]),
+            helper.make_tensor_value_info("sizes_hw", TensorProto.INT32, ["N", 2]),
+        ],
+        [helper.make_tensor_value_info("image_embeddings", TensorProto.FLOAT16, ["N", 64, 64, 256])],
+        [
+            numpy_helper.from_array(embedding, "embedding"),
+            numpy_helper.from_array(np.array(embedding.shape[1:]), "sizes"),
+        ],
+    )
+    broken = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(broken, repository / "mobile_sam_encoder" / str(version) / "model.onnx")

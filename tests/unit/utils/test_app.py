@@ -1,0 +1,37 @@
+"""What settings say together about who may call the service, and the line that says that it is ready."""
+
+from dataclasses import replace
+
+import pytest
+
+from utils.app import _access, _ready_line
+from utils.settings import Settings, SettingsError
+from utils.triton.machine import Machine
+from utils.triton.plan import make_plan
+
+KEY, OTHER = "a:0123456789abcdef", "b:fedcba9876543210"
+
+
+def test_metrics_cannot_need_a_key_without_keys():
+    with pytest.raises(SettingsError, match="MOBILE_SAM_METRICS=key needs API keys"):
+        _access(Settings(metrics="key"))
+    keys, rate, admin_keys = _access(Settings(metrics="key", api_keys=KEY, admin_keys=OTHER))
+    assert keys
+    assert admin_keys
+    assert rate is None
+
+
+def test_operators_key_cannot_be_a_callers():
+    with pytest.raises(SettingsError, match="one key is in both lists"):
+        _access(Settings(api_keys=KEY, admin_keys=KEY))
+
+
+def test_ready_line_says_that_a_gpu_is_untried_where_one_is_used(tmp_path):
+    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True)
+    lines = [
+        _ready_line(tmp_path, make_plan(machine, "mobile_sam", settings), settings)
+        for machine in (replace(laptop, gpus=1), laptop)
+        for settings in (Settings(), Settings(engine="openvino"))
+    ]
+    assert "encoder cuda f32 on a GPU, which nobody has tried yet" in lines[0]
+    assert not any("GPU" in line for line in lines[1:])
