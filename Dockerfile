@@ -61,6 +61,7 @@ COPY --from=models /app/model_repository model_repository
 COPY triton_backends triton_backends
 COPY orchestrator orchestrator
 COPY utils utils
+COPY page page
 COPY service.py README.md LICENSE ./
 # Writable for group 0: some clusters run containers as an arbitrary user in that group.
 RUN groupadd --gid 10001 mobile-sam \

@@ -6,36 +6,36 @@ import io
 import itertools
 import json
 import shutil
+import statistics
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from email.message import Message
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pybase64
 from PIL import Image
+from requests import Response
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 from urllib3 import encode_multipart_formdata
 
-from benchmarks.load import Connection, Outcome, Request, Run, perform
 from benchmarks.objects import Mask, iou
 from benchmarks.photo import CLICK, POINTS, photo, unseen
-from benchmarks.service import ROOT, Server, Service, running, serving
+from benchmarks.service import running, serving
 from examples.bentoml_runner.predictor import REPOSITORY
+from harness import ROOT, Server, cpu_seconds
+from harness.load import Request, closed_loop, json_request
 
 OURS, SAME_ENGINE = "ours", "ours, ONNX Runtime f32"
-WITHOUT_TRITON, PLAIN_BENTOML, PLAIN_FASTAPI = "ours without Triton", "plain BentoML", "plain FastAPI"
+WITHOUT_TRITON, PLAIN_BENTOML = "ours without Triton", "plain BentoML"
 COLD, CACHED, MIXED = WORKLOADS = ("cold", "cached", "mixed")
 """Every click on a new image; every click on a known one; every fifth on a new one."""
-ENCODE = "encode"
-"""Additional workload of the raw model: the encoder alone."""
 NEW_OF_MIXED = 5
-MIN_IOU = 0.95
-"""IoU between the masks of two arms; engines and precisions differ in a few pixels."""
+MIN_IOU = 0.98
+"""Mean IoU between the masks of two arms; engines and precisions differ in a few pixels."""
 
 Point = tuple[int, int]
 
@@ -43,118 +43,110 @@ _numbers = itertools.count(time.time_ns())  # new images also differ from earlie
 _points = itertools.cycle(POINTS)
 
 
+@dataclass
+class Turn:
+    """Result of one turn of an arm."""
+
+    latencies: list[float]
+    """Seconds, in the order of the answers."""
+    seconds: float
+    """Time from the first request to the last answer."""
+    cpu_seconds: float = 0.0
+    """CPU time of the server's processes, or of this process for the raw model."""
+
+
 class Arm(Protocol):
     """One row of the tables: a server, or the raw model."""
 
-    def turn(self, workload: str, callers: int, count: int, client: Executor) -> Outcome:
+    def turn(self, workload: str, callers: int, count: int, client: Executor) -> Turn:
         """Perform `count` requests of a workload."""
 
 
-class ServerArm(ABC):
-    """Server with its request and answer format."""
+class ServerArm:
+    """The service, or a server with the same HTTP contract."""
 
-    takes_image_ids = False
+    takes_image_ids = True
     """True if requests can name an image by its id."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
 
-    @abstractmethod
     def click(self, image: bytes | str, point: Point) -> Request:
         """Return the request for a click on an image, given as file or id."""
+        return click_request(image, point, "png")
 
-    @abstractmethod
-    def read(self, body: bytes, headers: Message) -> Mask:
+    def read(self, answer: Response) -> Mask:
         """Return the mask in an answer, (H, W) bool."""
+        return read_png(MultipartDecoder.from_response(answer).parts[0].content)
 
     def masks(self, points: Sequence[Point]) -> list[Mask]:
         """Return the masks of clicks on `photo()`, each (H, W) bool."""
-        connection = Connection(self.server.port)
-        return [self.read(*connection.ask(self.click(photo(), point))) for point in points]
+        answers = [self.server.send(self.click(photo(), point)) for point in points]
+        for answer in answers:
+            answer.raise_for_status()
+        return [self.read(answer) for answer in answers]
 
     def clicks(self, workload: str, count: int) -> list[Request]:
         """Return the requests of a workload; known images are named by their id if the server supports that."""
         known = hashlib.sha256(photo()).hexdigest() if self.takes_image_ids else photo()
         return [self.click(new_photo() if is_new(workload, index) else known, next(_points)) for index in range(count)]
 
-    def turn(
-        self, workload: str, callers: int, count: int, client: Executor, due: Sequence[float] | None = None
-    ) -> Outcome:
-        """Perform `count` requests of a workload, at the times `due` if those are given.
+    def turn(self, workload: str, callers: int, count: int, client: Executor) -> Turn:
+        """Perform `count` requests of a workload.
 
         Raises:
-            LoadError: the server returned an error.
-            RuntimeError: the service encoded more or fewer images than were new.
+            RuntimeError: the server returned an error, or encoded more or fewer images than were new.
         """
-        run = Run(self.server.port, self.clicks(workload, count), callers, due)
-        encoded, cpu = self._encoded(), self.server.cpu_seconds()
-        outcome = client.submit(perform, run).result()
-        outcome.cpu_seconds = self.server.cpu_seconds() - cpu
-        if isinstance(self.server, Service):
+        requests = self.clicks(workload, count)
+        encoded, cpu = self._encoded(), cpu_seconds(self.server.family())
+        answers = client.submit(closed_loop, self.server.port, requests, callers).result().all
+        cpu = cpu_seconds(self.server.family()) - cpu
+        if failed := [answer for answer in answers if not answer.ok]:
+            raise RuntimeError(f"{workload}, {callers} callers: {failed[0].status} {failed[0].reason}")
+        if self.server.metrics_url:
             found, expected = self._encoded() - encoded, sum(is_new(workload, index) for index in range(count))
             if found != expected:
                 raise RuntimeError(f"{workload}, {callers} callers: expected {expected} encoded images, got {found}")
-        return outcome
+        seconds = max(each.began + each.seconds for each in answers) - min(each.began for each in answers)
+        return Turn([answer.seconds for answer in answers], seconds, cpu)
 
     def _encoded(self) -> int:
-        return self.server.embeddings()["encoded"] if isinstance(self.server, Service) else 0
-
-
-class Ours(ServerArm):
-    """Service, or a server with the same HTTP contract."""
-
-    takes_image_ids = True
-
-    def click(self, image: bytes | str, point: Point) -> Request:
-        """Return the request for a click on an image, given as file or id."""
-        return json_request(**image_fields(image), pos_coords=[point], mask_format="png", segmented_image="none")
-
-    def read(self, body: bytes, headers: Message) -> Mask:
-        """Return the mask in an answer, (H, W) bool."""
-        return read_png(MultipartDecoder(body, headers["Content-Type"]).parts[0].content)
+        return self.server.embeddings()["encoded"] if self.server.metrics_url else 0
 
 
 class PlainBentoml(ServerArm):
     """BentoML's own descriptors: takes a form, returns nested lists."""
+
+    takes_image_ids = False
 
     def click(self, image: bytes | str, point: Point) -> Request:
         """Return the request for a click on an image file."""
         assert isinstance(image, bytes)
         fields: dict[str, Any] = {"input_image": ("image.jpg", image, "image/jpeg"), "pos_coords": json.dumps([point])}
         body, content_type = encode_multipart_formdata(fields)
-        return Request("/segment", {"Content-Type": content_type}, body)
+        return Request("/segment", body, {"Content-Type": content_type})
 
-    def read(self, body: bytes, headers: Message) -> Mask:  # noqa: ARG002
+    def read(self, answer: Response) -> Mask:
         """Return the mask in an answer, (H, W) bool."""
-        return np.array(json.loads(body), bool)
-
-
-class PlainFastapi(Ours):
-    """Server that takes the service's request and returns only the mask."""
-
-    takes_image_ids = False
-
-    def read(self, body: bytes, headers: Message) -> Mask:  # noqa: ARG002
-        """Return the mask in an answer, (H, W) bool."""
-        return read_png(body)
+        return np.array(answer.json(), bool)
 
 
 PEER_SERVERS: dict[str, tuple[type[ServerArm], str]] = {
-    WITHOUT_TRITON: (Ours, "bentoml serve benchmarks.peers.without_triton:svc"),
+    WITHOUT_TRITON: (ServerArm, "bentoml serve benchmarks.peers.without_triton:svc"),
     PLAIN_BENTOML: (PlainBentoml, "bentoml serve examples.bentoml_runner.service:svc"),
-    PLAIN_FASTAPI: (PlainFastapi, "uvicorn benchmarks.peers.plain_fastapi:app"),
 }
-"""Arms that are servers of their own, with their commands."""
+"""Arms that are other servers, with their commands."""
 
 
-def json_request(path: str = "/mobile_sam", **fields: Any) -> Request:
-    """Return a JSON request."""
-    return Request(path, {"Content-Type": "application/json"}, json.dumps(fields).encode())
-
-
-def image_fields(image: bytes | str) -> dict[str, str]:
+def image_fields(image: bytes | str) -> dict[str, Any]:
     """Return the field with the image or its id."""
     return {"image_id": image} if isinstance(image, str) else {"input_image": pybase64.b64encode(image).decode()}
+
+
+def click_request(image: bytes | str, point: Point, mask_format: str) -> Request:
+    """Return the request for a click on an image, given as file or id, without a picture."""
+    fields = {"pos_coords": [point], "mask_format": mask_format, "segmented_image": "none"}
+    return json_request(image_fields(image) | fields)
 
 
 def read_png(data: bytes) -> Mask:
@@ -163,11 +155,10 @@ def read_png(data: bytes) -> Mask:
     return mask
 
 
-def engines_of(service: Service) -> tuple[str, str]:
+def engines_of(service: Server) -> tuple[str, str]:
     """Return the engines of encoder and decoder, as named in the service's answer."""
-    request = json_request(**image_fields(new_photo()), pos_coords=[CLICK], mask_format="rle", segmented_image="none")
-    body, headers = Connection(service.port).ask(request)
-    result = json.loads(MultipartDecoder(body, headers["Content-Type"]).parts[-1].content)
+    answer = service.send(click_request(new_photo(), CLICK, "rle"))
+    result = json.loads(MultipartDecoder.from_response(answer).parts[-1].content)
     return result["engine"]["encoder"], result["engine"]["decoder"]
 
 
@@ -183,7 +174,7 @@ def new_photo() -> bytes:
 
 @contextmanager
 def start_arms(
-    names: Collection[str], repository: Path, service: Service, engines: tuple[str, str]
+    names: Collection[str], repository: Path, service: Server, engines: tuple[str, str]
 ) -> Iterator[dict[str, ServerArm]]:
     """Start the named servers, check that all return the same masks, and yield them by name.
 
@@ -205,28 +196,31 @@ def start_arms(
     with contextlib.ExitStack() as stack:
         arms: dict[str, ServerArm] = {}
         if OURS in names:
-            arms[OURS] = Ours(service)
+            arms[OURS] = ServerArm(service)
         if SAME_ENGINE in names:
-            arms[SAME_ENGINE] = Ours(stack.enter_context(running(repository, engine="onnxruntime")))
+            arms[SAME_ENGINE] = ServerArm(stack.enter_context(running(repository, engine="onnxruntime")))
         for name, (kind, command) in PEER_SERVERS.items():
             if name in names:
                 log = name.replace(" ", "-")
                 arms[name] = kind(stack.enter_context(serving(log, command.split(), environment)))
-        check_masks(arms)
+        print(compare_masks(arms))
         yield arms
 
 
-def check_masks(arms: Mapping[str, ServerArm]) -> None:
-    """Compare the masks of all arms for each click of `POINTS`; for two clicks if an arm encodes the image every time.
+def compare_masks(arms: Mapping[str, ServerArm]) -> str:
+    """Compare the masks of clicks at `POINTS` with the first arm's; return the mean and least IoU of each other arm.
+
+    Only two clicks are compared if an arm encodes the image every time.
 
     Raises:
-        RuntimeError: an arm's mask differs from the first arm's.
+        RuntimeError: the mean IoU is below `MIN_IOU`.
     """
-    expected: list[Mask] = []
-    for name, arm in arms.items():
-        found = arm.masks(POINTS if arm.takes_image_ids else POINTS[:2])
-        expected = expected or found
-        same = min(iou(mask, other) for mask, other in zip(found, expected, strict=False))
-        print(f"{name}: {len(found)} masks, IoU with the first arm's at least {same:.3f}")
-        if same < MIN_IOU:
-            raise RuntimeError(f"{name}: expected masks of IoU {MIN_IOU} or more, got {same:.3f}")
+    found = {name: arm.masks(POINTS if arm.takes_image_ids else POINTS[:2]) for name, arm in arms.items()}
+    (first, expected), *others = found.items()
+    texts = []
+    for name, masks in others:
+        ious = [iou(*pair) for pair in zip(masks, expected, strict=False)]
+        if (mean := statistics.mean(ious)) < MIN_IOU:
+            raise RuntimeError(f"{name}: expected masks of mean IoU {MIN_IOU} or more, got {mean:.4f}")
+        texts.append(f"{name} {mean:.3f} ({min(ious):.3f})")
+    return f"Mean (least) IoU with the masks of {first}: {', '.join(texts)}."

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from tqdm import tqdm
 
 WARM_UP = 3
@@ -28,17 +29,12 @@ class Spread:
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """Return the nearest-rank percentile."""
-    if not values:
-        raise ValueError("expected at least one value, got none")
-    ranked = sorted(values)
-    return ranked[max(0, math.ceil(percent / 100 * len(ranked)) - 1)]
+    return float(np.percentile(values, percent, method="inverted_cdf"))
 
 
 def spread(values: Sequence[float]) -> Spread:
     """Return median and quartiles."""
-    if len(values) == 1:
-        return Spread(values[0], values[0], values[0])
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
     return Spread(middle, low, high)
 
 

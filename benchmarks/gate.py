@@ -16,11 +16,12 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.clicks import Click, next_click
-from benchmarks.engines import ENGINES, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Engine, load
+from benchmarks.engines import ENGINES, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Graph, load
 from benchmarks.figures import interleaved, ratio_table, table
 from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
 from benchmarks.raw import RawModel
-from benchmarks.service import BUILTIN, OFFICIAL, prepare
+from benchmarks.service import BUILTIN, OFFICIAL
+from harness.repository import prepare
 from orchestrator import images, pipeline
 from orchestrator.masks import upsample
 from utils.triton.machine import has_bf16
@@ -56,7 +57,7 @@ class Networks:
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
-        self._engine = cache(self._load)
+        self._graph = cache(self._load)
         self._embedding = cache(self._encode)
 
     def answer(
@@ -106,10 +107,10 @@ class Networks:
             "mask_input": np.zeros((1, 1, 256, 256), np.float32) if earlier is None else earlier,
             "has_mask_input": np.array([earlier is not None], np.float32),
         }
-        (logits,) = self._engine("decoder", decoder).run(["low_res_masks"], feed)
+        (logits,) = self._graph("decoder", decoder)(["low_res_masks"], feed)
         return [upsample(low_res, frame_hw, size_hw) > 0 for low_res in logits[0]], logits[:, :1].copy()
 
-    def _load(self, part: str, engine: str) -> Engine:
+    def _load(self, part: str, engine: str) -> Graph:
         return load(self._repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine)
 
     def _encode(self, file: Path, engine: str) -> tuple[Array, tuple[int, int], tuple[int, int]]:
@@ -117,7 +118,7 @@ class Networks:
         picture = read_picture(file)
         frame = images.to_frame(picture)
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        embedding = self._engine("encoder", engine).run(["image_embeddings"], inputs)[0].copy()
+        embedding = self._graph("encoder", engine)(["image_embeddings"], inputs)[0].copy()
         return embedding, frame.size_hw, (picture.shape[0], picture.shape[1])
 
 
@@ -154,50 +155,40 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
     return bool(near and few_low and max(drops[:, 0].max(), drops[0, 1]) <= MAX_DROP)
 
 
-def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -> list[Sequence[object]]:
+def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -> list[list[str]]:
     """Return the rows of the mask table."""
     networks = Networks(repository)
     pairs = [BASELINE, *(pair for pair in OTHERS if OPENVINO_BF16 not in pair or has_bf16())]
-    agreed: dict[Pair, list[list[list[float]]]] = {pair: [] for pair in pairs}
-    human: dict[Pair, list[list[tuple[float, float]]]] = {pair: [] for pair in pairs}
+    measured: dict[Pair, list[tuple[list[list[float]], list[tuple[float, float]]]]] = {pair: [] for pair in pairs}
     for labelled in tqdm(objects, desc=f"{weights}, masks", unit="object"):
         expected, clicks = networks.answer(labelled, BASELINE)
         for pair in pairs:
             made = expected if pair == BASELINE else networks.answer(labelled, pair, clicks)[0]
-            agreed[pair].append(agreement(made, expected))
-            human[pair].append(human_iou(made, labelled.mask))
-    baseline = np.array(human[BASELINE])
-    rows: list[Sequence[object]] = [
-        (weights, *BASELINE, name, *(f"{mean:.4f}" for mean in means_by_prompt(baseline[..., index])), "")
-        for index, name in enumerate((HUMAN, BEST))
+            measured[pair].append((agreement(made, expected), human_iou(made, labelled.mask)))
+    arrays = {pair: [np.array(each) for each in zip(*found, strict=True)] for pair, found in measured.items()}
+    human_f32 = arrays[BASELINE][1]
+    rows = [
+        [weights, *BASELINE, HUMAN, *means_by_prompt(human_f32[..., 0], ".4f"), ""],
+        [weights, *BASELINE, BEST, *means_by_prompt(human_f32[..., 1], ".4f"), ""],
     ]
     for pair in pairs[1:]:
-        figures = figures_of(np.array(agreed[pair]), np.array(human[pair]), baseline)
-        rows += [(weights, *pair, *row) for row in figures]
+        agreed, human = arrays[pair]
+        kept = "yes" if keeps_masks(agreed, human, human_f32) else "no"
+        figures = (
+            ("single", agreed[..., 0], ".4f"),
+            ("candidates", agreed[..., 1:].mean(-1), ".4f"),
+            (f"below {LOW_IOU}", agreed[..., 0] < LOW_IOU, ".1%"),
+            (HUMAN, human[..., 0] - human_f32[..., 0], "+.4f"),
+            (BEST, human[..., 1] - human_f32[..., 1], "+.4f"),
+        )
+        rows += [[weights, *pair, name, *means_by_prompt(values, form), kept] for name, values, form in figures]
     return rows
 
 
-def figures_of(agreed: Array, human: Array, human_f32: Array) -> list[list[str]]:
-    """Return an engine's rows in the order of `COLUMNS`; arguments as in `keeps_masks`."""
-    kept = "yes" if keeps_masks(agreed, human, human_f32) else "no"
-    figures = (
-        ("single", agreed[..., 0], ".4f"),
-        ("candidates", agreed[..., 1:].mean(-1), ".4f"),
-        (f"below {LOW_IOU}", agreed[..., 0] < LOW_IOU, ".1%"),
-        (HUMAN, human[..., 0] - human_f32[..., 0], "+.4f"),
-        (BEST, human[..., 1] - human_f32[..., 1], "+.4f"),
-    )
-    return [[name, *(f"{mean:{form}}" for mean in means_by_prompt(values)), kept] for name, values, form in figures]
-
-
-def means_by_prompt(values: Array) -> list[float]:
-    """Return the means over objects for each click, over all clicks, and for the box.
-
-    Args:
-        values: (objects, `CLICKS` + 1).
-    """
+def means_by_prompt(values: Array, form: str) -> list[str]:
+    """Return the means over objects for each click, over all clicks, and for the box; `values`: (objects, prompts)."""
     each = values.mean(0)
-    return [*each[:CLICKS], each[:CLICKS].mean(), each[CLICKS]]
+    return [f"{mean:{form}}" for mean in (*each[:CLICKS], each[:CLICKS].mean(), each[CLICKS])]
 
 
 def time_table(repository: Path, title: str) -> str:
@@ -224,7 +215,7 @@ def main() -> None:
     parser.add_argument("--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin")
     options = parser.parse_args()
     objects = read_objects(options.folder) if options.folder else []
-    rows, times = [], []
+    rows, times = list[list[str]](), []
     for weights in options.weights:
         repository = prepare(weights)
         rows += compare(weights, repository, objects) if objects else []

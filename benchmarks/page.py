@@ -1,9 +1,8 @@
-"""Times in the page: from a click to its mask, compared with the raw decoder; previews; a project of many images.
+"""Time in the page from a click to its mask, compared with the raw decoder.
 
 python -m benchmarks.page
 """
 
-import base64
 import json
 import os
 import statistics
@@ -14,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import requests
 from playwright.sync_api import Page, ViewportSize
 
 from benchmarks.arms import engines_of
-from benchmarks.browser import chromium
 from benchmarks.figures import percentile, seconds, table
-from benchmarks.page_project import measure_project, photos
 from benchmarks.photo import SIZE, photo
 from benchmarks.raw import RawModel
 from benchmarks.report import CLICKS_IN_PAGE, machine, write_blocks
-from benchmarks.service import ROOT, running
+from benchmarks.service import running
+from harness import ROOT
+from harness.browser import chromium
+from mobile_sam_client import Client, Prompt
 
 RUNS = 2
 CLICKS = 60
@@ -37,8 +36,6 @@ HOLD_MS = 80
 """How long a person holds the button in a click: 87 ms at the age of 25 to 34, longer later (ClickSense, 2026)."""
 REST_MS = 250
 """Rest of the pointer before a click with previews."""
-RESTS = 40
-"""Positions at which the pointer rests for a preview."""
 HOW: dict[str, dict[str, Any]] = {
     "pressed and released at once": {},
     f"held for {HOLD_MS} ms": {"hold_ms": HOLD_MS},
@@ -67,80 +64,22 @@ class Clicks:
 
 def as_table(runs: Sequence[tuple[str, Clicks]]) -> str:
     """Return a table with one row per run, each with its name."""
-    columns = ("click to painted mask, p50", "p95", "of it the service, p50", "raw decoder, p50", "over it", "ratio")
+    columns = ("click to painted mask, p50", "p95", "part of the service, p50", "raw decoder, p50", "over it", "ratio")
     return table(("clicks", *columns), [(name, *run.row()) for name, run in runs])
-
-
-PROBE = """() => {
-  const probe = (window.probe = { moved: 0, painted: 0, running: 0, most: 0 });
-  const [fetch, put] = [window.fetch, CanvasRenderingContext2D.prototype.putImageData];
-  window.fetch = (...request) => {
-    probe.most = Math.max(probe.most, ++probe.running);
-    return fetch(...request).finally(() => probe.running--);
-  };
-  CanvasRenderingContext2D.prototype.putImageData = function (...image) {
-    put.apply(this, image);
-    if (this.canvas.id === "preview") requestAnimationFrame(() => (probe.painted = performance.now()));
-  };
-  document.addEventListener("pointermove", (event) => (probe.moved = event.timeStamp), true);
-}"""
-"""Record the last movement of the pointer, the last painted preview, and the most requests at once."""
-
-
-@dataclass(frozen=True)
-class Previews:
-    """Previews under the pointer."""
-
-    times: list[float]
-    """Milliseconds from the pointer's rest to the preview of its position."""
-    most_requests: int
-    """Most requests that were in flight at once."""
-
-    def __str__(self) -> str:
-        return (
-            f"Previews, from the pointer's rest to the painted preview: p50 {statistics.median(self.times):.0f} ms, "
-            f"longest of {len(self.times)} {max(self.times):.0f} ms; most requests at once: {self.most_requests}."
-        )
 
 
 def write_annotations(url: str, path: Path, count: int = OBJECTS) -> Path:
     """Write a COCO file with the masks of `count` clicks on `photo`, named photo.jpg."""
     points = (np.random.default_rng(1).uniform(0.05, 0.95, (count, 2)) * SIZE).astype(int).tolist()
-    body = {
-        "input_image": base64.b64encode(photo()).decode(),
-        "prompts": [{"pos_coords": [point]} for point in points],
-        "mask_format": "rle",
-        "segmented_image": "none",
-    }
-    response = requests.post(f"{url}/mobile_sam", json=body, headers={"Accept": "application/json"}, timeout=120)
-    response.raise_for_status()
+    with Client(url) as client:
+        found = client.segment_many(photo(), [Prompt(pos_coords=point) for point in points], segmented_image="none")
     document = {
         "images": [{"id": 1, "file_name": "photo.jpg", "width": SIZE[0], "height": SIZE[1]}],
         "categories": [{"id": 1, "name": "object"}],
-        "annotations": [
-            {"image_id": 1, "category_id": 1, "segmentation": mask["rle"]} for mask in response.json()["masks"]
-        ],
+        "annotations": [each for n, mask in enumerate(found, start=1) for each in mask.to_coco(first_id=n)],
     }
     path.write_text(json.dumps(document))
     return path
-
-
-def measure_previews(page: Page, rests: int = RESTS) -> Previews:
-    """Move the pointer over the open image and let it rest, again and again."""
-    page.locator("#hover").set_checked(True)
-    page.keyboard.press("n")
-    page.evaluate(PROBE)
-    view = page.locator("#scene").bounding_box()
-    assert view is not None
-    times = []
-    for x, y in np.random.default_rng(2).uniform(0.05, 0.95, (rests, 2)):
-        page.mouse.move(view["x"] + x * view["width"], view["y"] + y * view["height"], steps=20)
-        page.wait_for_timeout(800)
-        probe = page.evaluate("probe")
-        if probe["painted"] > probe["moved"]:  # else nothing is found there, or it is what was painted before
-            times.append(probe["painted"] - probe["moved"])
-    page.locator("#hover").set_checked(False)
-    return Previews(times, probe["most"])
 
 
 def measure(
@@ -180,7 +119,7 @@ def measure(
     found: list[tuple[float, float, float]] = []
     for x, y in spots:
         page.wait_for_selector("#view[aria-busy=false]")
-        page.keyboard.press("Escape")
+        page.evaluate("document.getElementById('clear').click()")
         page.wait_for_timeout(PAUSE_MS)
         page.evaluate("document.getElementById('latency').removeAttribute('data-milliseconds')")
         place = view["x"] + x * view["width"], view["y"] + y * view["height"]
@@ -206,21 +145,17 @@ def main() -> None:
         objects = write_annotations(service.url, Path(folder) / "objects.json")
         encoder, decoder = engines_of(service)
         raw = RawModel(repository, encoder, decoder)
-        load = os.getloadavg()[0]
-        runs, previews = [], []
-        for _ in range(RUNS):
-            for name, how in HOW.items():
-                with browser.new_page(viewport=VIEWPORT) as page:
-                    runs.append((name, measure(page, service.url, image, raw, objects=objects, **how)))
-                    if how.get("previews"):
-                        previews.append(measure_previews(page))
-        with browser.new_page(viewport=VIEWPORT) as page:
-            project = measure_project(page, service.url, photos(Path(folder)))
+        load, runs = os.getloadavg()[0], []
+        for name, how in [*HOW.items()] * RUNS:
+            with browser.new_page(viewport=VIEWPORT) as page:
+                runs.append((name, measure(page, service.url, image, raw, objects=objects, **how)))
     on = f"Load average at the start: {load:.1f}. {machine(versions=False)}"
     about = f"With the {weights} weights, decoder {decoder}. {on}"
-    objects_note = f"There are {OBJECTS} objects on the image, and times begin when the button is released."
-    goal = f"{objects_note} The goal is at most {GOAL_MS} ms over the raw decoder."
-    text = "\n\n".join((about, as_table(runs), goal, *map(str, previews), project.as_table()))
+    goal = (
+        f"There are {OBJECTS} objects on the image, and times begin when the button is released. "
+        f"The goal is at most {GOAL_MS} ms over the raw decoder."
+    )
+    text = f"{about}\n\n{as_table(runs)}\n\n{goal}"
     print(text)
     write_blocks({CLICKS_IN_PAGE: text})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-SAMPLE = Path(__file__).resolve().parents[1] / "utils" / "page" / "static" / "samples" / "balloons.jpg"
+SAMPLE = Path(__file__).resolve().parents[1] / "page" / "samples" / "balloons.jpg"
 SIZE = (1800, 1200)
 """Width and height, 2 megapixels."""
 POINTS = (

@@ -1,16 +1,14 @@
 """Lower bound of latency: encoder and decoder in this process, on prepared tensors."""
 
-from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
 import psutil
 
-from benchmarks.arms import CACHED, COLD, ENCODE
+from benchmarks.arms import CACHED, Turn
 from benchmarks.engines import ONNX_RUNTIME, Array, load
 from benchmarks.figures import seconds
-from benchmarks.load import Outcome
 
 
 class RawModel:
@@ -27,7 +25,7 @@ class RawModel:
     def encode(self) -> Array:
         """Return an embedding, (1, 64, 64, 256)."""
         sizes = np.array([[683, 1024]], np.int32)
-        return self._encoder.run(["image_embeddings"], {"images": self._images, "sizes_hw": sizes})[0]
+        return self._encoder(["image_embeddings"], {"images": self._images, "sizes_hw": sizes})[0]
 
     def decode(self, embedding: Array | None = None, count: int = 1) -> None:
         """Predict masks and scores for clicks.
@@ -46,21 +44,17 @@ class RawModel:
             "mask_input": np.zeros((1, 1, 256, 256), np.float32),
             "has_mask_input": np.zeros(1, np.float32),
         }
-        self._decoder.run(["single_masks", "iou_predictions"], {"image_embeddings": embedding, **prompt})
+        self._decoder(["single_masks", "iou_predictions"], {"image_embeddings": embedding, **prompt})
 
     def click_on_a_new_image(self) -> None:
         """Encode and decode, as every cold request must."""
         self.decode(self.encode())
 
-    def turn(self, workload: str, callers: int, count: int, client: Executor) -> Outcome:  # noqa: ARG002
+    def turn(self, workload: str, callers: int, count: int, client: Executor) -> Turn:  # noqa: ARG002
         """Run a workload in this process, for one caller."""
-        works: dict[str, Callable[[], object]] = {
-            COLD: self.click_on_a_new_image,
-            CACHED: self.decode,
-            ENCODE: self.encode,
-        }
+        work = self.decode if workload == CACHED else self.click_on_a_new_image
         before = psutil.Process().cpu_times()
-        latencies = [seconds(works[workload]) for _ in range(count)]
+        latencies = [seconds(work) for _ in range(count)]
         after = psutil.Process().cpu_times()
         cpu = after.user + after.system - before.user - before.system
-        return Outcome(latencies, sum(latencies), cpu_seconds=cpu)
+        return Turn(latencies, sum(latencies), cpu_seconds=cpu)

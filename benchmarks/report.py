@@ -1,28 +1,24 @@
-"""Description of the machine, files of results, and the generated blocks of the documentation."""
+"""Description of the machine, and the generated blocks of the documentation."""
 
 import datetime
 import os
 import platform
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
-import orjson
 import psutil
 
-from benchmarks.loops import Cells
-from benchmarks.service import ROOT
+from harness import ROOT
 
-OUTPUT = ROOT / "out" / "bench"
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "performance-details.md")
-BLOCKS = ("machine", "answer", "answer-builtin", "goals", "closed", "where", "interactive")
+BLOCKS = ("machine", "answer", "answer-builtin", "closed")
 """Blocks of the pages that a full run generates."""
 PEERS, CLICKS_IN_PAGE = "peers", "page"
 """Blocks of the pages that `make bench-peers` and `make bench-page` generate."""
 START = re.compile(r"^<!-- bench (\S+) -->$", re.MULTILINE)
-PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "openvino", "fastapi", "numpy")
+PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "openvino", "numpy")
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
@@ -41,19 +37,6 @@ def machine(*, versions: bool = True) -> str:
     installed = {each.name for each in metadata.distributions()}
     packages = "".join(f", {name} {metadata.version(name)}" for name in PACKAGES if name in installed)
     return f"{hardware} Python {platform.python_version()}{packages}."
-
-
-def write_results(name: str, blocks: Mapping[str, str], cells: Mapping[str, Cells]) -> None:
-    """Write tables and closed loops by weights to files of this name in `OUTPUT`, as text and as JSON."""
-    OUTPUT.mkdir(parents=True, exist_ok=True)
-    loops = {
-        weights: [{**asdict(cell), "rounds": outcomes} for cell, outcomes in each.rounds.items()]
-        for weights, each in cells.items()
-    }
-    document = orjson.dumps({"tables": blocks, "closed_loop": loops}, option=orjson.OPT_INDENT_2)
-    (OUTPUT / f"{name}.json").write_bytes(document)
-    (OUTPUT / f"{name}.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in blocks.items()))
-    print(f"wrote {OUTPUT / name}.json and .md")
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from utils.bento import check_address, set_triton_address
 from utils.settings import Settings, SettingsError
 from utils.triton import installation
-from utils.triton.run import METRICS_PORT_VARIABLE, Run, check_shared_memory, clean_up
-from utils.triton.runner import CONTROL_APIS, make_runner
+from utils.triton.run import METRICS_PORT_VARIABLE, RunState, check_shared_memory, clean_up
+from utils.triton.runner import CONTROL_APIS, make_runner, server_flags
 
 # Only the older of BentoML's two APIs has the Triton runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
@@ -48,10 +48,10 @@ def runner(repository: Path, *, auto_complete: bool = False) -> Any:
         raise SystemExit(f"error: {error}") from None
     if OPEN:
         os.environ.setdefault(METRICS_PORT_VARIABLE, str(METRICS_PORT))
-    replace(Run.current(), probe_models=False).publish()
+    replace(RunState.current(), probe_models=False).publish()
     mode = "explicit" if OPEN else "none"
-    folder = os.environ.get("MODEL_REPOSITORY") or repository
-    made = make_runner(folder, mode, auto_complete=auto_complete or bool(OPEN), restricted="" if OPEN else CONTROL_APIS)
+    flags = server_flags(mode, auto_complete=auto_complete or bool(OPEN), restricted="" if OPEN else CONTROL_APIS)
+    made = make_runner(os.environ.get("MODEL_REPOSITORY") or repository, flags)
     if OPEN:
         # After BentoML's own flags, which disable gRPC.
         made.cli_args.extend(["--allow-grpc=true", "--grpc-address=127.0.0.1", f"--grpc-port={GRPC_PORT}"])

@@ -1,11 +1,13 @@
 """The files of this project that one cached click enters, in order: `python -m tools.click_path`.
 
 Everything runs in this process: the HTTP application with its edge, and the orchestrator in place of Triton. A stand-in
-replaces the decoder. `ELSEWHERE` lists what a real request enters in uvicorn and in Triton; the `model.py` of a model
-only names the class in `orchestrator/triton_io.py`.
+replaces the decoder. `ELSEWHERE` lists what a real request enters in uvicorn and in Triton. A module without
+functions counts as entered if a function that runs names something in it.
 """
 
+import ast
 import asyncio
+import functools
 import os
 import sys
 import tempfile
@@ -18,8 +20,13 @@ import numpy as np
 import orjson
 
 ROOT = Path(__file__).resolve().parents[1]
-ELSEWHERE = ("utils/edge/protocol.py", "orchestrator/triton_io.py")
-PHOTO = ROOT / "utils/page/static/samples/balloons.jpg"
+ELSEWHERE = (
+    "utils/edge/connections.py",
+    "model_repository/mobile_sam_cached/1/model.py",
+    "orchestrator/triton_io.py",
+    "triton_backends/common/openvino_engine.py",
+)
+PHOTO = ROOT / "page/samples/balloons.jpg"
 
 
 def pipeline(folder: Path) -> Any:
@@ -53,23 +60,23 @@ async def files_of_a_click(folder: Path) -> list[str]:
     """Return the files that the second of two clicks on an image enters."""
     os.environ["MOBILE_SAM_CACHE_DIR"] = str(folder)
     import service  # noqa: PLC0415
-    from orchestrator.call import Call  # noqa: PLC0415
+    from orchestrator.call import Call, Outcome  # noqa: PLC0415
     from orchestrator.problems import UnknownImage  # noqa: PLC0415
     from orchestrator.segment import OUTPUTS, segment  # noqa: PLC0415
     from utils.triton.health import Health, write_health  # noqa: PLC0415
-    from utils.triton.run import Run  # noqa: PLC0415
+    from utils.triton.run import RunState  # noqa: PLC0415
 
-    write_health(Path(Run.current().shared_file), Health("ready"))
+    write_health(RunState.current().health_file, Health("ready"))
     work = pipeline(folder / "embeddings")
 
     def answer(inputs: dict[str, Any]) -> Any:
         call = Call(inputs.get)
         work.stages.begin(call.raise_if_cancelled, counts=False)
         try:
-            parts, spooled = call.send(segment(work, call))
+            parts, outcome = call.send(segment(work, call))
         except UnknownImage:
-            return SimpleNamespace(as_numpy=lambda _: [b'{"known": false}'])
-        outputs = dict(zip(OUTPUTS, parts, strict=True)) | {"outcome": orjson.dumps({"spooled": spooled})}
+            parts, outcome = [b""] * len(OUTPUTS), Outcome(unknown_image=True)
+        outputs = dict(zip(OUTPUTS, parts, strict=True)) | {"outcome": orjson.dumps(outcome)}
         return SimpleNamespace(as_numpy=lambda name: [outputs[name]])
 
     async def infer(*, inputs: list[Any], **_: Any) -> Any:
@@ -82,6 +89,7 @@ async def files_of_a_click(folder: Path) -> list[str]:
         file = frame.f_code.co_filename
         if event == "call" and file.startswith(f"{ROOT}/") and "/.venv" not in file and file != __file__:
             found.setdefault(file.removeprefix(f"{ROOT}/"))
+            found.update(dict.fromkeys(sources(file)[name] for name in frame.f_code.co_names if name in sources(file)))
 
     transport = httpx.ASGITransport(service.svc.asgi_app)
     async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
@@ -92,6 +100,19 @@ async def files_of_a_click(folder: Path) -> list[str]:
         sys.setprofile(None)
     second.raise_for_status()
     return [*dict.fromkeys([*found, *ELSEWHERE])]
+
+
+@functools.cache
+def sources(file: str) -> dict[str, str]:
+    """Return the names that a module imports from modules of this project without functions, and their files."""
+    found = {}
+    for node in ast.walk(ast.parse(Path(file).read_text())):
+        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+            module = str(node.module).replace(".", "/") if isinstance(node, ast.ImportFrom) else ""
+            for source in (f"{module}.py", f"{module}/{alias.name}.py"):
+                if (ROOT / source).is_file() and "\ndef " not in (ROOT / source).read_text():
+                    found[alias.asname or alias.name] = source
+    return found
 
 
 def _click(image: dict[str, str]) -> bytes:

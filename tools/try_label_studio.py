@@ -6,21 +6,20 @@ Nothing is kept: the next run starts with an empty Label Studio. Both servers en
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import requests
 
-from tools.environment import ROOT, install
+from harness import ROOT, free_ports, seconds_until
+from tools.environment import install
 from utils.triton.processes import die_with_parent
 
 ENVIRONMENT = ROOT / ".venv-integrations" / "label-studio"
@@ -29,7 +28,7 @@ LEGACY_TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a s
 DATABASE = "label_studio.sqlite3"
 START_TIMEOUT_S = 180
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-PICTURES = [ROOT / "utils" / "page" / "static" / "samples" / name for name in ("balloons.jpg", "coffee.jpg")]
+PICTURES = [ROOT / "page" / "samples" / name for name in ("balloons.jpg", "coffee.jpg")]
 CONFIG = """<View>
   <Image name="image" value="$image" zoom="true"/>
   <BrushLabels name="brush" toName="image" smart="false"><Label value="Object" background="#ff6600"/></BrushLabels>
@@ -40,7 +39,7 @@ CONFIG = """<View>
 </View>"""
 
 
-class LabelStudio:
+class LabelStudioServer:
     """A running Label Studio, as its first user."""
 
     def __init__(self, url: str) -> None:
@@ -81,7 +80,7 @@ class LabelStudio:
 
 
 @contextmanager
-def label_studio(folder: Path, port: int) -> Iterator[LabelStudio]:
+def label_studio(folder: Path, port: int) -> Iterator[LabelStudioServer]:
     """Run Label Studio on 127.0.0.1 until the end of the block.
 
     Args:
@@ -115,7 +114,7 @@ def label_studio(folder: Path, port: int) -> Iterator[LabelStudio]:
             raise RuntimeError(f"{error}: {Path(log.name).read_text()[-2000:]}") from None
         if not migrated.is_file():
             keep_database(data / DATABASE, migrated)
-        yield LabelStudio(url)
+        yield LabelStudioServer(url)
 
 
 def keep_database(database: Path, copy: Path) -> None:
@@ -155,26 +154,14 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     Raises:
         RuntimeError: it has ended, or takes too long.
     """
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if requests.get(url, timeout=5).ok:
-                return
-        except requests.RequestException:
-            pass
-        time.sleep(0.2)
-    raise RuntimeError(f"{url} does not answer")
 
+    def answers() -> bool:
+        with suppress(requests.RequestException):
+            return process.poll() is not None or requests.get(url, timeout=5).ok
+        return False
 
-def free_port(wanted: int) -> int:
-    """Return a port of 127.0.0.1: the wanted one, or any other if that is in use."""
-    with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    if seconds_until(answers, START_TIMEOUT_S) > START_TIMEOUT_S or process.poll() is not None:
+        raise RuntimeError(f"{url} does not answer")
 
 
 def end_on_signals() -> None:
@@ -190,11 +177,7 @@ def end_on_signals() -> None:
     die_with_parent(os.getppid())
 
 
-def _say(text: str) -> None:
-    print(text, flush=True)  # between the lines of the servers
-
-
-def main(port: int) -> None:
+def main() -> None:
     """Run Label Studio and the service until Ctrl+C.
 
     The service of a running `make serve` cannot be used: it does not know this Label Studio and its token.
@@ -202,11 +185,11 @@ def main(port: int) -> None:
     Raises:
         RuntimeError: a server does not start.
     """
-    port, studio_port = free_port(port), free_port(port + 1)
+    studio_port, port = free_ports(2)
     install(ENVIRONMENT, ["integrations-label-studio"])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="try-label-studio-")))
-        _say("Label Studio starts, which takes about half a minute.")
+        print("Label Studio starts, which takes about half a minute.")
         studio = stack.enter_context(label_studio(folder, studio_port))
         settings = {
             "MOBILE_SAM_INTEGRATIONS": "label-studio",
@@ -218,16 +201,20 @@ def main(port: int) -> None:
         wait_for(f"{service}/readyz", process)
         project, tasks = studio.project("Sample", CONFIG, PICTURES)
         studio.connect(project, service)
-        _say(f"\nLabel Studio: {studio.url}/projects/{project}/data?task={tasks[0]['id']}")
-        _say(f"user: {USER}   password: {PASSWORD}")
-        _say("Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.")
+        print(f"\nLabel Studio: {studio.url}/projects/{project}/data?task={tasks[0]['id']}")
+        print(f"user: {USER}   password: {PASSWORD}")
+        print(
+            "Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.",
+            flush=True,
+        )
         process.wait()
 
 
 if __name__ == "__main__":
     end_on_signals()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # between the lines of the servers
     try:
-        main(int(sys.argv[1]))
+        main()
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:

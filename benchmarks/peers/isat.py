@@ -1,10 +1,7 @@
 """The server of `isat-sam-backend`, which encodes images for clients that decode, with a path that says it is ready."""
 
-from benchmarks.peers import operators
-
-operators.declare()
-
-from ISAT_SAM_BACKEND.main import app  # noqa: E402
+import benchmarks.peers.official  # noqa: F401 - declares operators, before the next import  # isort: skip
+from ISAT_SAM_BACKEND.main import app
 
 
 @app.get("/readyz")

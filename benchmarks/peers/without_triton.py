@@ -14,6 +14,7 @@ from pathlib import Path
 import bentoml
 import numpy as np
 import orjson
+from starlette.requests import Request
 from starlette.responses import Response
 
 from benchmarks.engines import Array, load
@@ -25,17 +26,18 @@ from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
-from utils.api.answers import MultipartAnswer, RequestBody, errors_as_problems, segmentation_response
+from utils.api.answers import RawJson, RawMultipart, errors_as_problems, segmentation_response
 from utils.api.errors import ServiceError
-from utils.api.inputs import ImageSource, image_source, to_prompts
-from utils.api.jobs import Job, Segmentation
-from utils.api.received import JSON, Received, apply_answer_type, parse_body
+from utils.api.inputs import ImageSource, Job, image_source, to_job
+from utils.api.jobs import AnswerParts
+from utils.api.received import JSON, receive
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.middleware import Edge, Limits
+from utils.integrations.adapter import Adapters
 from utils.observability.metrics import Counts
 from utils.triton.health import Health
-from utils.triton.segmenter import image_file, job_inputs, job_options
+from utils.triton.segmenter import image_file
 
 ENCODER, DECODER, CACHE = "BENCHMARK_ENCODER", "BENCHMARK_DECODER", "BENCHMARK_EMBEDDING_CACHE_DIR"
 """Environment variables with the engines and the folder of the embeddings."""
@@ -58,13 +60,13 @@ class InProcessSegmenter:
         self._threads = ThreadPoolExecutor(CORES)
         self._own = threading.local()
 
-    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+    async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         """Segment an image."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._segment, image, job)
 
-    def _segment(self, image: ImageSource, job: Job) -> Segmentation:
-        inputs = {tensor.name: array for tensor, array in (image_file(image) | job_inputs(job)).items()}
-        described = {"image_id": image.image_id, "owner": image.owner, "options": job_options(job)}
+    def _segment(self, image: ImageSource, job: Job) -> AnswerParts:
+        inputs = {**image_file(image), **job.inputs}
+        described = {"image_id": image.image_id, "owner": image.owner, "options": job.options}
         inputs["call"] = np.array([orjson.dumps(described)], np.object_)
         call, pipeline = Call(inputs.get), self._pipeline()
         pipeline.stages.begin(call.raise_if_cancelled, counts=False)
@@ -72,11 +74,11 @@ class InProcessSegmenter:
             mask, picture, result = (b"".join(part) for part in segment(pipeline, call))
         except (Rejected, UnknownImage) as error:
             raise ServiceError(str(error)) from None
-        return Segmentation(mask, picture or None, result)
+        return AnswerParts(mask, picture or None, result)
 
     def _encode(self, frame: Frame) -> Array:
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        return self._encoder.run(["image_embeddings"], inputs)[0]
+        return self._encoder(["image_embeddings"], inputs)[0]
 
     def _pipeline(self) -> Pipeline:
         """Return this thread's pipeline; threads share only the files of embeddings, as Triton's processes do."""
@@ -85,7 +87,7 @@ class InProcessSegmenter:
             cache = EmbeddingCache(Path(os.environ[CACHE]), self._identity["fingerprint"], CACHE_BYTES, ignore)
             stages = Stages(lambda *_: None)
             self._own.pipeline = Pipeline(
-                run_decoder=lambda inputs, outputs: self._decoder.run(outputs, inputs),
+                run_decoder=lambda inputs, outputs: self._decoder(outputs, inputs),
                 embeddings=Embeddings(cache, None, self._encode, MAX_PIXELS, ignore, stages=stages),
                 stages=stages,
                 identity={
@@ -106,18 +108,17 @@ segmenter = InProcessSegmenter()
 
 
 @svc.api(
-    input=RequestBody(SegmentRequest),
-    output=MultipartAnswer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
+    input=RawJson(),
+    output=RawMultipart(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
     route="/mobile_sam",
 )
 @errors_as_problems
-async def mobile_sam(received: Received) -> Response:
+async def mobile_sam(request: Request) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
-    request = parse_body(received.fields, SegmentRequest)
-    apply_answer_type(request, received.answer_type)
-    job = Job(to_prompts(request), request, document=received.answer_type == JSON)
-    segmentation = await segmenter.segment(image_source(request, received.file), job)
-    return segmentation_response(segmentation, request.mask_format, received.answer_type)
+    received = await receive(request, SegmentRequest)
+    job = to_job(received.fields, document=received.answer_type == JSON)
+    segmentation = await segmenter.segment(image_source(received.fields, received.file), job)
+    return segmentation_response(segmentation, received.fields.mask_format, received.answer_type)
 
 
 async def no_metrics() -> bytes:
@@ -135,4 +136,5 @@ svc.add_asgi_middleware(
     health=lambda: Health("ready"),
     counts=Counts(),
     triton_metrics=no_metrics,
+    adapters=Adapters([], None),  # type: ignore[arg-type]
 )

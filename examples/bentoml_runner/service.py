@@ -26,15 +26,15 @@ class Encoder:
     """Image encoder, run in a separate process."""
 
     def __init__(self) -> None:
-        self._encoder = predictor.Encoder()
+        self._encoder = predictor.load("encoder")
 
     @bentoml.api(batchable=True, max_batch_size=BATCH)
     def encode(self, frames: list[np.ndarray]) -> np.ndarray:  # type: ignore[type-arg]
         """Encode the frames of one or several calls; return (N, 64, 64, 256) float16."""
-        return self._encoder.encode(frames)
+        return predictor.encode(self._encoder, frames)
 
 
-class Click(bentoml.IODescriptor):
+class ClickForm(bentoml.IODescriptor):
     """Form fields of a request."""
 
     input_image: Image.Image
@@ -69,14 +69,14 @@ class BentomlRunner:
     encoder = bentoml.depends(Encoder)
 
     def __init__(self) -> None:
-        self._decoder = predictor.Decoder()
+        self._decoder = predictor.load("decoder")
 
-    @bentoml.api(input_spec=Click)
+    @bentoml.api(input_spec=ClickForm)
     def segment(self, **click: Any) -> np.ndarray:  # type: ignore[type-arg]
         """Segment the object at the points; return its mask, (H, W) of 0 and 1."""
         return self._mask(**click)
 
-    @bentoml.api(input_spec=Click)
+    @bentoml.api(input_spec=ClickForm)
     def segmented_image(self, **click: Any) -> Image.Image:
         """Segment the object at the points; return the picture with the object tinted."""
         mask = self._mask(**click)
@@ -85,13 +85,18 @@ class BentomlRunner:
         return Image.composite(tinted, picture, Image.fromarray(mask * np.uint8(255)))
 
     def _mask(self, input_image: Image.Image, pos_coords: predictor.Points, labels: list[int] | None) -> predictor.Mask:
-        labels = labels or [1] * len(pos_coords)
+        labels, (width, height) = labels or [1] * len(pos_coords), input_image.size
+        if len(labels) != len(pos_coords):
+            raise BadInput(f"labels: expected {len(pos_coords)}, one per point, got {len(labels)}")
+        for x, y in pos_coords:
+            if not (0 <= x <= width and 0 <= y <= height):
+                raise BadInput(f"pos_coords: expected points within {width} x {height} pixels, got {[x, y]}")
         try:
-            predictor.check_points(input_image.size, pos_coords, labels)
-            frame = predictor.to_frame(input_image)
-        except predictor.InvalidInput as error:
-            raise BadInput(str(error)) from None
-        return self._decoder.mask(self.encoder.encode([frame]), input_image.size, pos_coords, labels)
+            picture = input_image.convert("RGB")
+        except Exception as error:  # Pillow raises different types for damaged files
+            raise BadInput(f"the picture is incomplete or damaged: {error}") from None
+        embedding = self.encoder.encode([predictor.to_frame(picture)])
+        return predictor.decode(self._decoder, embedding, picture.size, pos_coords, labels)
 
 
 svc = BentomlRunner

@@ -13,8 +13,7 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from mobile_sam_onnx.model import finish
-from mobile_sam_onnx.nodes import conv_batch_norm, linear
+from mobile_sam_onnx.nodes import conv_batch_norm, finished_model, linear
 from mobile_sam_onnx.tensors import StateDict, Tensors
 
 SIZE = 224
@@ -42,7 +41,7 @@ def build_graph(state: StateDict) -> onnx.ModelProto:
     features = op.flatten(op.global_average_pool(x))
     weight = tensors.get("fc.weight", None, channels)
     logits = linear(features, weight.T, tensors.get("fc.bias", weight.shape[0]))
-    return finish(spox.build({"actual_input_1": images}, {"output_1": logits}), "resnet")
+    return finished_model("resnet", {"actual_input_1": images}, {"output_1": logits})
 
 
 def _block(x: Var, tensors: Tensors, channels: int, stride: int) -> tuple[Var, int]:

@@ -16,14 +16,13 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from examples.classification.architecture import NARROW, random_state
 from examples.classification.graph import build_graph
+from examples.classification.untrained import NARROW, random_state
 from mobile_sam_onnx import CheckpointError, DownloadError, ExportError, MobileSamOnnxError
 from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.download import cache_directory, download
-from mobile_sam_onnx.identity import sha256_of
-from mobile_sam_onnx.model import replace_file
-from mobile_sam_onnx.sources import Source
+from mobile_sam_onnx.repository import replace_file, sha256_of
+from mobile_sam_onnx.sources import WebFile
 from mobile_sam_onnx.tensors import StateDict
 
 BUILDER_VERSION = "3"  # increase it when the graph or the other files change
@@ -32,7 +31,7 @@ CONFIG = Path("onnx_model/config.pbtxt")
 NET = Path("onnx_model/1/model.onnx")
 LABELS = Path("classification_labels/1/labels.txt")
 RECORD = Path("classification_labels/1/weights.json")
-OFFICIAL = Source(
+OFFICIAL = WebFile(
     # IMAGENET1K_V1. The file name contains the only published part of its SHA-256, which torchvision checks too.
     url="https://download.pytorch.org/models/wide_resnet101_2-32ee1156.pth",
     size=254_695_146,
@@ -63,50 +62,37 @@ def prepare(choice: str, labels: Path | None, repository: Path) -> None:
             raise
         _report(f"warning: {error}; serving an untrained narrow network instead; its answers are meaningless")
         name = _export("random", labels, repository)
+    except OSError as error:
+        raise ExportError(f"cannot read or write {error.filename}: {error.strerror or error}") from error
     _report(f"{repository} holds {name} weights")
 
 
 def _export(choice: str, labels: Path | None, repository: Path) -> str:
     """Write the network, the labels and, last, the record of both, unless the record is the same; return the name."""
-    try:
-        name, source = _identity(choice)
-        labels_id = sha256_of(labels) if labels else "numbers"
-        fingerprint = hashlib.sha256(f"{BUILDER_VERSION}:{source}:{labels_id}".encode()).hexdigest()
-        record = json.dumps({"name": name, "fingerprint": fingerprint}, indent=2) + "\n"
-        files = [repository / file for file in (NET, LABELS, RECORD)]
-        if all(file.is_file() for file in files) and (repository / RECORD).read_text(encoding="utf-8") == record:
-            return name
-        model = build_graph(_load(choice))
-        classes = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
-        declared = text_format.Parse((repository / CONFIG).read_text(encoding="utf-8"), ModelConfig()).output[0].dims[0]
-        if classes != declared:
-            raise CheckpointError(f"expected {declared} classes as in {repository / CONFIG}, got {classes}")
-        names = _read_labels(labels, classes)
-        if choice == "random":
-            names = [f"{name} (untrained)" for name in names]
-        (repository / RECORD).unlink(missing_ok=True)
-        replace_file(repository / NET, model.SerializeToString())
-        replace_file(repository / LABELS, "".join(f"{name}\n" for name in names).encode())
-        replace_file(repository / RECORD, record.encode())
-    except OSError as error:
-        raise ExportError(f"cannot read or write {error.filename}: {error.strerror or error}") from error
+    known = {"official": OFFICIAL.sha256, "random": "narrow 0"}
+    name, weights = (choice, known[choice]) if choice in known else (Path(choice).name, sha256_of(Path(choice)))
+    source = f"{BUILDER_VERSION}:{name}:{weights}:{sha256_of(labels) if labels else 'numbers'}"
+    record = json.dumps({"name": name, "fingerprint": hashlib.sha256(source.encode()).hexdigest()}, indent=2) + "\n"
+    files = [repository / file for file in (NET, LABELS, RECORD)]
+    if all(file.is_file() for file in files) and (repository / RECORD).read_text(encoding="utf-8") == record:
+        return name
+    if choice == "random":
+        state: StateDict = random_state(NARROW)
+    else:
+        state = load_checkpoint(download(OFFICIAL, cache_directory()) if choice == "official" else Path(choice))
+    model = build_graph(state)
+    classes = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
+    declared = text_format.Parse((repository / CONFIG).read_text(encoding="utf-8"), ModelConfig()).output[0].dims[0]
+    if classes != declared:
+        raise CheckpointError(f"expected {declared} classes as in {repository / CONFIG}, got {classes}")
+    names = _read_labels(labels, classes)
+    if choice == "random":
+        names = [f"{name} (untrained)" for name in names]
+    (repository / RECORD).unlink(missing_ok=True)
+    contents = (model.SerializeToString(), "".join(f"{name}\n" for name in names).encode(), record.encode())
+    for file, content in zip(files, contents, strict=True):
+        replace_file(file, content)
     return name
-
-
-def _identity(choice: str) -> tuple[str, str]:
-    """Return the name of the weights, and a text that changes with them. Raises OSError."""
-    if choice == "official":
-        return choice, f"official {OFFICIAL.sha256}"
-    if choice == "random":
-        return choice, "random narrow 0"
-    return Path(choice).name, sha256_of(Path(choice))
-
-
-def _load(choice: str) -> StateDict:
-    """Return the tensors by torchvision name."""
-    if choice == "random":
-        return random_state(NARROW)
-    return load_checkpoint(download(OFFICIAL, cache_directory()) if choice == "official" else Path(choice))
 
 
 def _read_labels(path: Path | None, classes: int) -> list[str]:
