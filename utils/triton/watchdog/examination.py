@@ -80,6 +80,8 @@ class Examination:
         updated_at, self._updated_at = self._updated_at, time.monotonic()
         self._now += min(self._updated_at - updated_at, self._timings.max_clock_step_s)
         started = self.all_succeeded()
+        if not started:  # the probes can succeed before metrics are read for the first time
+            self._read_at = self._now
         self._update_successes(started=started)
         for probe in self._probes if started else self._at_start:
             if probe.pending:

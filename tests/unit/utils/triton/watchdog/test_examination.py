@@ -24,7 +24,7 @@ class Triton:
     """A Triton that answers probes or does not; and the threads that ask it."""
 
     def __init__(self) -> None:
-        self.now, self.answers = 1000.0, True
+        self.now, self.answers, self.metrics = 1000.0, True, True
         self.error: Exception | None = None
         self.successes: Counter[str] = Counter()
         self.probes: list[Any] = []
@@ -32,7 +32,10 @@ class Triton:
     def submit(self, call, *_) -> "Future[object]":
         future: Future[object] = Future()
         if call == LOCAL.successes:
-            future.set_result(Counter(self.successes))
+            if self.metrics:
+                future.set_result(Counter(self.successes))
+            else:
+                future.set_exception(OSError("refused"))
             return future
         self.probes.append(call)
         if self.error:
@@ -107,3 +110,17 @@ def test_errors_in_a_row_restart_triton_but_an_unloaded_model_does_not(examined,
     triton.error = None
     pass_time(examined, triton, 2)
     assert (examined.problem(), examined.restart_reason()) == ("", None)
+
+
+def test_slow_start_whose_probes_succeed_before_the_first_metrics_is_not_a_silent_triton(triton):
+    triton.error, triton.metrics = OSError("refused"), False
+    examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
+    pass_time(examined, triton, 4 * TIMINGS.metrics_timeout_s)
+    triton.error = None
+    while not examined.all_succeeded():
+        pass_time(examined, triton, TIMINGS.tick_s)
+    assert (examined.problem(), examined.restart_reason()) == ("", None)
+    triton.answers = False
+    pass_time(examined, triton, TIMINGS.metrics_timeout_s + 1)
+    assert examined.problem().startswith("Triton has not answered for ")
+    assert examined.restart_reason() is not None
