@@ -202,8 +202,8 @@ with model._lock:
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     busy, idle = map(int, ran.stdout.split())
-    assert busy < 500  # 434 here; 647 if OpenVINO keeps 5,000 primitives, its default
-    assert idle < 30  # 434 without the renewal
+    assert busy < 590  # 434 to 523 here; 647 to 681 if OpenVINO keeps 5,000 primitives, its default
+    assert idle < 30  # as above without the renewal
 
 
 def test_openvino_leaves_no_id_for_usage_data(tmp_path):
