@@ -3,12 +3,14 @@
 /**
  * Write data.yaml. Without `path`, ultralytics looks for the images beside the file.
  * @param {string[]} names
+ * @param {boolean} isSplit whether the images are in folders for training and validation
  */
-export function writeDataYaml(names) {
+export function writeDataYaml(names, isSplit) {
   // Every JSON string is a YAML string, once the characters that YAML does not allow are escaped.
   const quote = (name) => JSON.stringify(name).replace(/[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]/g, (character) =>
     `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
-  return ["train: images", "val: images", `nc: ${names.length}`, "names:", ...names.map((name, i) => `  ${i}: ${quote(name)}`), ""].join("\n");
+  const [train, val] = isSplit ? ["images/train", "images/val"] : ["images", "images"];
+  return [`train: ${train}`, `val: ${val}`, `nc: ${names.length}`, "names:", ...names.map((name, i) => `  ${i}: ${quote(name)}`), ""].join("\n");
 }
 
 const NAMES = /^names\s*:[^\S\n]*/m;

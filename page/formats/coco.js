@@ -9,12 +9,18 @@ import { rasterize } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
 
 /**
- * Write `annotations/instances.json`.
+ * Write `annotations/instances.json`; with a split, `annotations/train.json` and `annotations/val.json`.
  * @param {import("./project.js").Project} project
  * @param {(object: import("./project.js").Annotation, spans: Spans) => object} [segmentationOf] default: RLE
  */
-export function writeCoco(project, segmentationOf = ({ rle }) => rle) {
-  const annotations = project.images.flatMap((image, index) =>
+export function writeCoco({ classes, images }, segmentationOf = ({ rle }) => rle) {
+  return [...Map.groupBy(images, ({ subset }) => subset ?? "instances")].map(([name, listed]) => (
+    { path: `annotations/${name}.json`, content: JSON.stringify(documentOf(classes, listed, segmentationOf)) }
+  ));
+}
+
+function documentOf(classes, images, segmentationOf) {
+  const annotations = images.flatMap((image, index) =>
     masksOf(image).map(({ object, spans }) => {
       const [x0, y0, x1, y1] = spans.box;
       return {
@@ -31,14 +37,13 @@ export function writeCoco(project, segmentationOf = ({ rle }) => rle) {
     })
   );
   annotations.forEach((annotation, index) => (annotation.id = index + 1));
-  const document = {
+  return {
     info: {},
     licenses: [],
-    images: project.images.map(({ name, width, height }, index) => ({ id: index + 1, file_name: cleanPath(name), width, height })),
-    categories: project.classes.map(({ id, name, color }) => ({ id, name, supercategory: "", color })),
+    images: images.map(({ name, width, height }, index) => ({ id: index + 1, file_name: cleanPath(name), width, height })),
+    categories: classes.map(({ id, name, color }) => ({ id, name, supercategory: "", color })),
     annotations,
   };
-  return [{ path: "annotations/instances.json", content: JSON.stringify(document) }];
 }
 
 /** @type {import("./project.js").Writer} */

@@ -4,7 +4,7 @@ import { readClassesTxt, readDataYaml } from "./class_names.js";
 import { isCoco, readCoco, writeCoco, writeCocoPolygons } from "./coco.js";
 import { readLabelMaps, writeLabelMaps } from "./label_maps.js";
 import { isLabelme, readLabelme, writeLabelme } from "./labelme.js";
-import { FormatError, KnownImages, ProjectBuilder, baseName, cleanPath, parseJson, readClasses } from "./project.js";
+import { FormatError, KnownImages, ProjectBuilder, SUBSET_FOLDER, baseName, cleanPath, parseJson, readClasses } from "./project.js";
 import { readVoc, writeVoc } from "./voc.js";
 import { readYolo, writeYolo } from "./yolo.js";
 import { unzip } from "./zip.js";
@@ -14,20 +14,22 @@ import { unzip } from "./zip.js";
 const MAX_FILE_BYTES = 256 * 2 ** 20;
 const MAX_FILES = 50_000;
 const ANNOTATION_FILE = /\.(json|txt|names|ya?ml|xml)$|(^|\/)(classes|instances)\/.*\.png$/i;
+/** Lists of images, which no format needs to be read. */
+const IMAGE_SET = /(^|\/)ImageSets\//i;
 /** The first folder `classes` of a label map. */
 const LABEL_MAP = /^((?:.*?\/)??)classes\/(.*\.png)$/i;
 const NAMES_FILE = /^(classes\.txt|obj\.names|.*\.names)$/i;
 
 /**
- * Formats by id. `images` is the folder of the images in the same ZIP: an image's place is `images + cleanPath(name)`.
- * @type {Record<string, {title: string, images: string, write: import("./project.js").Writer}>}
+ * Formats by id. `images` is the folder of the images in the same ZIP; hasFolders: each subset of a split has its own.
+ * @type {Record<string, {title: string, images: string, hasFolders?: boolean, write: import("./project.js").Writer}>}
  */
 export const FORMATS = {
   coco: { title: "COCO (RLE)", images: "images/", write: (project) => writeCoco(project) },
   "coco-polygons": { title: "COCO (polygons)", images: "images/", write: writeCocoPolygons },
-  yolo: { title: "YOLO segmentation", images: "images/", write: writeYolo },
+  yolo: { title: "YOLO segmentation", images: "images/", hasFolders: true, write: writeYolo },
   voc: { title: "Pascal VOC", images: "JPEGImages/", write: writeVoc },
-  labelme: { title: "LabelMe", images: "", write: writeLabelme },
+  labelme: { title: "LabelMe", images: "", hasFolders: true, write: writeLabelme },
   "label-maps": { title: "Label maps (PNG)", images: "images/", write: writeLabelMaps },
 };
 
@@ -55,6 +57,8 @@ export async function readProject(files, sizes = []) {
   const names = await readNames(sources, builder);
   const hasFolder = sources.some(({ path }) => /(^|\/)labels\/.*\.txt$/i.test(path));
   const isLabels = (path) => /\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path)) && (!hasFolder || /(^|\/)labels\//i.test(path));
+  const subsets = sources.filter((source) => !isClasses(source) && (/\.json$/i.test(source.path) || isLabels(source.path)));
+  builder.known.isSplit = subsets.length > 0 && subsets.every(({ path }) => SUBSET_FOLDER.test(path));
   let read = 0;
   for (const { path, text, bytes } of sources.filter((source) => !isClasses(source))) {
     const isJson = /\.json$/i.test(path), isXml = /\.xml$/i.test(path), isMap = namesById && LABEL_MAP.test(path);
@@ -86,7 +90,7 @@ async function sourcesIn({ path, content }) {
   const blob = new Blob([content]);
   const file = { path: cleanPath(path), size: blob.size, bytes: async () => new Uint8Array(await blob.arrayBuffer()) };
   const entries = /\.zip$/i.test(path) ? await unzip(blob) : [file];
-  return entries.filter(({ path }) => ANNOTATION_FILE.test(path)).map(({ path, size, bytes }) => ({ path, bytes, text: () => decoded(size, bytes) }));
+  return entries.filter(({ path }) => ANNOTATION_FILE.test(path) && !IMAGE_SET.test(path)).map(({ path, size, bytes }) => ({ path, bytes, text: () => decoded(size, bytes) }));
 }
 
 async function decoded(size, bytes) {

@@ -4,11 +4,12 @@ import { colourOf } from "../colours.js";
 import { decodePng, encodePng } from "./png.js";
 import { FormatError, classesFile, imagePaths } from "./project.js";
 import { Spans, masksOf, paint } from "./spans.js";
+import { imageSets } from "./split.js";
 
 /**
- * Write `classes/NAME.png`, `instances/NAME.png` and `classes.json`.
+ * Write `classes/NAME.png`, `instances/NAME.png` and `classes.json`; with a split, `ImageSets/Segmentation`.
  *
- * Pixels of no object are 0; objects count from 1 in their order. Where objects overlap, the smaller one is visible.
+ * Pixels of no object are 0; objects count from 1 in their order. Where objects overlap, the last one is visible.
  * The images are indexed, in the colours of the classes, or 16-bit gray where a value is above 255.
  * @type {import("./project.js").Writer}
  */
@@ -16,7 +17,7 @@ export async function writeLabelMaps(project) {
   const classColours = [];
   for (const { id, color } of project.classes) classColours[id] = color;
   /** @type {import("./project.js").ProjectFile[]} */
-  const files = [classesFile(project)];
+  const files = [classesFile(project), ...imageSets(project, "Segmentation")];
   for (const { image, path } of imagePaths(project)) {
     const masks = masksOf(image);
     const classes = masks.map(({ object, spans }) => ({ value: object.categoryId, spans }));
@@ -30,7 +31,6 @@ export async function writeLabelMaps(project) {
 
 /** Encode a label map; `colours` are `#rrggbb` by value, without one for 0. */
 function encode({ width, height }, masks, colours) {
-  masks.sort((one, other) => other.spans.area - one.spans.area);
   const isIndexed = masks.every(({ value }) => value <= 255);
   const palette = Array.from({ length: Math.min(256, colours.length) }, (_, value) => {
     const colour = (value && colours[value]) || "#000000";

@@ -8,11 +8,12 @@ import { polygonsOf } from "./polygons.js";
 import { FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses } from "./project.js";
 import { rasterize } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
+import { subsetFolder } from "./split.js";
 
 const VERSION = "5.5.0";
 
 /**
- * Write `NAME.json` for each image.
+ * Write `NAME.json` for each image; with a split, in the folders `train` and `val`.
  * @type {import("./project.js").Writer}
  */
 export function writeLabelme(project, { tolerance } = {}) {
@@ -34,7 +35,7 @@ export function writeLabelme(project, { tolerance } = {}) {
       imageWidth: image.width,
       classes: project.classes,
     };
-    return { path: `${path}.json`, content: JSON.stringify(document) };
+    return { path: `${subsetFolder(image)}${path}.json`, content: JSON.stringify(document) };
   });
 }
 

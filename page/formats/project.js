@@ -11,7 +11,7 @@ import { colourOf } from "../colours.js";
  * @property {Rle} rle
  * @property {number | null} score
  * @typedef {{name: string, width: number, height: number}} ImageSize name: file name, possibly with a folder
- * @typedef {ImageSize & {objects: Annotation[]}} AnnotatedImage
+ * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val"}} AnnotatedImage subset: of a data set with a split
  * @typedef {{classes: Category[], images: AnnotatedImage[]}} Project
  * @typedef {{path: string, content: string | Uint8Array<ArrayBuffer> | Blob}} ProjectFile
  * @callback Writer writes a project in a format
@@ -26,6 +26,9 @@ const MAX_IMAGES = 20_000;
 const MAX_OBJECTS = 200_000;
 export const MAX_CATEGORY_ID = 65_535;
 export const MAX_CLASSES = 1000;
+
+/** The folder of a subset in the path of an annotation file. */
+export const SUBSET_FOLDER = /(^|\/)(?:train|val)\//;
 
 /** A file or project that cannot be read or written; the message is a sentence for the user. */
 export class FormatError extends Error {}
@@ -103,6 +106,8 @@ export function readClasses(classes, builder) {
 export class KnownImages {
   /** @type {Map<string, ImageSize | null>} null: ambiguous */
   #byKey = new Map();
+  /** Whether files are in the folders of a split, train and val, which the images need not have. */
+  isSplit = false;
 
   /** @param {ImageSize[]} sizes */
   constructor(sizes) {
@@ -113,6 +118,10 @@ export class KnownImages {
 
   /** Return the image of a path, the most exact match first, or null. One of the folders may lack leading parts. */
   find(path) {
+    return (this.isSplit && this.#find(path.replace(SUBSET_FOLDER, "$1"))) || this.#find(path);
+  }
+
+  #find(path) {
     const found = keysOf(path).map((key) => this.#byKey.get(key)).find(Boolean);
     if (!found) return null;
     // In other folders, an image of the same name is another one.

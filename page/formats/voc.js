@@ -8,9 +8,10 @@ import { FormatError, baseName, classesFile, cleanPath, imagePaths } from "./pro
 import { polygonsOf } from "./polygons.js";
 import { rasterize } from "./rasterize.js";
 import { masksOf } from "./spans.js";
+import { imageSets } from "./split.js";
 
 /**
- * Write `classes.json`, and `Annotations/NAME.xml` for each image.
+ * Write `classes.json`, and `Annotations/NAME.xml` for each image; with a split, `ImageSets/Main`.
  * @type {import("./project.js").Writer}
  */
 export function writeVoc(project, { tolerance } = {}) {
@@ -41,7 +42,7 @@ export function writeVoc(project, { tolerance } = {}) {
     lines.push("</annotation>", "");
     return { path: `Annotations/${path}.xml`, content: lines.join("\n") };
   });
-  return [classesFile(project), ...annotations];
+  return [classesFile(project), ...imageSets(project, "Main"), ...annotations];
 }
 
 function points(polygon) {

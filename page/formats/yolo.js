@@ -9,6 +9,7 @@ import { FormatError, classesFile, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
 import { rasterize } from "./rasterize.js";
 import { masksOf } from "./spans.js";
+import { subsetFolder } from "./split.js";
 
 /**
  * Added to the index of a pixel: near the pixel's centre, and below 0.5, so that ultralytics, which truncates, and
@@ -26,9 +27,10 @@ export function writeYolo(project, { tolerance } = {}) {
       const values = polygon.map((value, i) => ((value + PIXEL_CENTRE) / (i % 2 ? image.height : image.width)).toFixed(DECIMALS));
       return `${indices.get(object.categoryId)} ${values.join(" ")}\n`;
     });
-    return { path: `labels/${path}.txt`, content: lines.join("") };
+    return { path: `labels/${subsetFolder(image)}${path}.txt`, content: lines.join("") };
   });
-  return [classesFile(project), { path: "data.yaml", content: writeDataYaml(project.classes.map(({ name }) => name)) }, ...labels];
+  const names = project.classes.map(({ name }) => name), isSplit = project.images.some(({ subset }) => subset);
+  return [classesFile(project), { path: "data.yaml", content: writeDataYaml(names, isSplit) }, ...labels];
 }
 
 /** Join polygons into one: each to the one before it, between their nearest points. */

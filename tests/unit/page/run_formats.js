@@ -4,12 +4,14 @@ import { FORMATS, readProject } from "../../../page/formats/formats.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
 import { rasterize } from "../../../page/formats/rasterize.js";
 import { Spans } from "../../../page/formats/spans.js";
+import { splitImages } from "../../../page/formats/split.js";
 import { Project } from "../../../page/project.js";
 import { unzip, zip } from "../../../page/formats/zip.js";
 
 const decoded = (files) => files.map(({ path, content }) => ({ path, content: Uint8Array.fromBase64(content) }));
 
 const CALLS = {
+  split: ({ images, split }) => (splitImages(images, split), images),
   async write({ format, project, options }) {
     const files = await FORMATS[format].write(project, options);
     return Promise.all(files.map(async ({ path, content }) => ({ path, content: (await bytes(content)).toBase64() })));
