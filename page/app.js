@@ -5,6 +5,7 @@ import { chooseClass } from "./classes.js";
 import { project, screen, service, session } from "./current.js";
 import { element, radio } from "./dom.js";
 import { acceptShown, box, changeFilter, clear, click, currentLabel, discardProposals, edit, everything, hover, mend, press, preview, refineHere, restore, setCandidate } from "./edits.js";
+import { copyObject, copyToNext, pasteObject } from "./copying.js";
 import { connectExports } from "./exportdialog.js";
 import { curlCommand, pythonCode, saveCutout, saveMask } from "./exports.js";
 import { connectFilter } from "./found.js";
@@ -83,6 +84,9 @@ const buttons = {
   "undo": undo,
   "redo": redo,
   "clear": clear,
+  "copy-object": copyObject,
+  "paste-object": pasteObject,
+  "copy-to-next": copyToNext,
   "new-object": addObject,
   "zoom-in": zoomIn,
   "zoom-out": zoomOut,
@@ -116,6 +120,8 @@ const keys = {
   "Delete": () => edit((objects) => objects.remove(objects.active.id)),
   "n": addObject,
   "x": toggleLabel,
+  "j": () => element("merge").click(),
+  "t": ({ repeat }) => repeat || copyToNext(),
   "c": () => setCandidate((session.objects.active.candidate + 1) % 4, performance.now()),
   "v": () => mend.choose("click"),
   "r": () => mend.chooseBrush(),

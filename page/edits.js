@@ -2,7 +2,7 @@
 
 import { project, screen, session } from "./current.js";
 import { element, radio } from "./dom.js";
-import { listed, proposalsOf, withoutKnown } from "./found.js";
+import { listed, proposalsOf, stacked, withoutKnown } from "./found.js";
 import { Mend } from "./mend.js";
 import { announce, counted, hint, showBusy, showDone, showProgress } from "./notices.js";
 import { isEmpty, isMarked, isPrompted } from "./objects.js";
@@ -137,7 +137,7 @@ function isForNew(x, y, label, shift) {
 function acceptable(x, y, label) {
   const { masks, objects } = session, { active } = objects;
   const isBeside = isEmpty(active) || active.found || isForNew(x, y, label, false);
-  const object = label === 1 && isBeside ? masks.objectAt(x, y, listed(objects)) : null;
+  const object = label === 1 && isBeside ? masks.objectAt(x, y, stacked(objects)) : null;
   return object?.proposal ? object : null;
 }
 
@@ -148,7 +148,7 @@ export function click(x, y, { label: ownLabel, shift, pick, time }) {
   }
   hint("");
   const { masks, objects } = session, label = ownLabel ?? currentLabel(), isNew = isForNew(x, y, label, shift);
-  const object = pick ? masks.objectAt(x, y, listed(objects)) : shift ? null : acceptable(x, y, label);
+  const object = pick ? masks.objectAt(x, y, stacked(objects)) : shift ? null : acceptable(x, y, label);
   if (object) {
     if (pick) select(object.id);
     else edit(() => objects.accept([object.id], object.id));

@@ -34,7 +34,10 @@ export function connectExports(project, actions) {
   });
   element("export-save").addEventListener("click", () => {
     const images = radio("export-scope").value === "all" ? project.finished : [actions.openImage()];
-    const make = () => exportAnnotations(project, images, format.value, element("export-images").checked);
+    const numbers = [element("export-share"), element("export-seed")];
+    if (!numbers.every((field) => field.reportValidity())) return;
+    const [share, seed] = numbers.map((field) => field.valueAsNumber || 0);
+    const make = () => exportAnnotations(project, images, format.value, element("export-images").checked, { share: share / 100, seed });
     run(make, `annotations-${format.value}.zip`);
   });
   element("save-project").addEventListener("click", () => run(() => exportProject(project), "project.zip"));

@@ -36,6 +36,12 @@ export function listed({ list, active, filter }) {
   return [...objects.filter(({ proposal }) => !proposal), ...proposals];
 }
 
+/** Return the displayed objects from bottom to top: proposals, smaller ones higher, then the objects in their order. */
+export function stacked(objects) {
+  const shown = listed(objects);
+  return [...proposalsOf(shown).sort((one, other) => other.found.area - one.found.area), ...shown.filter(({ proposal }) => !proposal)];
+}
+
 export function proposalsOf(objects) {
   return objects.filter(({ proposal }) => proposal);
 }

@@ -17,7 +17,7 @@ import { importFiles } from "./transfer.js";
 /** Following images that are encoded in advance. */
 const IMAGES_AHEAD = 2;
 
-const imageList = new ImageList({ open: openImage, remove: removeImage });
+export const imageList = new ImageList({ open: (image) => openImage(image), remove: removeImage });
 /** Number of images requested so far: only the latest one is opened. */
 let openCount = 0;
 /** The image that `openImage` was called for last; if no other one was requested since, it is open, or will be. */
@@ -86,8 +86,9 @@ export function openSample(file) {
 /**
  * Open an image of the project and close the current one.
  * @param {import("./store.js").StoredImage} image
+ * @param {Partial<import("./objects.js").ImageObject>[]} copies objects to add
  */
-async function openImage(image) {
+export async function openImage(image, copies = []) {
   const request = ++openCount;
   latest = { request, id: image.id };
   if (image.id === session?.image.id) return;
@@ -103,6 +104,11 @@ async function openImage(image) {
     session.objects.useClasses(new Set(project.classes.map(({ id }) => id)));
     project.imageId = image.id;
     project.saveProject();
+    if (copies.length) {
+      session.objects.addAll(copies);
+      project.changed(session);
+      hint(`${counted(copies.length, "object")} copied to ${image.name}`);
+    }
     showProgress(false);
     const current = session, encoded = embed(encodedAhead.get(image.id));
     preview.use(session);

@@ -10,9 +10,15 @@ export function arrowStep({ key, shiftKey }) {
   return ARROWS[key]?.map((side) => side * (shiftKey ? LARGE_STEP_PIXELS : STEP_PIXELS)) ?? null;
 }
 
+/** Return whether keys belong to a dialog or menu, or to a field with text. */
+export function isElsewhere() {
+  return document.querySelector("dialog[open], :popover-open") !== null
+    || document.activeElement.matches("input:not([type=checkbox], [type=radio], [type=range], [type=color]), select");
+}
+
 /**
  * @param {import("./stage.js").Stage} stage
- * @param {Record<string, () => void>} shortcuts actions by key; `Ctrl+z` also stands for Cmd+Z
+ * @param {Record<string, (event: KeyboardEvent) => void>} shortcuts actions by key; `Ctrl+z` also stands for Cmd+Z
  * @param {Pick<import("./gestures.js").Handlers, "click" | "box">} handlers
  */
 export function listenToKeys(stage, shortcuts, handlers) {
@@ -41,8 +47,7 @@ export function listenToKeys(stage, shortcuts, handlers) {
   };
 
   document.addEventListener("keydown", (event) => {
-    if (document.querySelector("dialog[open]") || document.activeElement.matches("input:not([type=checkbox], [type=radio], [type=range], [type=color]), select")) return;
-    if (event.altKey || (stage.view.hidden && event.key !== "?")) return;
+    if (isElsewhere() || event.altKey || (stage.view.hidden && event.key !== "?")) return;
     if (!stage.view.hidden && handleCrosshairKey(event)) {
       event.preventDefault();
       return;
@@ -51,6 +56,6 @@ export function listenToKeys(stage, shortcuts, handlers) {
     const shortcut = shortcuts[event.ctrlKey || event.metaKey ? `Ctrl+${event.shiftKey ? "Shift+" : ""}${key}` : key];
     if (!shortcut) return;
     event.preventDefault();
-    shortcut();
+    shortcut(event);
   });
 }

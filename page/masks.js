@@ -78,10 +78,9 @@ export class Masks {
     return this.#requests.size > 0;
   }
 
-  /** Return the smallest visible object at a pixel, or null. */
+  /** Return the last visible object at a pixel, or null. */
   objectAt(x, y, objects) {
-    const visible = objects.filter((object) => !object.hidden && this.get(object)?.has(x, y));
-    return visible.sort((one, other) => this.get(one).area - this.get(other).area)[0] ?? null;
+    return objects.findLast((object) => !object.hidden && this.get(object)?.has(x, y)) ?? null;
   }
 
   /** Return whether a request for the object's current mask is in flight. */

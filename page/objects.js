@@ -25,6 +25,9 @@ import { Mask } from "./rle.js";
 /** Undo steps that are stored. */
 const MAX_STORED_STEPS = 100;
 
+/** A name that an object gets at first. */
+export const NUMBERED_NAME = /^object (\d+)$/;
+
 /** Fields with a mask. */
 const MASK_FIELDS = ["found", "drawn"];
 
@@ -280,6 +283,19 @@ export class Objects {
     this.#step({ list, activeId: list.at(-1).id });
   }
 
+  /** Add an object, and select it. @param {Partial<ImageObject>} fields such as `drawn` */
+  paste(fields) {
+    const list = this.#append(this.list.filter((object) => !isEmpty(object)), 1);
+    Object.assign(list.at(-1), fields);
+    this.#step({ list, activeId: list.at(-1).id });
+  }
+
+  /** Give the active object a mask, its union with another object's, and remove that object. */
+  merge(id, mask) {
+    this.draw(mask);
+    this.now = { ...this.now, list: this.list.filter((object) => object.id !== id) };
+  }
+
   /** Return the fields that make an object of a proposal, with the class of new objects. @param {ImageObject} object */
   #accepting({ proposal, classId }) {
     return { proposal: false, classId: proposal ? this.classId : classId };
@@ -320,7 +336,7 @@ export class Objects {
 
   /** Return the list with `count` new objects, numbered after the highest number so far. */
   #append(list, count) {
-    const highest = Math.max(list.length, ...list.map(({ name }) => Number(/^object (\d+)$/.exec(name)?.[1] ?? 0)));
+    const highest = Math.max(list.length, ...list.map(({ name }) => Number(NUMBERED_NAME.exec(name)?.[1] ?? 0)));
     return [...list, ...Array.from({ length: count }, (_, index) => newObject(++this.#lastId, highest + index + 1, this.classId))];
   }
 

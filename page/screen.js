@@ -2,7 +2,7 @@
 
 import { showCandidates } from "./candidates.js";
 import { element, radio } from "./dom.js";
-import { listed, showFound } from "./found.js";
+import { listed, showFound, stacked } from "./found.js";
 import { isEmpty, isPrompted } from "./objects.js";
 import { ObjectList } from "./panel.js";
 import { closeQuestion } from "./question.js";
@@ -115,11 +115,9 @@ export class Screen {
 
   #items(isWanted) {
     const { masks, objects } = this.#session;
-    return listed(objects)
+    return stacked(objects)
       .filter((object) => isWanted(object.id) && !object.hidden)
       .map((object) => ({ mask: masks.displayed(object), colour: this.colourOf(object), dashed: object.proposal === true }))
-      .filter(({ mask }) => mask)
-      // Smaller masks on top.
-      .sort((one, other) => other.mask.area - one.mask.area);
+      .filter(({ mask }) => mask);
   }
 }

@@ -6,6 +6,7 @@ import { FORMATS, readProject } from "./formats/formats.js";
 import { baseName, cleanPath, FormatError, KnownImages, parseJson } from "./formats/project.js";
 import { unzip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
+import { splitImages, subsetFolder } from "./formats/split.js";
 import { thumbnailOf } from "./imagelist.js";
 import { isMarked, Objects } from "./objects.js";
 import { pack } from "./packer.js";
@@ -28,15 +29,18 @@ const MAX_PROJECT_BYTES = 2 ** 30;
  * @param {StoredImage[]} images
  * @param {string} format a key of FORMATS
  * @param {boolean} withImages whether the ZIP has the image files too
+ * @param {import("./formats/split.js").Split} split
  * @returns {Promise<Blob>}
  * @throws {Error} the project does not fit into the format
  */
-export async function exportAnnotations(project, images, format, withImages) {
+export async function exportAnnotations(project, images, format, withImages, split) {
   if (!images.length) throw new FormatError("No image has objects or is marked as reviewed: there is nothing to export.");
   const annotated = [];
   for (const image of images) annotated.push(annotatedImage(image, await project.work(image.id)));
-  const folder = FORMATS[format].images;
-  const files = images.map(({ name, file, original }) => ({ path: folder + cleanPath(name), content: original?.file ?? file }));
+  splitImages(annotated, split);
+  const { images: folder, hasFolders } = FORMATS[format];
+  const pathOf = (image) => folder + (hasFolders ? subsetFolder(image) : "") + cleanPath(image.name);
+  const files = images.map(({ file, original }, index) => ({ path: pathOf(annotated[index]), content: original?.file ?? file }));
   // By id, so that the order in the list does not change the numbers in YOLO's labels.
   const classes = [...project.classes].sort((a, b) => a.id - b.id);
   return pack({ format, project: { classes, images: annotated }, files: withImages ? files : [] });

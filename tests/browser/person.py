@@ -222,10 +222,11 @@ class Person:
             self.page.get_by_role("button", name=name, exact=True).click()
         return Path(download.value.path()).read_bytes()
 
-    def export(self, form: str) -> bytes:
-        """Export the annotations with their images, as a ZIP file."""
+    def export(self, form: str, validation: int = 0) -> bytes:
+        """Export the annotations with their images, as a ZIP file; `validation` is the share of a split in per cent."""
         self.press_button("Export dataset…")
         self.page.locator("#export-format").select_option(form)
+        self.page.get_by_label("For validation").fill(str(validation))
         self.page.locator("#export-images").set_checked(True)
         return self.save("Save annotations")
 
