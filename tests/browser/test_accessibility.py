@@ -59,6 +59,9 @@ def test_page_states_have_no_serious_violations(person, photo, large):
     assert violations(person.page) == []
     person.page.get_by_role("button", name="Help and shortcuts").click()
     assert violations(person.page) == []
+    person.page.keyboard.press("Escape")
+    person.page.get_by_role("button", name="Export dataset…").click()
+    assert violations(person.page) == []
 
 
 def test_keys_click_and_draw_a_box(opened):

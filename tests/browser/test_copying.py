@@ -11,6 +11,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from tests.browser.person import DISC, RED, Person
+from tests.browser.test_accessibility import violations
 from tests.browser.test_images import transfer_file
 from tests.browser.test_screens import PHONE
 from tests.unit.page.formats import rle
@@ -115,7 +116,7 @@ def test_all_objects_are_copied_to_the_next_image_where_undo_removes_them(series
     expect(series.page.locator("#image-list .count")).to_have_text(["2", "3", ""])
     series.page.get_by_role("button", name="Select yolk").click()
     assert np.array_equal(series.visible_mask(), disc)
-    series.press_button("All to next image")
+    series.press_button("All to next")
     expect(hint).to_have_text("the next image has another size: 240 x 160, not 480 x 320")
     series.expect_image("2.png")
     series.press("Control+z")
@@ -138,6 +139,7 @@ def test_two_objects_are_merged_by_keyboard_under_the_name_and_class_of_the_sele
     clicked.press("j")
     expect(menu.get_by_role("button")).to_have_text(["object 1, object"])
     expect(menu.get_by_role("button")).to_be_focused()
+    assert violations(page) == []
     page.keyboard.press("Escape")
     expect(menu).to_be_hidden()
     assert names(clicked) == ["object 1", "object 2"]
