@@ -1,86 +1,218 @@
-"""One session from a folder of images to an export, with a reload and a killed service in the middle."""
+"""A day of an annotator: from a folder of images to a data set, with a killed service, a reload and another browser."""
 
-import io
-import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from playwright.sync_api import expect
-from pycocotools.coco import COCO
+from playwright.sync_api import Browser, expect
+from pycocotools import mask as coco_mask
 
-from harness import start_server
+from harness import Server, start_server
 from tests.browser.person import Person
+from tests.browser.test_project_files import LEAST_IOU, dataset
 
-IMAGES, RELOAD_AT, KILL_AT = 4, 1, 2
-CENTRES = {"disc": (110, 120), "box": (350, 110), "bar": (240, 260)}
+IMAGES, KILL_AT, RELOAD_AT = 12, 4, 9
+SIZE = (480, 320)
+CLASSES = ["disc", "box", "bar", "leaf", "sun"]
+COLOURS = [(235, 200, 60), (190, 50, 45), (240, 240, 240), (40, 120, 50), (250, 130, 30)]
+CENTRES = [(110, 110), (350, 110), (240, 260), (60, 260), (430, 260)]
 """A pixel of each class's object in the pictures."""
+BAR = (118, 243, 362, 277)
+"""A box around the object of the class *bar*."""
 
 
 def scene(index: int) -> Image.Image:
-    """Return a picture of 480 x 320 pixels with one object of each class."""
-    picture = Image.new("RGB", (480, 320), (90 + index, 140, 185))
+    """Return a picture with one object of each class, which move a little from one to the next."""
+    picture = Image.new("RGB", SIZE, (90 + index, 140, 185))
     draw = ImageDraw.Draw(picture)
-    draw.ellipse([60, 70, 160 + 3 * index, 170], fill=(235, 200, 60))
-    draw.rectangle([300, 60, 400, 160 - 3 * index], fill=(190, 50, 45))
-    draw.rectangle([120 + 3 * index, 245, 360, 275], fill=(240, 240, 240))
+    draw.ellipse([60, 60, 160 + index, 160], fill=COLOURS[0])
+    draw.rectangle([300, 60, 400, 160 - index], fill=COLOURS[1])
+    draw.rectangle([120 + index, 245, 360, 275], fill=COLOURS[2])
+    draw.polygon([(60, 215), (95, 260), (60, 305), (25 + index, 260)], fill=COLOURS[3])
+    draw.ellipse([400, 230, 460 - index, 290], fill=COLOURS[4])
     return picture
 
 
-def annotate(person: Person) -> list[np.ndarray]:
-    """Click on the three objects, correct the last by hand; return the masks on the screen."""
-    found = []
-    for number, centre in enumerate(CENTRES.values(), start=1):
+class Annotator:
+    """A user who labels the folder image by image, and remembers the masks on the screen."""
+
+    def __init__(self, person: Person, folder: Path) -> None:
+        self.person, self.folder, self.index = person, folder, 0
+        self.expected: dict[str, list[tuple[str, np.ndarray]]] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the open image."""
+        return f"photos/{self.index:02}.png"
+
+    def go_on(self, key: str = "d") -> None:
+        """Go to the next image."""
+        self.index += 1
+        self.person.press(key)
+        self.arrive()
+
+    def arrive(self) -> None:
+        """Wait until the image is shown and encoded."""
+        self.person.expect_image(self.name)
+        self.person.wait_encoded(self.folder / Path(self.name).name)
+        self.person.wait_idle()
+
+    def begin(self, class_index: int) -> None:
+        """Begin an object of a class."""
+        self.person.press("n")
+        self.person.press(str(class_index + 1))
+
+    def remember(self) -> None:
+        """Remember the class and mask of each object, as the list and the screen show them."""
+        person, rows = self.person, self.person.page.locator("#objects li")
+        seen = []
+        for row in rows.filter(has=person.page.locator(".score:not(:empty)")).all():
+            row.locator(".pick").click()
+            person.wait_idle()
+            seen.append((row.locator(".category").inner_text(), person.visible_mask()))
+        self.expected[self.name] = seen
+
+    def click_all(self) -> None:
+        """Click on one object of each class."""
+        for number, centre in enumerate(CENTRES):
+            self.begin(number)
+            self.person.click(*centre)
+
+    def box_and_resize(self) -> None:
+        """Drag a box that is too large around the bar, and move its corner to where it belongs."""
+        self.begin(2)
+        self.person.drag((BAR[0], BAR[1] - 20), (BAR[2] + 20, BAR[3]))
+        wide = self.person.visible_mask()
+        self.person.drag((BAR[2] + 20, BAR[1] - 20), (BAR[2], BAR[1]))
+        expect(self.person.page.get_by_role("button", name=f"Remove box from {BAR[0]},{BAR[1]}")).to_be_visible()
+        assert not np.array_equal(self.person.visible_mask(), wide)
+
+    def accept_proposals(self) -> None:
+        """Accept one of the proposals by a click, those above a size by the button, and discard the rest."""
+        person, proposals = self.person, self.person.page.locator("#objects .proposal")
+        person.press("5")
+        person.segment_everything()
+        person.click(*CENTRES[4])
+        person.page.get_by_label("Min. size").fill("4")
+        person.press("4")
+        shown = proposals.count()
+        assert shown > 0
         person.press("n")
-        person.press(str(number))
-        person.click(*centre)
-        if number == len(CENTRES):
-            person.press("r")
-            person.drag((250, 255), (300, 265))
-            person.press("v")
-        found.append(person.visible_mask())
-    return found
+        person.press_button("Accept all shown")
+        person.press_button("Discard proposals")
+        expect(proposals).to_have_count(0)
+
+    def correct_by_hand(self) -> None:
+        """Click on the box, and add to its mask with the brush."""
+        self.begin(1)
+        self.person.click(*CENTRES[1])
+        before = self.person.visible_mask()
+        self.person.press("r")
+        self.person.drag((350, 170), (380, 175))
+        self.person.press("v")
+        assert (before & ~self.person.visible_mask()).sum() == 0
+        assert self.person.visible_mask().sum() > before.sum()
+
+    def copy_all(self) -> None:
+        """Copy the objects to the next image, where one of them is deleted."""
+        self.go_on("t")
+        expect(self.person.page.locator("#hint")).to_have_text(f"{len(CLASSES)} objects copied to {self.name}")
+        self.person.press("Delete")
+
+    def leave_empty(self) -> None:
+        """Add nothing: reviewed images without objects are exported as well."""
+
+    def merge(self) -> None:
+        """Make one object of the disc and the sun."""
+        for number in (0, 4):
+            self.begin(number)
+            self.person.click(*CENTRES[number])
+        self.person.press("j")
+        self.person.page.locator("#merge-menu").get_by_role("button").first.click()
+        expect(self.person.page.locator("#hint")).to_contain_text("merged into")
+
+    def work(self, server: Server, log: Path, settings: dict[str, Any]) -> Server:
+        """Label all images; return the service, which another one replaces in the middle."""
+        alone = [self.accept_proposals, self.box_and_resize, self.correct_by_hand, self.merge, self.click_all]
+        steps = [self.click_all, self.copy_all, *alone, self.copy_all, *alone[:3], self.leave_empty]
+        for number, step in enumerate(steps):
+            if number and step != self.copy_all:
+                self.go_on()
+            step()
+            self.person.press("m")
+            self.remember()
+            if number == KILL_AT:
+                server.kill()
+                server = start_server(log, port=server.port, **settings)
+            if number == RELOAD_AT:
+                self.reload()
+        return server
+
+    def reload(self) -> None:
+        """Find proposals, filter them, and load the page again: the filter and all masks are the same."""
+        page, before = self.person.page, self.expected[self.name]
+        self.person.segment_everything()
+        page.get_by_label("Min. size").fill("4")
+        shown = page.locator("#found-count").inner_text()
+        expect(page.locator("#saved")).to_have_text("Saved")
+        page.reload()
+        self.arrive()
+        expect(page.locator("#found-count")).to_have_text(shown)
+        self.person.press_button("Discard proposals")
+        page.get_by_role("application").focus()
+        self.remember()
+        assert_equal(self.expected[self.name], before)
+
+
+def assert_equal(found: list[tuple[str, np.ndarray]], expected: list[tuple[str, np.ndarray]]) -> None:
+    assert [name for name, _ in found] == [name for name, _ in expected]
+    for (name, mask), (_, other) in zip(found, expected, strict=True):
+        assert np.array_equal(mask, other), name
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_session_with_a_reload_and_a_killed_service_is_exported_as_on_the_screen(browser, builtin_repository, tmp_path):
+@pytest.mark.timeout(900)
+def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_path: Path) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
     for index in range(IMAGES):
-        scene(index).save(folder / f"{index}.png")
-    models = str(builtin_repository)
-    server = start_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=models)
-    expected = []
+        scene(index).save(folder / f"{index:02}.png")
+    settings: dict[str, Any] = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)}
+    server = start_server(tmp_path / "log", **settings)
     with Person.open_page(browser, server) as person:
         person.page.set_input_files("#folder", folder)
         expect(person.page.locator("#image-list li")).to_have_count(IMAGES)
-        person.page.get_by_label("Name of the class object").fill("disc")
-        for name in ("box", "bar"):
+        person.page.get_by_label("Name of the class object").fill(CLASSES[0])
+        for name in CLASSES[1:]:
             person.add_class(name)
-        for index in range(IMAGES):
-            if index:
-                person.page.keyboard.press("d")
-            person.expect_image(f"photos/{index}.png")
-            person.wait_encoded(folder / f"{index}.png")
-            expected.append(annotate(person))
-            if index == RELOAD_AT:
-                expect(person.page.locator("#saved")).to_have_text("Saved")
-                person.page.reload()
-                person.expect_image(f"photos/{index}.png")
-                person.page.get_by_role("application").focus()
-                assert np.array_equal(person.visible_mask(), expected[-1][-1])
-            if index == KILL_AT:
-                server.kill()
-                server = start_server(tmp_path / "log2", port=server.port, MOBILE_SAM_MODEL_REPOSITORY=models)
+        annotator = Annotator(person, folder)
+        annotator.arrive()
+        server = annotator.work(server, tmp_path / "log2", settings)
         person.press_button("Export dataset…")
-        zipfile.ZipFile(io.BytesIO(person.save("Save annotations"))).extractall(tmp_path / "out")
+        (tmp_path / "project.zip").write_bytes(person.save("Save project"))
+    with Person.open_page(browser, server) as fresh:
+        fresh.page.set_input_files("#annotations", tmp_path / "project.zip")
+        expect(fresh.page.locator("#image-list li")).to_have_count(IMAGES)
+        classes, objects = dataset(fresh)
+        assert [one["name"] for one in classes] == CLASSES
+        expect(fresh.page.locator("#image-list .reviewed")).to_have_count(IMAGES)
+        names = {one["id"]: one["name"] for one in classes}
+        for image, masks in annotator.expected.items():
+            exported = [(names[id_], coco_mask.decode(mask) > 0) for name, id_, mask in objects if name == image]
+            assert_equal(exported, masks)
+        exports = {form: fresh.export(form, validation=25) for form in LEAST_IOU if form != "project"}
+    for form, content in exports.items():
+        (tmp_path / "set.zip").write_bytes(content)
+        with Person.open_page(browser, server) as other:
+            other.page.set_input_files("#folder", folder)
+            expect(other.page.locator("#image-list li")).to_have_count(IMAGES)
+            other.page.set_input_files("#annotations", tmp_path / "set.zip")
+            expect(other.page.locator("#hint")).to_contain_text(f"{len(objects)} objects in")
+            again = dataset(other)
+        assert again[0] == classes, form
+        assert [one[:2] for one in again[1]] == [one[:2] for one in objects], form
+        for found, expected in zip(again[1], objects, strict=True):
+            assert coco_mask.iou([found[2]], [expected[2]], [0])[0, 0] >= LEAST_IOU[form], form
     server.stop()
-    (annotations,) = (tmp_path / "out").glob("**/*.json")
-    coco = COCO(annotations)
-    for image in coco.loadImgs(coco.getImgIds()):
-        objects = coco.loadAnns(coco.getAnnIds(imgIds=image["id"]))
-        assert [coco.cats[each["category_id"]]["name"] for each in objects] == list(CENTRES)
-        for each, mask in zip(objects, expected[int(Path(image["file_name"]).stem)], strict=True):
-            assert np.array_equal(coco.annToMask(each), mask)
