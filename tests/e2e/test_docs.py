@@ -62,12 +62,13 @@ def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_serve
 
 
 @pytest.mark.e2e
-def test_cells_of_the_notebook_run_one_after_another(official_server, tmp_path):
-    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())
-    code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+def test_cells_of_the_notebook_run_one_after_another_and_print_what_it_shows(official_server, tmp_path):
+    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     reader = Reader(tmp_path, official_server.url)
     printed = reader.run_command([sys.executable, "-c", code], "docs/notebook.ipynb")
-    assert printed.startswith("official 25000000\n")
+    shown = "".join("".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", []))
+    assert pages.same_text(shown, printed), printed
     with Image.open(tmp_path / "boat_mask.png") as mask:
         assert mask.size == (1280, 853)
 
