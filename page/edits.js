@@ -5,7 +5,7 @@ import { element, radio } from "./dom.js";
 import { listed, proposalsOf, stacked, withoutKnown } from "./found.js";
 import { Mend } from "./mend.js";
 import { announce, counted, hint, showBusy, showDone, showProgress } from "./notices.js";
-import { isEmpty, isMarked, isPrompted } from "./objects.js";
+import { isEmpty, isLater, isMarked, isPrompted } from "./objects.js";
 import { Preview } from "./preview.js";
 import { ask } from "./question.js";
 import { Refine } from "./refine.js";
@@ -20,7 +20,7 @@ screen.connect({
   rename: (id, name) => setDisplay(id, { name }),
   hide: (id) => setDisplay(id, { hidden: !session.objects.list.find((object) => object.id === id).hidden }),
   remove: (id) => edit((objects) => objects.remove(id)),
-  removeMark: (index) => replace((objects) => objects.removeMark(index)),
+  removeMark: (index) => (isLater(session.objects.active, index) ? edit : replace)((objects) => objects.removeMark(index)),
 });
 
 /** Change the objects, show the result and request the active object's mask. */
@@ -38,7 +38,7 @@ export function edit(change, clickTime) {
 }
 
 /**
- * Change the active object's clicks; ask before this replaces a mask edited by hand.
+ * Change the active object's marks; ask before this replaces a mask edited by hand.
  * @param {(objects: import("./objects.js").Objects, isNew: boolean) => void} change isNew: for a new object
  * @param {{time?: number, canAdd?: boolean, verb?: string}} [options] time: as in `edit`; canAdd: the change can be one for a new object; verb: what happens to the edits
  */
@@ -155,9 +155,7 @@ export function click(x, y, { label: ownLabel, shift, pick, time }) {
   } else if (pick) {
     hint("No object there");
   } else {
-    const point = { x, y, label };
-    if (isNew) edit(() => objects.addPoint(point, true), time);
-    else replace((_, isAdded) => objects.addPoint(point, isAdded), { time, canAdd: true });
+    edit(() => objects.addPoint({ x, y, label }, isNew), time);
     if (!isMarked(objects.active)) hint("Now click the object itself, or drag a box around it");
   }
   screen.highlight(null);
@@ -166,7 +164,7 @@ export function click(x, y, { label: ownLabel, shift, pick, time }) {
 /** Ask for the mask of a press that may become a click. */
 export function press(x, y, { label: ownLabel, shift, pick }) {
   const { objects } = session, label = ownLabel ?? currentLabel(), isNew = isForNew(x, y, label, shift);
-  if (pick || (objects.active.drawn && !isNew) || (!shift && acceptable(x, y, label))) return;
+  if (pick || (!shift && acceptable(x, y, label))) return;
   preview.press(objects.clicked({ x, y, label }, isNew));
 }
 

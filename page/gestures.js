@@ -3,7 +3,7 @@
 import { boxOf } from "./stage.js";
 
 /** Movement up to which a press is still a click, in CSS pixels. */
-const MAX_CLICK_MOVE_PIXELS = { mouse: 5, pen: 6, touch: 12 };
+export const MAX_CLICK_MOVE_PIXELS = { mouse: 5, pen: 6, touch: 12 };
 const WHEEL_SPEED = 0.0015;
 const MIDDLE_BUTTON = 1, RIGHT_BUTTON = 2;
 
@@ -55,7 +55,7 @@ export function listenToPointers(stage, handlers) {
       if (pointers.size > 1) {
         cancel(event);
         gesture = { kind: "pinch" };
-      } else if (event.button === MIDDLE_BUTTON || spaceHeld || handlers.mend.tool === "polygon") {
+      } else if (event.button === MIDDLE_BUTTON || spaceHeld || (handlers.mend.tool === "polygon" && !handlers.mend.editor.draft)) {
         event.preventDefault();
         gesture = { kind: "pan" };
       } else if (handlers.mend.tool !== "click") {

@@ -17,6 +17,8 @@ const MIN_EDGE_PIXELS = 36;
 export class Handles {
   /** @type {Handle[]} */
   list = [];
+  /** Whether a ring is being drawn: its edges have no handles. */
+  isDraft = false;
 
   /** @param {import("./stage.js").Stage} stage */
   constructor(stage) {
@@ -35,7 +37,7 @@ export class Handles {
     this.layer.replaceChildren(...this.list.map(({ edge }) => edge), ...this.list.map(({ point }) => point));
     for (const handle of this.list) this.#place(handle);
     this.showEdges();
-    this.#draw();
+    this.draw();
   }
 
   /** Move the focus to a point by its number. */
@@ -54,13 +56,13 @@ export class Handles {
     const before = this.list.find((handle) => handle.ring === ring && (handle.at + 1) % ring.length === at);
     this.#place(before);
     this.#place(this.list[index]);
-    this.#draw();
+    this.draw();
   }
 
   /** Show handles on the edges that are long enough. */
   showEdges() {
     const shortest = MIN_EDGE_PIXELS / this.stage.transform.scale;
-    for (const { ring, at, edge } of this.list) edge.hidden = edgeLength(ring, at) < shortest;
+    for (const { ring, at, edge } of this.list) edge.hidden = this.isDraft || edgeLength(ring, at) < shortest;
   }
 
   #place(handle) {
@@ -71,8 +73,8 @@ export class Handles {
     point.ariaLabel = `Point ${this.list.indexOf(handle) + 1} of ${this.list.length} at ${x}, ${y}`;
   }
 
-  #draw() {
-    const rings = new Set(this.list.map(({ ring }) => ring));
+  /** Draw the lines of rings, by default of those with handles. @param {Iterable<import("./vertices.js").Ring>} rings */
+  draw(rings = new Set(this.list.map(({ ring }) => ring))) {
     const path = [...rings].map((ring) => `M${exact(ring).join(" ")}Z`).join("");
     for (const line of this.paths) line.setAttribute("d", path);
   }

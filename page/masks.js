@@ -1,13 +1,21 @@
 // The masks of an image's objects, requested once per set of prompts and options.
 
 import { cached } from "./cached.js";
-import { isMarked, promptsOf } from "./objects.js";
+import { maskInput, withClicks } from "./drawn.js";
+import { isMarked, isPrompted, laterClicks, promptsOf } from "./objects.js";
 import { maskOptions } from "./options.js";
 import { clipped } from "./regions.js";
 import { Mask } from "./rle.js";
 
 /** Return the same clipped mask each time, so that it is painted once. */
 const clippedTo = cached(clipped);
+
+/** Return an object with the marks that are sent: beside a mask edited by hand, only later clicks, but all with a negative one. */
+function asking(object) {
+  if (!object.drawn) return object;
+  const later = laterClicks(object), isPositive = later.every(({ label }) => label === 1);
+  return { ...object, candidate: 0, ...(isPositive && { points: later, box: null }) };
+}
 
 export class Masks {
   /** Masks by the fields of their request. */
@@ -35,19 +43,23 @@ export class Masks {
   }
 
   #keyOf(object) {
-    return JSON.stringify({ ...(object.part && { part: object.part }), ...this.fieldsOf(object) });
+    return JSON.stringify({ ...(object.part && { part: object.part }), drawn: object.drawn?.counts, ...this.fieldsOf(asking(object)) });
   }
 
   /**
    * Ask a service for the masks of an object's prompts, in the frame of the image.
    * @param {import("./service.js").Service} service
-   * @param {Pick<import("./objects.js").ImageObject, "points" | "box" | "candidate" | "part">} object
+   * @param {Pick<import("./objects.js").ImageObject, "points" | "box" | "candidate" | "part" | "drawn" | "settled">} object
    * @param {AbortSignal} [signal]
    */
   async ask(service, object, signal) {
-    const part = this.image.part(object.part);
-    const found = await service.segment((part ?? this.image).remote, this.fieldsOf(object), signal);
-    return part ? found.map((mask) => part.place(mask)) : found;
+    const part = this.image.part(object.part), { drawn } = object, asked = asking(object);
+    const sent = drawn && (part ? part.cut(drawn) : drawn);
+    const fields = { ...this.fieldsOf(asked), ...(sent && { mask_input: maskInput(sent) }) };
+    if (sent?.area && !isPrompted(asked)) fields.box = sent.box;
+    const answers = await service.segment((part ?? this.image).remote, fields, signal);
+    const placed = (mask) => (part ? part.place(mask) : mask);
+    return answers.map((answer) => (drawn ? withClicks(drawn, placed(sent), placed(answer), laterClicks(object)) : placed(answer)));
   }
 
   /** As `ask`, ahead of a click that takes over the masks. */
@@ -90,10 +102,11 @@ export class Masks {
 
   /** Return an object's mask, or null while it has none. */
   get(object) {
-    if (object.drawn ?? object.found) return object.drawn ?? object.found;
-    const mask = isMarked(object) ? this.#known.get(this.#keyOf(object))?.[Math.max(object.candidate - 1, 0)] : null;
+    const { found, drawn } = object;
+    if (found ?? (drawn && !laterClicks(object).length)) return found ?? drawn;
+    const mask = isMarked(object) ? this.#known.get(this.#keyOf(object))?.[Math.max(asking(object).candidate - 1, 0)] : null;
     if (!mask) return null;
-    return object.clip && object.box ? clippedTo(mask, object.box) : mask;
+    return object.clip && object.box && !drawn ? clippedTo(mask, object.box) : mask;
   }
 
   /** Return the three candidates of an object's mask in the order of the API, or null while unknown. */

@@ -6,6 +6,7 @@ import { hint, showResult } from "./notices.js";
 import { isMarked } from "./objects.js";
 import { PolygonEditor } from "./polygon.js";
 import { isAsking } from "./question.js";
+import { vertexAt } from "./vertices.js";
 
 const HINTS = {
   brush: ["Paint what belongs to the object", "(with Shift: erase)"],
@@ -27,7 +28,11 @@ export class Mend {
     this.stage = screen.stage;
     this.actions = actions;
     this.brush = new Brush(screen.stage);
-    this.editor = new PolygonEditor(screen.stage, { change: () => this.#showHistory(), apply: () => this.choose("click") });
+    this.editor = new PolygonEditor(screen.stage, {
+      change: () => this.#showHistory(),
+      apply: () => this.choose("click"),
+      close: () => (this.settle(), hint(...HINTS.polygon)),
+    });
     screen.onShow = (session) => this.#update(session);
     element("tool").addEventListener("change", () => this.choose(this.tool));
     element("polygon-apply").addEventListener("click", () => this.choose("click"));
@@ -77,20 +82,19 @@ export class Mend {
     this.#session = session;
     this.brush.showRadius();
     if (this.tool !== "polygon") return;
-    const { masks, objects } = session;
-    const mask = masks.get(objects.active);
-    if (!mask || mask !== this.editor.mask) {
-      this.editor.close();
-      if (mask?.area && !this.editor.open(mask)) this.#leavePolygon("This outline has too many points: use the brush, or Smooth");
-      // A marked object without a mask waits for it.
-      if (mask ? !mask.area : !isMarked(objects.active)) this.#leavePolygon("There is no outline to edit: segment the object first");
+    const { editor } = this, { active } = session.objects;
+    const mask = session.masks.get(active), draft = `${session.image.id} ${active.id}`;
+    if (mask?.area) {
+      if (mask !== editor.mask && !editor.open(mask)) {
+        this.choose("click");
+        hint("This outline has too many points: use the brush, or Smooth");
+      }
+    } else if (!mask && isMarked(active)) {
+      editor.close(); // until the mask is there
+    } else if (draft !== editor.draft) {
+      editor.begin(draft);
     }
     this.#showHistory();
-  }
-
-  #leavePolygon(reason) {
-    this.choose("click");
-    hint(reason);
   }
 
   /** Update undo and redo: the polygon's history comes before the objects'. */
@@ -100,11 +104,13 @@ export class Mend {
     element("redo").toggleAttribute("disabled", !this.editor.canRedo && !objects.canRedo);
   }
 
-  /** Store edits of the polygon. */
+  /** Store edits of the polygon, and a draft if it is one: less than three points stay a draft. */
   settle() {
-    if (!this.editor.isEdited) return;
-    const mask = this.editor.result();
-    this.editor.close();
+    const { editor } = this;
+    if (!editor.isEdited) return;
+    const mask = editor.result();
+    if (editor.draft && !mask.area) return;
+    editor.keep(mask);
     this.#store(mask);
   }
 
@@ -117,9 +123,10 @@ export class Mend {
     showResult(active.name, mask);
   }
 
-  /** Cancel a question, or edits of the polygon, and go back to clicks; return false if there is nothing to leave. */
+  /** Cancel a question, a draft, or edits of the polygon, and go back to clicks; return false if there is nothing to leave. */
   escape() {
     const isLeaving = isAsking() || this.tool !== "click";
+    if (!isAsking() && this.editor.discard()) return true;
     this.editor.close();
     if (isAsking()) this.screen.show();
     else if (isLeaving) this.choose("click");
@@ -131,13 +138,16 @@ export class Mend {
    * @returns {import("./gestures.js").Stroke | null}
    */
   beginStroke(event) {
+    if (this.editor.draft) return this.editor.beginShape(event);
     return this.#begin(this.stage.pointAt(event), (this.tool === "eraser") !== (event.shiftKey || event.button === 2));
   }
 
   /** Handle Enter on a pixel. */
   press(x, y, shift) {
-    if (this.tool === "polygon") this.choose("click");
-    else this.#begin({ x: x + 0.5, y: y + 0.5 }, (this.tool === "eraser") !== shift)?.end();
+    const pixel = { x: x + 0.5, y: y + 0.5 };
+    if (this.editor.draft) this.editor.add([vertexAt(pixel)]);
+    else if (this.tool === "polygon") this.choose("click");
+    else this.#begin(pixel, (this.tool === "eraser") !== shift)?.end();
   }
 
   #begin(start, erases) {

@@ -17,6 +17,7 @@ import { Mask } from "./rle.js";
  * @property {import("./rle.js").Mask | null} found mask from "Segment everything", in place of clicks
  * @property {boolean} [proposal] found, and not yet accepted: neither counted nor exported
  * @property {import("./rle.js").Mask | null} drawn mask edited by hand, in place of the requested or found one
+ * @property {number} [settled] number of clicks before `drawn`: later ones change it; undefined in projects of earlier versions: all
  * @property {boolean} hidden
  * @property {number[] | null} [part] x0, y0, x1, y1 of the part of the image that is asked for the mask, x1 and y1 exclusive; null: all of it
  * @property {number} classId
@@ -50,6 +51,7 @@ function newObject(id, number, classId) {
     found: null,
     proposal: false,
     drawn: null,
+    settled: 0,
     part: null,
     hidden: false,
     classId,
@@ -64,6 +66,16 @@ export function isPrompted(object) {
 /** Return whether the object has a mask or enough marks for one. */
 export function isMarked(object) {
   return object.drawn !== null || object.found !== null || isPrompted(object);
+}
+
+/** Return the clicks that change a mask edited by hand. */
+export function laterClicks({ drawn, points, settled = points.length }) {
+  return drawn ? points.slice(settled) : [];
+}
+
+/** Return whether a mark is one of the later clicks, by its index; null: the box. */
+export function isLater(object, index) {
+  return laterClicks(object).includes(object.points[index]);
 }
 
 /** Return whether the object has neither marks nor a mask. */
@@ -199,8 +211,8 @@ export class Objects {
 
   #withPoint(point, isNew, isAhead) {
     const state = isNew ? this.#withNew() : this.now;
-    const { points, found } = activeOf(state);
-    return this.#marked(state, { points: [...(found?.point ? [found.point] : points), point] }, isAhead);
+    const { points, found, drawn } = activeOf(state);
+    return this.#marked(state, { drawn, points: [...(found?.point ? [found.point] : points), point] }, isAhead);
   }
 
   /** Set the box of the active object or of a new one. An object found automatically loses the click that found it. */
@@ -208,22 +220,22 @@ export class Objects {
     this.#step(this.#marked(isNew ? this.#withNew() : this.now, { box }, false));
   }
 
-  /** Return a state that replaces the active object's mask by other clicks or another box. */
+  /** Return a state with other clicks or another box of the active object. */
   #marked(state, fields, isAhead) {
-    const marked = withActiveFields(state, { ...this.#accepting(activeOf(state)), ...fields, found: null, drawn: null, hidden: false });
+    const marked = withActiveFields(state, { ...this.#accepting(activeOf(state)), found: null, drawn: null, hidden: false, ...fields });
     return withActiveFields(marked, { part: this.partOf(activeOf(marked), isAhead) });
   }
 
   /** Replace the active object's mask by one made by hand. An object found automatically keeps the click that found it. */
   draw(mask) {
-    const { points, found } = this.active;
-    this.change({ ...this.#accepting(this.active), drawn: mask, points: found?.point ? [found.point] : points, found: null, hidden: false });
+    const { found } = this.active, points = found?.point ? [found.point] : this.active.points;
+    this.change({ ...this.#accepting(this.active), drawn: mask, points, settled: points.length, found: null, hidden: false });
   }
 
-  /** Remove a click by its index, or the box with null. */
+  /** Remove a click by its index, or the box with null. A mask edited by hand outlives only later clicks. */
   removeMark(index) {
-    const { points } = this.active;
-    this.change({ ...(index === null ? { box: null } : { points: points.filter((_, at) => at !== index) }), drawn: null });
+    const { points, drawn } = this.active;
+    this.change({ ...(index === null ? { box: null } : { points: points.filter((_, at) => at !== index) }), drawn: isLater(this.active, index) ? drawn : null });
   }
 
   /** Remove the active object's clicks, box and mask. */

@@ -1,7 +1,7 @@
 // Parts of an image, each sent to the service as a separate image: small objects get the model's whole resolution.
 
 import { canvasOf } from "./dom.js";
-import { moved, scaled } from "./regions.js";
+import { clipped, moved, scaled } from "./regions.js";
 import { RemoteImage } from "./service.js";
 
 /** A larger part is sent as a JPEG, which the service gets and reads sooner. */
@@ -43,6 +43,12 @@ export class Part {
     const [x, y] = pixel;
     const inPart = (at, start, size, sent) => ((at + 0.5 - start) * sent) / size - 0.5;
     return [inPart(x, this.x, this.boxWidth, this.width), inPart(y, this.y, this.boxHeight, this.height)];
+  }
+
+  /** Return a mask of the image as one of the part. */
+  cut(mask) {
+    const { x, y, boxWidth: width, boxHeight: height } = this;
+    return scaled(moved(clipped(mask, [x, y, x + width - 1, y + height - 1]), { x: -x, y: -y }, { width, height }), this);
   }
 
   /** Return a mask of the part as one of the image: no pixel outside of the part is in it. */

@@ -1,16 +1,18 @@
-// The outline of a mask as a polygon: its points are dragged, added and deleted.
+// The outline of a mask as a polygon: its points are dragged, added and deleted. A draft is a polygon that is drawn from nothing.
 
 import { element } from "./dom.js";
+import { MAX_CLICK_MOVE_PIXELS } from "./gestures.js";
 import { Handles } from "./handles.js";
 import { arrowStep } from "./keys.js";
 import { hint } from "./notices.js";
-import { deleteVertex, edgeDistance, fill, insertVertex, middle, moveVertex, trace } from "./vertices.js";
+import { boxOf } from "./stage.js";
+import { deleteVertex, edgeDistance, fill, insertVertex, middle, moveVertex, trace, vertexAt } from "./vertices.js";
 
 const MAX_POINTS = 500;
 /** Tolerance at the lowest detail as a share of the image's longer side; each step of the slider divides it by the root of 2. */
 const COARSEST_TOLERANCE_SHARE = 0.01;
-/** Distance from which a double click hits an edge, on the screen. */
-const MAX_EDGE_DISTANCE_PIXELS = 10;
+/** Distance from which a double click hits an edge, and a click the first or last point of a draft, on the screen. */
+const MAX_DISTANCE_PIXELS = 10;
 const DOUBLE_CLICK_MS = 400;
 /** Movement from which a press on a point is a drag, on the screen. */
 const MIN_DRAG_PIXELS = 3;
@@ -33,22 +35,27 @@ export class PolygonEditor {
 
   /**
    * @param {import("./stage.js").Stage} stage
-   * @param {{change: () => void, apply: () => void}} actions change: the history has changed; apply: Enter was pressed
+   * @param {{change: () => void, apply: () => void, close: () => void}} actions
+   *   change: the history has changed; apply: Enter was pressed; close: a draft is complete
    */
   constructor(stage, actions) {
     this.stage = stage;
     this.actions = actions;
     /** @type {import("./rle.js").Mask | null} the mask whose outline is open */
     this.mask = null;
+    /** @type {string | null} the object that a draft is for; null: there is no draft */
+    this.draft = null;
     this.handles = new Handles(stage);
     const { layer } = this.handles;
     layer.addEventListener("pointerdown", (event) => this.#press(event));
     layer.addEventListener("pointermove", (event) => this.#dragTo(stage.pointAt(event)));
-    for (const end of ["pointerup", "pointercancel"]) layer.addEventListener(end, () => this.#drop());
+    for (const end of ["pointerup", "pointercancel"]) layer.addEventListener(end, () => this.#drop(end === "pointerup"));
     layer.addEventListener("keydown", (event) => this.#handleKey(event));
     let isOnHandle = false;
     stage.view.addEventListener("pointerdown", (event) => (isOnHandle = this.handles.indexOf(event.target) >= 0), true);
-    stage.view.addEventListener("dblclick", (event) => isOnHandle || this.#insertNear(stage.pointAt(event)));
+    stage.view.addEventListener("dblclick", (event) => isOnHandle || this.draft || this.#insertNear(stage.pointAt(event)));
+    stage.view.addEventListener("pointermove", (event) => this.#follow(stage.pointAt(event)));
+    stage.view.addEventListener("keydown", (event) => this.#handleDraftKey(event));
     element("detail").addEventListener("input", () => this.#retrace());
   }
 
@@ -68,24 +75,61 @@ export class PolygonEditor {
   open(mask) {
     this.close();
     if (!this.#trace(mask)) return false;
-    this.mask = mask;
-    this.stage.view.classList.add("outlining");
+    this.keep(mask);
     return true;
   }
 
-  close() {
-    this.mask = null;
-    this.#polygons = [];
+  /**
+   * Begin a draft.
+   * @param {string} draft the object that it is for
+   */
+  begin(draft) {
+    this.close();
+    this.#setDraft(draft);
+    this.#polygons = [[[]]];
+    hint("Click to add points, then the first one to close; or drag a rectangle", "(Enter closes, Backspace takes a point back)");
+  }
+
+  /** Take over the mask of the outline, which stays open without its history. */
+  keep(mask) {
+    this.mask = mask;
+    this.stage.view.classList.toggle("outlining", mask !== null);
+    this.#setDraft(null);
     this.#past = [];
     this.#future = [];
     this.#drag = null;
-    this.handles.show([]);
-    this.stage.view.classList.remove("outlining");
+    this.#show(this.handles.indexOf(document.activeElement));
+  }
+
+  close() {
+    this.#polygons = [];
+    this.keep(null);
+  }
+
+  #setDraft(draft) {
+    this.draft = draft;
+    this.handles.isDraft = draft !== null;
+    this.stage.view.classList.toggle("drafting", draft !== null);
+    element("detail").toggleAttribute("disabled", draft !== null);
+  }
+
+  /** Remove the points of a draft, which undo brings back; return whether there were any. */
+  discard() {
+    if (!this.#ring?.length) return false;
+    this.#step();
+    this.#polygons = [[[]]];
+    this.#show();
+    return true;
   }
 
   /** Return the edited mask. */
   result() {
-    return fill(this.#polygons, this.mask);
+    return fill(this.#polygons, this.stage);
+  }
+
+  /** The ring of a draft, or null. */
+  get #ring() {
+    return this.draft === null ? null : this.#polygons[0][0];
   }
 
   /** Undo a change; return whether there was one. */
@@ -163,7 +207,7 @@ export class PolygonEditor {
     const isEdge = event.target !== point;
     if (isEdge) {
       index = this.#insert(index);
-    } else if (event.altKey || (point === this.#lastPress.point && event.timeStamp - this.#lastPress.time < DOUBLE_CLICK_MS)) {
+    } else if (event.altKey || (!this.draft && point === this.#lastPress.point && event.timeStamp - this.#lastPress.time < DOUBLE_CLICK_MS)) {
       this.#delete(index);
       return;
     } else {
@@ -187,15 +231,21 @@ export class PolygonEditor {
     this.#move(index, { x: x + offset.x, y: y + offset.y });
   }
 
-  #drop() {
+  #drop(isReleased) {
+    const dropped = this.#drag;
     this.#drag = null;
     this.handles.showEdges();
+    if (isReleased && this.#ring && dropped && !dropped.isStep && [0, this.#ring.length - 1].includes(dropped.index)) this.#finish();
   }
 
-  #move(index, { x, y }) {
+  #move(index, point) {
     const { ring, at } = this.handles.list[index];
-    moveVertex(ring, at, { x: Math.min(Math.max(x, 0), this.stage.width), y: Math.min(Math.max(y, 0), this.stage.height) });
+    moveVertex(ring, at, this.#inImage(point));
     this.handles.update(index);
+  }
+
+  #inImage({ x, y }) {
+    return { x: Math.min(Math.max(x, 0), this.stage.width), y: Math.min(Math.max(y, 0), this.stage.height) };
   }
 
   /** Add a point, by default in the middle of the edge that begins at this one; return its number. */
@@ -212,12 +262,12 @@ export class PolygonEditor {
     if (!list.length) return;
     const distances = list.map(({ ring, at }) => edgeDistance(ring, at, position));
     const nearest = Math.min(...distances);
-    if (nearest * this.stage.transform.scale <= MAX_EDGE_DISTANCE_PIXELS) this.#insert(distances.indexOf(nearest), position);
+    if (nearest * this.stage.transform.scale <= MAX_DISTANCE_PIXELS) this.#insert(distances.indexOf(nearest), position);
   }
 
   #delete(index) {
     const { ring, at } = this.handles.list[index];
-    if (ring.length <= 3) {
+    if (ring.length <= 3 && !this.draft) {
       hint("An outline needs three points: use the eraser to remove it");
       return;
     }
@@ -239,11 +289,84 @@ export class PolygonEditor {
     } else if (event.key === "Insert" || event.key.toLowerCase() === "a") {
       this.#insert(index);
     } else if (event.key === "Enter") {
-      this.actions.apply();
+      if (this.draft) this.#finish();
+      else this.actions.apply();
     } else {
       return;
     }
     event.preventDefault();
     event.stopPropagation();
   }
+
+  // ---- drafts
+
+  /**
+   * Begin a click, which adds a point, or a drag, which makes a rectangle of a draft without points.
+   * @param {PointerEvent} from
+   * @returns {import("./gestures.js").Stroke | null}
+   */
+  beginShape(from) {
+    if (from.button) return null;
+    const start = vertexAt(this.#inImage(this.stage.pointAt(from))), isFirst = !this.#ring.length;
+    let added = [start];
+    return {
+      move: (event) => {
+        const end = vertexAt(this.#inImage(this.stage.pointAt(event)));
+        const distance = Math.hypot(event.clientX - from.clientX, event.clientY - from.clientY);
+        if (!isFirst) added = [end];
+        else if (this.draft && (added.length > 1 || distance > MAX_CLICK_MOVE_PIXELS[event.pointerType])) this.handles.draw([(added = rectangle(start, end))]);
+      },
+      end: () => this.draft && this.add(added),
+      cancel: () => this.#show(),
+    };
+  }
+
+  /**
+   * Add points to a draft. One at its first or last point, or several, close it.
+   * @param {import("./vertices.js").Ring} added
+   */
+  add(added) {
+    const ring = this.#ring, [{ x, y }] = added;
+    const isNear = (end) => end && Math.hypot(end.x - x, end.y - y) * this.stage.transform.scale <= MAX_DISTANCE_PIXELS;
+    const isEnd = added.length === 1 && (isNear(ring[0]) || isNear(ring.at(-1)));
+    if (!isEnd) {
+      this.#step();
+      ring.push(...added);
+      this.#show();
+    }
+    if (isEnd || added.length > 1) this.#finish();
+  }
+
+  #finish() {
+    if (this.result().area) this.actions.close();
+    else hint("An outline needs at least three points, around a pixel");
+  }
+
+  /** Draw the edges of a draft to the pointer or the crosshair. */
+  #follow(point) {
+    if (this.#ring?.length && !this.#drag) this.handles.draw([[...this.#ring, vertexAt(point)]]);
+  }
+
+  #handleDraftKey(event) {
+    if (!this.#ring?.length || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Backspace") {
+      this.#step();
+      this.#ring.pop();
+      this.#show();
+    } else if (event.key === "Enter" && !this.stage.cursor) {
+      this.#finish();
+    } else {
+      // Later listeners of the key move the crosshair.
+      requestAnimationFrame(() => this.stage.cursor && this.#follow({ x: this.stage.cursor.x + 0.5, y: this.stage.cursor.y + 0.5 }));
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
+
+/** Return the ring of a rectangle along pixel edges. */
+function rectangle(start, end) {
+  const [x0, y0, x1, y1] = boxOf(start, end).map(Math.round);
+  return [[x0, y0], [x1, y0], [x1, y1], [x0, y1]].map(([x, y]) => vertexAt({ x, y }));
 }

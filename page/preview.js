@@ -1,7 +1,7 @@
 // Masks before the click that takes them over: previews under the pointer, one request at a time and always for the
 // latest position; and the mask of a press, which arrives while the button is still down.
 
-import { isPrompted } from "./objects.js";
+import { isMarked } from "./objects.js";
 import { Service } from "./service.js";
 
 const COLOUR = "#ffffff";
@@ -58,7 +58,7 @@ export class Preview {
    */
   press(object) {
     const { masks } = this.#session;
-    if (isPrompted(object) && !this.#paused && this.#isKnown(object) && !masks.get(object)) masks.preview(this.#service, object);
+    if (isMarked(object) && !this.#paused && this.#isKnown(object) && !masks.get(object)) masks.preview(this.#service, object);
   }
 
   /**

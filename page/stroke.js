@@ -10,9 +10,9 @@ export class Stroke {
   /**
    * @param {Mask | null} mask null: empty
    * @param {{width: number, height: number}} image
-   * @param {{radius: number, erases: boolean}} brush radius in pixels; pixels with their centre in it are changed
+   * @param {{radius: number, erases: boolean}} [brush] radius in pixels; pixels with their centre in it are changed
    */
-  constructor(mask, { width, height }, { radius, erases }) {
+  constructor(mask, { width, height }, { radius, erases } = { radius: 0, erases: false }) {
     this.width = width;
     this.height = height;
     this.radius = radius;
@@ -20,8 +20,14 @@ export class Stroke {
     /** 1 in the mask, column by column. */
     this.columns = new Uint8Array(width * height);
     /** x0, y0, x1, y1 around all pixels of the mask; x1 and y1 are exclusive. */
-    this.box = mask?.area ? [...mask.box] : [width, height, 0, 0];
-    mask?.spans().forEach((x, top, bottom) => this.columns.fill(1, x * height + top, x * height + bottom));
+    this.box = [width, height, 0, 0];
+    if (mask) this.fill(mask, 1);
+  }
+
+  /** Add the pixels of a mask with 1, or remove them with 0. */
+  fill(mask, value) {
+    mask.spans().forEach((x, top, bottom) => this.columns.fill(value, x * this.height + top, x * this.height + bottom));
+    if (value && mask.area) extend(this.box, mask.box);
   }
 
   /**

@@ -161,7 +161,7 @@ async function addObjects(project, image, added) {
   if (work.objects) objects.restore(work.objects);
   objects.addAll(added);
   const shown = new Map(work.shown);
-  for (const { id, drawn } of objects.list) if (drawn) shown.set(id, drawn.record);
+  for (const { id, drawn } of objects.list) if (drawn && !shown.has(id)) shown.set(id, drawn.record);
   await project.saveWork(image, { ...work, objects: objects.save(), shown: [...shown] });
 }
 

@@ -30,6 +30,11 @@ export function fill(polygons, { width, height }) {
   return Mask.fromSpans(rasterize(polygons.map((rings) => withSeams(rings.map(exact))), "edges", width, height), null);
 }
 
+/** @returns {Vertex} */
+export function vertexAt({ x, y }) {
+  return { x, y, detail: [] };
+}
+
 /** Return a ring's points with their details, x0, y0, ... */
 export function exact(ring) {
   return ring.flatMap(({ x, y, detail }) => [x, y, ...detail]);
@@ -79,9 +84,9 @@ export function deleteVertex(ring, index) {
 }
 
 /** Add a vertex on the edge that begins at a vertex. */
-export function insertVertex(ring, index, { x, y }) {
+export function insertVertex(ring, index, point) {
   ring[index].detail = [];
-  ring.splice(index + 1, 0, { x, y, detail: [] });
+  ring.splice(index + 1, 0, vertexAt(point));
 }
 
 /** Return the middle of the edge that begins at a vertex. */

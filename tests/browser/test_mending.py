@@ -1,5 +1,6 @@
 """Masks edited by hand: brush, eraser, polygon, and what later clicks do to them."""
 
+import cv2
 import numpy as np
 import pytest
 from playwright.sync_api import expect
@@ -88,10 +89,7 @@ def test_brush_and_eraser_change_the_pixels_under_the_stroke_unless_it_is_cancel
     assert np.array_equal(clicked.visible_mask(), masks[1])
 
 
-def test_brush_draws_a_new_object_which_the_polygon_cannot_and_pans_with_space(opened):
-    opened.press("g")
-    expect(opened.page.locator("#hint")).to_contain_text("segment the object first")
-    expect(opened.page.get_by_role("radio", name="Click")).to_be_checked()
+def test_brush_draws_a_new_object_and_pans_with_space(opened):
     choose(opened, "Brush")
     opened.page.keyboard.down("Space")
     x, y = opened.screen_xy(*RED)
@@ -115,27 +113,91 @@ def test_exports_contain_the_edited_mask(painted):
     assert all("edited by hand" in copied(painted, button) for button in ("Copy Python", "Copy curl"))
 
 
-def test_click_on_an_edited_object_asks_before_replacing_it(painted):
+def island(mask: np.ndarray, x: int, y: int) -> np.ndarray:
+    """Return the connected pixels of a mask around a pixel, (H, W) bool; empty if the mask does not have it."""
+    _, islands = cv2.connectedComponents(mask.astype(np.uint8), connectivity=8)
+    return np.asarray(mask & (islands == islands[y, x]) & mask[y, x])
+
+
+def test_clicks_after_a_stroke_change_the_mask_around_them_and_keep_the_rest(painted):
+    drawn, bodies = painted.visible_mask(), painted.answer("**/mobile_sam", {})
+    choose(painted, "Click")
+    with painted.page.expect_response("**/mobile_sam"):  # ahead of the click
+        painted.page.mouse.move(*painted.screen_xy(*RED))
+        painted.page.mouse.down()
+    painted.page.mouse.up()
+    painted.wait_idle()
+    (body,) = bodies
+    assert body["pos_coords"] == [list(RED)]
+    answer = painted.request_masks(pos_coords=[RED], mask_input=body["mask_input"])[0]
+    extended = painted.visible_mask()
+    assert np.array_equal(extended, drawn | island(answer & ~drawn, *RED))
+    assert extended.sum() > drawn.sum() + 1000
+    assert all("edited by hand" in copied(painted, button) for button in ("Copy Python", "Copy curl"))
+
+    painted.click(250, 262, button="right")
+    asked = {"pos_coords": [DISC, RED], "neg_coords": [(250, 262)], "mask_input": body["mask_input"]}
+    assert bodies[-1]["mask_input"] == body["mask_input"]
+    answer = painted.request_masks(**asked)[0]
+    reduced = drawn | island(answer & ~drawn, *RED)
+    reduced &= ~island(drawn & ~answer, 250, 262)
+    assert np.array_equal(painted.visible_mask(), reduced)
+    assert not reduced[262, 250]
+
+    expect(painted.page.locator("#saved")).to_have_text("Saved")
+    painted.page.reload()
+    painted.wait_encoded(painted.image)
+    assert np.array_equal(painted.visible_mask(), reduced)
+    painted.press_button("Remove negative click at 250, 262")
+    assert np.array_equal(painted.visible_mask(), extended)
+    painted.press_button(f"Remove positive click at {RED[0]}, {RED[1]}")
+    assert np.array_equal(painted.visible_mask(), drawn)
+    for expected in (extended, reduced, extended, drawn):
+        painted.press("Control+z")
+        assert np.array_equal(painted.visible_mask(), expected)
+    expect(painted.page.get_by_role("alertdialog")).to_be_hidden()
+
+    painted.press("Control+y")
+    choose(painted, "Brush")
+    painted.drag((100, 30), (200, 30))
+    assert_stroke(extended, painted.visible_mask(), ((100, 30), (200, 30)), radius(painted))
+
+
+def test_negative_click_on_an_outline_without_positive_clicks_is_asked_with_its_box(opened):
+    opened.press("g")
+    opened.drag((60, 90), (260, 230))
+    opened.press("v")
+    drawn, bodies = opened.visible_mask(), opened.answer("**/mobile_sam", {})
+    ys, xs = np.nonzero(drawn)
+    opened.click(240, 220, button="right")
+    assert bodies[-1]["box"] == [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
+    assert bodies[-1]["neg_coords"] == [[240, 220]]
+    answer = opened.request_masks(**{key: bodies[-1][key] for key in ("box", "neg_coords", "mask_input")})[0]
+    assert np.array_equal(opened.visible_mask(), drawn & ~island(drawn & ~answer, 240, 220))
+
+
+def test_box_or_an_earlier_mark_on_an_edited_object_asks_before_replacing_it(painted):
     mask = painted.visible_mask()
     choose(painted, "Click")
-    painted.click(*RED)
-    expect(painted.page.get_by_role("alertdialog")).to_contain_text("edited by hand")
-    painted.press("Escape")
     for change in (lambda: painted.drag((290, 80), (410, 220)), lambda: painted.page.locator(".marker").click()):
         change()
+        expect(painted.page.get_by_role("alertdialog")).to_contain_text("edited by hand")
         answer(painted, "Cancel")
         assert np.array_equal(painted.visible_mask(), mask)
         expect(painted.page.locator(".marker")).to_have_count(1)
+    painted.drag((290, 80), (410, 220))
+    painted.press("Escape")
+    assert np.array_equal(painted.visible_mask(), mask)
 
-    painted.click(*RED)
+    painted.drag((290, 80), (410, 220))
     answer(painted, "Keep and add a new object")
     assert np.array_equal(painted.visible_mask("others"), mask)
-    painted.assert_mask_is_the_apis(pos_coords=[RED])
+    painted.assert_mask_is_the_apis(box=[290, 80, 410, 220])
     painted.press("Control+z")
 
-    painted.click(*RED)
+    painted.drag((290, 80), (410, 220))
     answer(painted, "Replace")
-    painted.assert_mask_is_the_apis(pos_coords=[DISC, RED])
+    painted.assert_mask_is_the_apis(pos_coords=[DISC], box=[290, 80, 410, 220])
     painted.press("Control+z")
     assert np.array_equal(painted.visible_mask(), mask)
 
@@ -161,7 +223,7 @@ def drag_handle(person, handle, x: float, y: float) -> None:
     person.page.mouse.up()
 
 
-def polygon_mask(corners: list[tuple[int, int]]) -> np.ndarray:
+def polygon_mask(corners: list[tuple[float, float]]) -> np.ndarray:
     """Return the pixels in a polygon, (H, W) bool."""
     polygon = [float(number) for corner in corners for number in corner]
     return np.asarray(coco_mask.decode(coco_mask.frPyObjects([polygon], 320, 480))[..., 0], bool)

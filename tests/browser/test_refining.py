@@ -13,9 +13,11 @@ from PIL import Image
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
+from orchestrator.masks import upsample
 from tests.browser.person import BALL, BALL_RADIUS, BESIDE, LARGE_SIZE, Person
 from tests.browser.test_copies import open_refused
 from tests.browser.test_export import copied
+from tests.browser.test_mending import choose
 from tests.browser.test_project import reload
 
 
@@ -125,6 +127,35 @@ def test_further_clicks_use_the_part_or_outside_of_it_the_whole_image(zoomed):
     zoomed.assert_mask_is_the_apis(pos_coords=[BALL], neg_coords=[(300, 300)])
     zoomed.press("Control+z")
     assert np.array_equal(zoomed.visible_mask(), refined)
+
+
+def test_click_on_a_drawn_object_sends_what_was_drawn_in_the_part_and_keeps_the_rest(zoomed):
+    near, far = (BALL[0] + 70, BALL[1]), (300, 300)
+    choose(zoomed, "Brush")
+    zoomed.click(*near)
+    zoomed.press("0")
+    zoomed.click(*far)
+    drawn = zoomed.visible_mask()
+    choose(zoomed, "Click")
+    zoom_in(zoomed, BALL)
+    zoomed.press_button("Refine here")
+    bodies = zoomed.answer("**/mobile_sam", {})
+    zoomed.click(*BALL)
+    left, top, width, height = frame_of(zoomed)
+    sent = np.load(io.BytesIO(base64.b64decode(bodies[-1]["mask_input"])))
+    scale = 1024 / max(width, height)
+    placed = upsample(sent, (round(height * scale), round(width * scale)), (height, width)) > 0
+    part = drawn[top : top + height, left : left + width]
+    assert (placed & part).sum() / (placed | part).sum() > 0.85
+    mask = zoomed.visible_mask()
+    assert (mask & drawn).sum() == drawn.sum()
+    assert iou_with_disc(mask & ~drawn) > 0.6
+
+    zoomed.click(*near, button="right")
+    mask = zoomed.visible_mask()
+    assert not mask[near[1], near[0]]
+    assert mask[far[1], far[0]]
+    assert mask[BALL[1], BALL[0]]
 
 
 def test_part_of_a_copy_is_cut_from_the_original(open_page, large):

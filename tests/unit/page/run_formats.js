@@ -1,13 +1,16 @@
 // Runs the page's formats for the tests: a call as JSON on stdin, its result as JSON on stdout.
 
+import { maskInput, withClicks } from "../../../page/drawn.js";
 import { FORMATS, readProject } from "../../../page/formats/formats.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
 import { rasterize } from "../../../page/formats/rasterize.js";
 import { Spans } from "../../../page/formats/spans.js";
 import { splitImages } from "../../../page/formats/split.js";
 import { Project } from "../../../page/project.js";
+import { Mask } from "../../../page/rle.js";
 import { unzip, zip } from "../../../page/formats/zip.js";
 
+const maskOf = (rle) => Mask.fromSpans(Spans.decode(rle), null);
 const decoded = (files) => files.map(({ path, content }) => ({ path, content: Uint8Array.fromBase64(content) }));
 
 const CALLS = {
@@ -26,6 +29,8 @@ const CALLS = {
     const entries = await unzip(new Blob([Uint8Array.fromBase64(content)]));
     return Promise.all(entries.map(async (entry) => ({ path: entry.path, content: (await entry.bytes()).toBase64() })));
   },
+  maskInput: ({ mask }) => maskInput(maskOf(mask)),
+  withClicks: ({ drawn, sent, answer, clicks }) => withClicks(maskOf(drawn), maskOf(sent ?? drawn), maskOf(answer), clicks).record,
   polygons: ({ masks, frame, tolerance }) =>
     masks.map((rle) => {
       const spans = Spans.decode(rle), polygons = polygonsOf(spans, frame, tolerance);
