@@ -157,10 +157,14 @@ def test_clicks_after_a_stroke_change_the_mask_around_them_and_keep_the_rest(pai
         assert np.array_equal(painted.visible_mask(), expected)
     expect(painted.page.get_by_role("alertdialog")).to_be_hidden()
 
-    painted.press("Control+y")
     choose(painted, "Brush")
     painted.drag((100, 30), (200, 30))
-    assert_stroke(extended, painted.visible_mask(), ((100, 30), (200, 30)), radius(painted))
+    stroked = painted.visible_mask()
+    assert_stroke(drawn, stroked, ((100, 30), (200, 30)), radius(painted))
+    choose(painted, "Click")
+    painted.click(*RED)  # as before, on another mask
+    assert painted.visible_mask()[stroked].all()
+    assert painted.visible_mask()[RED[1], RED[0]]
 
 
 def test_negative_click_on_an_outline_without_positive_clicks_is_asked_with_its_box(opened):
@@ -169,7 +173,12 @@ def test_negative_click_on_an_outline_without_positive_clicks_is_asked_with_its_
     opened.press("v")
     drawn, bodies = opened.visible_mask(), opened.answer("**/mobile_sam", {})
     ys, xs = np.nonzero(drawn)
-    opened.click(240, 220, button="right")
+    opened.page.mouse.move(*opened.screen_xy(240, 220))
+    with opened.page.expect_response("**/mobile_sam"):  # ahead of the click
+        opened.page.mouse.down(button="right")
+    opened.page.mouse.up(button="right")
+    opened.wait_idle()
+    assert len(bodies) == 1
     assert bodies[-1]["box"] == [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
     assert bodies[-1]["neg_coords"] == [[240, 220]]
     answer = opened.request_masks(**{key: bodies[-1][key] for key in ("box", "neg_coords", "mask_input")})[0]
