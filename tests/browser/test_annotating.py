@@ -1,5 +1,8 @@
 """A day of an annotator: from a folder of images to a data set, with a killed service, a reload and another browser."""
 
+import io
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -105,15 +108,23 @@ class Annotator:
         expect(proposals).to_have_count(0)
 
     def correct_by_hand(self) -> None:
-        """Click on the box, and add to its mask with the brush."""
+        """Click on the box, add to its mask with the brush and by another click, and draw a rectangle over the sun."""
         self.begin(1)
         self.person.click(*CENTRES[1])
         before = self.person.visible_mask()
         self.person.press("r")
         self.person.drag((350, 170), (380, 175))
         self.person.press("v")
-        assert (before & ~self.person.visible_mask()).sum() == 0
-        assert self.person.visible_mask().sum() > before.sum()
+        painted = self.person.visible_mask()
+        assert (before & ~painted).sum() == 0
+        assert painted.sum() > before.sum()
+        self.person.click(*CENTRES[2])
+        assert (painted & ~self.person.visible_mask()).sum() == 0
+        self.begin(4)
+        self.person.press("g")
+        self.person.drag((400, 230), (460, 290))
+        self.person.press("v")
+        assert self.person.visible_mask().sum() == 60 * 60
 
     def copy_all(self) -> None:
         """Copy the objects to the next image, where one of them is deleted."""
@@ -203,6 +214,9 @@ def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_pat
             exported = [(names[id_], coco_mask.decode(mask) > 0) for name, id_, mask in objects if name == image]
             assert_equal(exported, masks)
         exports = {form: fresh.export(form, validation=25) for form in LEAST_IOU if form != "project"}
+    parts = zipfile.ZipFile(io.BytesIO(exports["coco"]))
+    counts = [len(json.loads(parts.read(f"annotations/{subset}.json"))["images"]) for subset in ("train", "val")]
+    assert counts == [IMAGES * 3 / 4, IMAGES / 4]
     for form, content in exports.items():
         (tmp_path / "set.zip").write_bytes(content)
         with Person.open_page(browser, server) as other:
