@@ -291,7 +291,7 @@ def validated(model: type[Model], fields: Mapping[str, Any], *, strict: bool | N
 def _refusal(error: ValidationError, model: type[BaseModel]) -> MalformedBody | InvalidRequest:
     details = error.errors(include_url=False, include_context=True)
     if details[0]["type"] == "json_invalid":
-        return MalformedBody(details[0]["ctx"]["error"])
+        return MalformedBody(f"invalid JSON: {details[0]['ctx']['error']}")
     # Pydantic reports several errors for one tuple of the wrong length; they become one.
     fields = dict.fromkeys(_field_error(detail, model) for detail in details[: 4 * MAX_ERRORS])
     return InvalidRequest(errors=list(fields)[:MAX_ERRORS])

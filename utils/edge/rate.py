@@ -62,7 +62,8 @@ class RateLimit:
         except ValueError:
             limits = []
         if not limits or any(limit.amount < 1 for limit in limits):
-            raise SettingsError(f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}")
+            expected = "expected limits such as '60/minute' or '10 per second; 1000 per hour'"
+            raise SettingsError(f"MOBILE_SAM_RATE_LIMIT: {expected}, got {text!r}")
         self._in_memory = [(item, SlidingWindowCounterRateLimiter(BoundedMemory())) for item in limits]
         self._in_redis: list[_Limit] = []
         self._pool = None if redis_url is None else _redis_pool(redis_url)
@@ -156,7 +157,8 @@ def _redis_pool(url: str) -> BlockingConnectionPool:
         pool.connection_class(**pool.connection_kwargs)  # checks the options without connecting
     except (ValueError, TypeError, RedisError):
         # The message must not show the URL: it may contain a password.
-        raise SettingsError("expected a Redis URL such as redis://host:6379/0, got one that is not valid") from None
+        expected = "expected a Redis URL such as redis://host:6379/0"
+        raise SettingsError(f"MOBILE_SAM_REDIS_URL: {expected}, got one that is not valid") from None
     return pool
 
 

@@ -34,7 +34,7 @@ NOT_ACCEPTABLE = errors.NotAcceptable(ANSWER_TYPES, "'text/html'").problem()
 INVALID_FIELDS = [FieldError("pos_coords[0]", "[x, y]", "a list of 3"), FieldError("labels[0]", "0, 1, 2 or 3", "5")]
 SERVICE: tuple[Problem, ...] = (
     errors.MalformedRequest("expected either Content-Length or Transfer-Encoding, got both").problem(),
-    errors.MalformedBody("expected value at line 1 column 1").problem(),
+    errors.MalformedBody("invalid JSON: expected value at line 1 column 1").problem(),
     errors.MalformedForm("2000 bytes without its end").problem(),
     FOREIGN_PAGE,
     errors.SlowBody("expected the body within 30 s, got 65536 bytes of 2000000").problem(),

@@ -69,7 +69,8 @@ async def test_rate_limit_allows_its_number_of_requests(clock, text):
 def test_invalid_limit_is_refused_with_an_example(text):
     with pytest.raises(SettingsError) as caught:
         RateLimit(text, None)
-    assert str(caught.value) == (f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}")
+    expected = f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}"
+    assert str(caught.value) == f"MOBILE_SAM_RATE_LIMIT: {expected}"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,8 @@ def test_invalid_limit_is_refused_with_an_example(text):
 def test_invalid_redis_url_is_refused_and_not_shown(url):
     with pytest.raises(SettingsError) as caught:
         RateLimit("60/minute", url)
-    assert str(caught.value) == "expected a Redis URL such as redis://host:6379/0, got one that is not valid"
+    expected = "expected a Redis URL such as redis://host:6379/0, got one that is not valid"
+    assert str(caught.value) == f"MOBILE_SAM_REDIS_URL: {expected}"
 
 
 @pytest.mark.parametrize("url", ["redis://redis", "rediss://user:secret@redis:1/2", "unix:///run/redis.sock?db=1"])

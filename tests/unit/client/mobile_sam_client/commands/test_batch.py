@@ -143,6 +143,7 @@ def test_full_disk_stops_the_run(run, sam, folder, monkeypatch):
         ("{", "prompts.json: not valid JSON: "),
         ("[]", 'prompts.json: expected {"photo.jpg": '),
         ('{"a.jpg": []}', "prompts.json: 'a.jpg': expected a list of objects, got []"),
+        ('{"images": [], "annotations": []}', "this looks like a COCO file"),
         ('{"a.jpg": [{"points": [[1, 2]]}]}', "'a.jpg': object 0: expected some of pos_coords, labels, neg_coords, bo"),
         ('{"a.jpg": [{"box": [NaN, 0, 1, 1]}]}', "prompts.json: not valid JSON: NaN is not a JSON number"),
         ('{"../a.jpg": {"box": [0, 0, 1, 1]}}', "'../a.jpg': expected a path relative to the image folder"),
