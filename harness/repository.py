@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from harness.server import ROOT
-from mobile_sam_onnx import Preparer
+from sam_onnx import Preparer
 
 
 def make_repository(folder: Path, weights: str) -> Path:
@@ -15,7 +15,7 @@ def make_repository(folder: Path, weights: str) -> Path:
         weights: `official`, `builtin`, `random`, or the path of a checkpoint.
 
     Raises:
-        MobileSamOnnxError: the weights are unavailable or unsuitable.
+        SamOnnxError: the weights are unavailable or unsuitable.
     """
     generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
     shutil.copytree(ROOT / "model_repository", folder, ignore=generated, dirs_exist_ok=True)

@@ -12,9 +12,9 @@ from xdist.scheduler import LoadFileScheduling
 
 from harness import ROOT, Server, serving, wait_for_stopped_servers
 from harness.repository import make_repository
-from mobile_sam_onnx import DownloadError
-from mobile_sam_onnx.download import fetch_official
-from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
+from sam_onnx import DownloadError
+from sam_onnx.download import fetch_official
+from sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
 from tests import skips
 from tests.e2e.collector import Collector, running_collector
 from tests.services import KEYS, MAX_BODY_BYTES, ORIGIN

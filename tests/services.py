@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mobile_sam_onnx import model
-from mobile_sam_onnx.repository import Identity, Version
+from sam_onnx import model
+from sam_onnx.repository import Identity, Version
 
 KEYS = {
     "alice": "alice-key-of-24-letters",

@@ -21,8 +21,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
-from mobile_sam_onnx import pip_options
-from mobile_sam_onnx.locks import locked
+from sam_onnx import pip_options
+from sam_onnx.locks import locked
 from tools import pip_config
 from tools.prerequisites import DOWNLOADS, InstallationError, check_platform, check_python, other_python
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from mobile_sam_onnx import pip_options
+from sam_onnx import pip_options
 
 VARIABLES = {
     "index-url": "UV_DEFAULT_INDEX",

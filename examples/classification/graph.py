@@ -13,8 +13,8 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from mobile_sam_onnx.nodes import conv_batch_norm, finished_model, linear
-from mobile_sam_onnx.tensors import StateDict, Tensors
+from sam_onnx.nodes import conv_batch_norm, finished_model, linear
+from sam_onnx.tensors import StateDict, Tensors
 
 SIZE = 224
 STAGES = 4

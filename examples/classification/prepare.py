@@ -18,12 +18,12 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from examples.classification.graph import build_graph
 from examples.classification.untrained import NARROW, random_state
-from mobile_sam_onnx import CheckpointError, DownloadError, ExportError, MobileSamOnnxError
-from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.download import cache_directory, download
-from mobile_sam_onnx.repository import replace_file, sha256_of
-from mobile_sam_onnx.sources import WebFile
-from mobile_sam_onnx.tensors import StateDict
+from sam_onnx import CheckpointError, DownloadError, ExportError, SamOnnxError
+from sam_onnx.checkpoint import load_checkpoint
+from sam_onnx.download import cache_directory, download
+from sam_onnx.repository import replace_file, sha256_of
+from sam_onnx.sources import WebFile
+from sam_onnx.tensors import StateDict
 
 BUILDER_VERSION = "3"  # increase it when the graph or the other files change
 REPOSITORY = Path(__file__).with_name("model_repository")
@@ -118,7 +118,7 @@ def main() -> int:
     labels = os.environ.get("LABELS")
     try:
         prepare(os.environ.get("WEIGHTS") or "auto", Path(labels) if labels else None, REPOSITORY)
-    except MobileSamOnnxError as error:
+    except SamOnnxError as error:
         _report(f"error: {error}")
         return 1
     return 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from mobile_sam_onnx.random_weights import Shape, seeded_normal
+from sam_onnx.random_weights import Shape, seeded_normal
 
 EXPANSION = 4
 BRANCH_SCALE = 0.25

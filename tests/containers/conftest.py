@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import free_ports
-from mobile_sam_onnx import pip_options
+from sam_onnx import pip_options
 from tests.containers import docker
 from tools import pip_config
 

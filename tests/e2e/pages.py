@@ -80,7 +80,7 @@ def pages() -> list[str]:
         ROOT / "docs",
         ROOT / "docs" / "integrations",
         ROOT / "examples",
-        ROOT / "mobile_sam_onnx" / "builtin",
+        ROOT / "sam_onnx" / "builtin",
     )
     found = [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
     found += sorted((ROOT / "examples").glob("*/README.md"))

@@ -6,7 +6,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from mobile_sam_onnx import __version__
+from sam_onnx import __version__
 from utils.api.info import VERSION
 from utils.page import FOLDER, NOT_SERVED
 

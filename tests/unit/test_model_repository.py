@@ -69,6 +69,6 @@ def test_repository_has_no_links_and_no_code_but_the_models():
 def test_orchestrator_imports_neither_the_service_nor_triton_but_in_one_module():
     names = {path.name: imported(path) for path in ORCHESTRATOR.glob("*.py")}
     assert len(names) > 10
-    elsewhere = {"utils", "service", "client", "mobile_sam_onnx", "bentoml"}
+    elsewhere = {"utils", "service", "client", "sam_onnx", "bentoml"}
     assert [name for name, modules in names.items() if modules & elsewhere] == []
     assert [name for name, modules in names.items() if "triton_python_backend_utils" in modules] == ["triton_io.py"]

@@ -107,7 +107,7 @@ def check_repository(repository: Path) -> None:
     """Check that the model repository is complete; raise `TritonSetupError` if a file is missing."""
     for version in versions.versions(repository) or [1]:
         if missing := versions.missing_files(repository, version):
-            command = "make weights" if version == 1 else f"python -m mobile_sam_onnx --model-version {version}"
+            command = "make weights" if version == 1 else f"python -m sam_onnx --model-version {version}"
             raise TritonSetupError(f"{missing[0]}: no such file; `{command}` writes it")
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mobile_sam_onnx import pip_options
+from sam_onnx import pip_options
 from tools import pip_config
 
 DEFAULTS = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_SYSTEM_CERTS": "1"}

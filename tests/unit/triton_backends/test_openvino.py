@@ -171,7 +171,7 @@ def test_requests_of_many_shapes_do_not_grow_an_idle_decoder(tmp_path):
 import time
 import numpy as np, onnx, psutil
 from pathlib import Path
-from mobile_sam_onnx.model import builtin
+from sam_onnx.model import builtin
 from triton_backends.common import openvino_engine
 openvino_engine.MEMORY_KEPT_S = 6  # longer than between two large runs, also on a busy machine
 onnx.save(builtin()[1], {str(tmp_path / "decoder.onnx")!r})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from mobile_sam_onnx.download import cache_directory
+from sam_onnx.download import cache_directory
 from utils.settings import PREFIX, Settings, SettingsError
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from examples.classification.graph import build_graph
 from examples.classification.untrained import NARROW, random_state
-from mobile_sam_onnx import CheckpointError
+from sam_onnx import CheckpointError
 from tests.unit.examples.classification.pixels import pixels_module
 from tests.unit.examples.classification.reference import EXPECTED, NETS, pixels
 

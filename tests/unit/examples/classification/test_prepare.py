@@ -7,10 +7,10 @@ import pytest
 
 from examples.classification import prepare
 from examples.classification.untrained import NARROW, random_state
-from mobile_sam_onnx import CheckpointError, DownloadError, ExportError
-from mobile_sam_onnx.download import download
-from mobile_sam_onnx.repository import sha256_of
-from mobile_sam_onnx.sources import WebFile
+from sam_onnx import CheckpointError, DownloadError, ExportError
+from sam_onnx.download import download
+from sam_onnx.repository import sha256_of
+from sam_onnx.sources import WebFile
 
 NAMES = [f"thing {number}" for number in range(1000)]
 

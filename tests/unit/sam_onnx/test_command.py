@@ -13,10 +13,10 @@ import numpy as np
 import onnx
 import pytest
 
-from mobile_sam_onnx import random_weights, weights
-from mobile_sam_onnx.__main__ import main
-from mobile_sam_onnx.repository import ORCHESTRATORS
-from mobile_sam_onnx.sources import BUILTIN, WebFile
+from sam_onnx import random_weights, weights
+from sam_onnx.__main__ import main
+from sam_onnx.repository import ORCHESTRATORS
+from sam_onnx.sources import BUILTIN, WebFile
 
 ENCODER = "mobile_sam_encoder/1/model.onnx"
 
@@ -141,7 +141,7 @@ def test_full_disk_is_a_one_line_error_and_leaves_no_record(output, checkpoint, 
 
 
 def test_command_starts_without_heavy_imports():
-    code = "import sys, mobile_sam_onnx.__main__; print({'onnx', 'spox', 'numpy', 'requests'} & set(sys.modules))"
+    code = "import sys, sam_onnx.__main__; print({'onnx', 'spox', 'numpy', 'requests'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

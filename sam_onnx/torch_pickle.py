@@ -13,7 +13,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mobile_sam_onnx.errors import CheckpointError
+from sam_onnx.errors import CheckpointError
 
 MAX_PICKLE_BYTES = 4 * 2**20
 """Size of a checkpoint's pickles; MobileSAM's take a fiftieth."""

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mobile_sam_onnx.errors import ExportError
+from sam_onnx.errors import ExportError
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -6,10 +6,10 @@ import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
-from mobile_sam_onnx.encoder import EMBEDDING_SIZE, IMAGE_SIZE
-from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear
-from mobile_sam_onnx.tensors import Array, Tensors
+from sam_onnx.encoder import EMBEDDING_SIZE, IMAGE_SIZE
+from sam_onnx.errors import CheckpointError
+from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear
+from sam_onnx.tensors import Array, Tensors
 
 POINT_KINDS = 4  # negative, positive, box top-left, box bottom-right
 PADDING_LABEL = -1.0  # the token that the official predictor appends

@@ -11,11 +11,11 @@ from pathlib import Path
 import requests
 from tqdm import tqdm
 
-from mobile_sam_onnx.errors import DownloadError
-from mobile_sam_onnx.locks import locked
-from mobile_sam_onnx.package_index import fetch_from_package
-from mobile_sam_onnx.repository import sha256_of
-from mobile_sam_onnx.sources import Package, WebFile
+from sam_onnx.errors import DownloadError
+from sam_onnx.locks import locked
+from sam_onnx.package_index import fetch_from_package
+from sam_onnx.repository import sha256_of
+from sam_onnx.sources import Package, WebFile
 
 Report = Callable[[str], None]
 

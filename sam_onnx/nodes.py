@@ -9,8 +9,8 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
-from mobile_sam_onnx.repository import BUILDER_VERSION
-from mobile_sam_onnx.tensors import Array, Tensors
+from sam_onnx.repository import BUILDER_VERSION
+from sam_onnx.tensors import Array, Tensors
 
 Size: TypeAlias = int | None
 
@@ -100,6 +100,6 @@ def finished_model(name: str, inputs: dict[str, Var], outputs: dict[str, Var]) -
     model = spox.build(inputs, outputs)
     model.ir_version = IR_VERSION
     model.graph.name = name
-    model.producer_name, model.producer_version = "mobile_sam_onnx", BUILDER_VERSION
+    model.producer_name, model.producer_version = "sam_onnx", BUILDER_VERSION
     onnx.checker.check_model(model, full_check=True)
     return model

@@ -10,9 +10,9 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from mobile_sam_onnx.attention import window_attention
-from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.nodes import (
+from sam_onnx.attention import window_attention
+from sam_onnx.errors import CheckpointError
+from sam_onnx.nodes import (
     LAYER_NORM_2D_EPSILON,
     constant,
     conv_batch_norm,
@@ -24,7 +24,7 @@ from mobile_sam_onnx.nodes import (
     mlp,
     reshape,
 )
-from mobile_sam_onnx.tensors import StateDict, Tensors
+from sam_onnx.tensors import StateDict, Tensors
 
 IMAGE_SIZE = 1024
 EMBEDDING_SIZE = 64

@@ -6,7 +6,7 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 
-from mobile_sam_onnx.random_weights import mobile_sam_shapes, random_state
+from sam_onnx.random_weights import mobile_sam_shapes, random_state
 
 SMALL = mobile_sam_shapes(
     widths=(16, 24, 32, 40),

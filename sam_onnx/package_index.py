@@ -24,9 +24,9 @@ from unearth.fetchers import PyPIClient
 from unearth.link import Link
 from unearth.preparer import download_link
 
-from mobile_sam_onnx import pip_options
-from mobile_sam_onnx.errors import DownloadError
-from mobile_sam_onnx.sources import Package, WebFile
+from sam_onnx import pip_options
+from sam_onnx.errors import DownloadError
+from sam_onnx.sources import Package, WebFile
 
 logging.getLogger("unearth").addHandler(logging.NullHandler())  # its warnings would be printed beside our one line
 

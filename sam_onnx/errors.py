@@ -1,23 +1,23 @@
 """Errors of this package.
 
-MobileSamOnnxError
+SamOnnxError
  ├─ CheckpointError   the weights file is missing, damaged, unsafe or not a MobileSAM
  ├─ DownloadError     the official weights cannot be fetched, or do not match their checksum
  └─ ExportError       the model repository cannot be written
 """
 
 
-class MobileSamOnnxError(Exception):
+class SamOnnxError(Exception):
     """Base of all errors of this package; the message is one line."""
 
 
-class CheckpointError(MobileSamOnnxError):
+class CheckpointError(SamOnnxError):
     """The weights file is missing, damaged, unsafe or not a MobileSAM."""
 
 
-class DownloadError(MobileSamOnnxError):
+class DownloadError(SamOnnxError):
     """The official weights cannot be fetched, or do not match their checksum."""
 
 
-class ExportError(MobileSamOnnxError):
+class ExportError(SamOnnxError):
     """The model repository cannot be written."""

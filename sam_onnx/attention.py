@@ -18,9 +18,9 @@ import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
-from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.nodes import LAYER_NORM_EPSILON, constant, ints, linear, reshape
-from mobile_sam_onnx.tensors import Array, Tensors
+from sam_onnx.errors import CheckpointError
+from sam_onnx.nodes import LAYER_NORM_EPSILON, constant, ints, linear, reshape
+from sam_onnx.tensors import Array, Tensors
 
 
 def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) -> Var:

@@ -4,10 +4,10 @@ import lzma
 
 import onnx
 
-from mobile_sam_onnx.decoder import build_decoder
-from mobile_sam_onnx.encoder import build_encoder
-from mobile_sam_onnx.sources import BUILTIN
-from mobile_sam_onnx.tensors import StateDict
+from sam_onnx.decoder import build_decoder
+from sam_onnx.encoder import build_encoder
+from sam_onnx.sources import BUILTIN
+from sam_onnx.tensors import StateDict
 
 
 def build(state: StateDict) -> list[onnx.ModelProto]:

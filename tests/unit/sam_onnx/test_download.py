@@ -18,9 +18,9 @@ from threading import Thread
 import pytest
 
 from harness import wait_until
-from mobile_sam_onnx import DownloadError, package_index
-from mobile_sam_onnx.download import cache_directory, cached, download, fetch_official
-from mobile_sam_onnx.sources import Package, WebFile
+from sam_onnx import DownloadError, package_index
+from sam_onnx.download import cache_directory, cached, download, fetch_official
+from sam_onnx.sources import Package, WebFile
 
 CONTENT = bytes(range(256)) * 400
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -9,11 +9,11 @@ import onnx
 import openvino
 import pytest
 
-from mobile_sam_onnx import CheckpointError
-from mobile_sam_onnx import model as networks
-from mobile_sam_onnx.attention import relative_bias
-from mobile_sam_onnx.encoder import build_encoder
-from tests.unit.mobile_sam_onnx.conftest import decode, session
+from sam_onnx import CheckpointError
+from sam_onnx import model as networks
+from sam_onnx.attention import relative_bias
+from sam_onnx.encoder import build_encoder
+from tests.unit.sam_onnx.conftest import decode, session
 
 CLICKS_XY, CLICK_LABELS = (
     [[[500, 300], [0, 0]], [[350, 150], [650, 450]], [[100, 700], [500, 300]]],

@@ -6,8 +6,8 @@ encoder, decoder = model.build(state)
 Only names that need no ONNX are here, so that a check of an export that is up to date takes no time.
 """
 
-from mobile_sam_onnx.errors import CheckpointError, DownloadError, ExportError, MobileSamOnnxError
-from mobile_sam_onnx.weights import Preparer
+from sam_onnx.errors import CheckpointError, DownloadError, ExportError, SamOnnxError
+from sam_onnx.weights import Preparer
 
 __version__ = "0.1.0"
-__all__ = ["CheckpointError", "DownloadError", "ExportError", "MobileSamOnnxError", "Preparer"]
+__all__ = ["CheckpointError", "DownloadError", "ExportError", "Preparer", "SamOnnxError"]

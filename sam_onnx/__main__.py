@@ -1,4 +1,4 @@
-"""Command line: `python -m mobile_sam_onnx --weights auto --output model_repository`."""
+"""Command line: `python -m sam_onnx --weights auto --output model_repository`."""
 
 import argparse
 import signal
@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mobile_sam_onnx import __version__
-from mobile_sam_onnx.errors import MobileSamOnnxError
-from mobile_sam_onnx.weights import Preparer
+from sam_onnx import __version__
+from sam_onnx.errors import SamOnnxError
+from sam_onnx.weights import Preparer
 
 MAX_VERSION = 2**31 - 1
 """Highest version that a request may name."""
@@ -17,7 +17,7 @@ MAX_VERSION = 2**31 - 1
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0, 1 after a known error, 130 after Ctrl+C."""
     parser = argparse.ArgumentParser(
-        prog="python -m mobile_sam_onnx", description="Write the ONNX models of a Triton model repository from weights."
+        prog="python -m sam_onnx", description="Write the ONNX models of a Triton model repository from weights."
     )
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--weights", help="auto (default), official, builtin, random, or the path of a weights file")
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="model version to write (default: 1), beside other versions; requests that name none get the highest",
     )
-    parser.add_argument("--version", action="version", version=f"mobile_sam_onnx {__version__}")
+    parser.add_argument("--version", action="version", version=f"sam_onnx {__version__}")
     options = parser.parse_args(arguments)
     preparer = Preparer(options.output, _report, version=options.model_version)
     try:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             preparer.from_file(options.checkpoint)
         else:
             preparer.prepare(options.weights or "auto")
-    except MobileSamOnnxError as error:
+    except SamOnnxError as error:
         _report(f"error: {error}")
         return 1
     except KeyboardInterrupt:

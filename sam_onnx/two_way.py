@@ -10,10 +10,10 @@ import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
-from mobile_sam_onnx.encoder import EMBEDDING_SIZE
-from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear, mlp
-from mobile_sam_onnx.tensors import Array, Tensors
+from sam_onnx.encoder import EMBEDDING_SIZE
+from sam_onnx.errors import CheckpointError
+from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp
+from sam_onnx.tensors import Array, Tensors
 
 HEADS = 8  # not visible in the tensors; 8 in every published SAM
 POSITIONS = EMBEDDING_SIZE**2

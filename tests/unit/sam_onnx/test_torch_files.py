@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mobile_sam_onnx import CheckpointError
-from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.torch_files import LENGTH, MAGIC, VERSION
-from mobile_sam_onnx.torch_pickle import OPCODES, unpickle
+from sam_onnx import CheckpointError
+from sam_onnx.checkpoint import load_checkpoint
+from sam_onnx.torch_files import LENGTH, MAGIC, VERSION
+from sam_onnx.torch_pickle import OPCODES, unpickle
 
 LITTLE = {"protocol_version": VERSION, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
 

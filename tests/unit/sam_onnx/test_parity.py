@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.model import build
-from mobile_sam_onnx.random_weights import mobile_sam_shapes
 from orchestrator import images, pipeline
 from orchestrator.masks import upsample
+from sam_onnx.checkpoint import load_checkpoint
+from sam_onnx.model import build
+from sam_onnx.random_weights import mobile_sam_shapes
 from tests.parity.cases import (
     EXPECTED,
     Array,
@@ -22,7 +22,7 @@ from tests.parity.cases import (
     sampled_embedding,
     sampled_logits,
 )
-from tests.unit.mobile_sam_onnx.conftest import decode, session
+from tests.unit.sam_onnx.conftest import decode, session
 
 CASES = {case.name: case for case in read_cases()}
 MAX_RELATIVE_L2 = 1e-3

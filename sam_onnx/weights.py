@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mobile_sam_onnx.errors import CheckpointError, DownloadError
-from mobile_sam_onnx.repository import Identity, Version, sha256_of
-from mobile_sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE
+from sam_onnx.errors import CheckpointError, DownloadError
+from sam_onnx.repository import Identity, Version, sha256_of
+from sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -44,7 +44,7 @@ class Preparer:
         `auto` is `official` if those weights are exported, cached or can be fetched, otherwise `builtin`.
 
         Raises:
-            MobileSamOnnxError: the weights cannot be fetched or read, or the export cannot be written.
+            SamOnnxError: the weights cannot be fetched or read, or the export cannot be written.
         """
         named = {"auto": self._auto, "official": self._official, "builtin": self._builtin, "random": self._random}
         return named[choice]() if choice in named else self.from_file(Path(choice))
@@ -53,7 +53,7 @@ class Preparer:
         """Export the weights in a file.
 
         Raises:
-            MobileSamOnnxError: the file cannot be read, or the export cannot be written.
+            SamOnnxError: the file cannot be read, or the export cannot be written.
         """
         try:
             digest = sha256_of(path)
@@ -73,14 +73,14 @@ class Preparer:
     def _official(self) -> Identity:
         if done := self._current(OFFICIAL.sha256):
             return done
-        from mobile_sam_onnx.download import fetch_official  # noqa: PLC0415
+        from sam_onnx.download import fetch_official  # noqa: PLC0415
 
         path = fetch_official(OFFICIAL, OFFICIAL_PACKAGE, self._report)
         return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _built(path))
 
     def _builtin(self) -> Identity:
         def load() -> list[ModelProto]:
-            from mobile_sam_onnx import model  # noqa: PLC0415
+            from sam_onnx import model  # noqa: PLC0415
 
             return model.builtin()
 
@@ -93,7 +93,7 @@ class Preparer:
     def _random(self) -> Identity:
         if done := self._current(RANDOM_SOURCE):
             return done
-        from mobile_sam_onnx import model, random_weights  # noqa: PLC0415
+        from sam_onnx import model, random_weights  # noqa: PLC0415
 
         state = random_weights.random_state(random_weights.mobile_sam_shapes())
         digest = hashlib.sha256()
@@ -126,6 +126,6 @@ class Preparer:
 
 
 def _built(path: Path) -> list[ModelProto]:
-    from mobile_sam_onnx import checkpoint, model  # noqa: PLC0415
+    from sam_onnx import checkpoint, model  # noqa: PLC0415
 
     return model.build(checkpoint.load_checkpoint(path))

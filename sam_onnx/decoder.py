@@ -10,11 +10,11 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from mobile_sam_onnx.encoder import EMBEDDING_SIZE
-from mobile_sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, finished_model, ints, layer_norm, linear, reshape
-from mobile_sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions
-from mobile_sam_onnx.tensors import Array, StateDict, Tensors
-from mobile_sam_onnx.two_way import two_way_transformer
+from sam_onnx.encoder import EMBEDDING_SIZE
+from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, finished_model, ints, layer_norm, linear, reshape
+from sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions
+from sam_onnx.tensors import Array, StateDict, Tensors
+from sam_onnx.two_way import two_way_transformer
 
 MASK_SIZE = 4 * EMBEDDING_SIZE
 ABSENT_SCORE = -3e4  # its exp() is 0 in float32, and it fits float16

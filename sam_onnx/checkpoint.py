@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 
-from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.torch_files import read_torch_legacy, read_torch_zip
-from mobile_sam_onnx.torch_pickle import widen_bfloat16
+from sam_onnx.errors import CheckpointError
+from sam_onnx.torch_files import read_torch_legacy, read_torch_zip
+from sam_onnx.torch_pickle import widen_bfloat16
 
 ZIP_MAGIC = b"PK\x03\x04"
 PICKLE_MAGIC = b"\x80"

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mobile_sam_onnx import CheckpointError
-from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.decoder import build_decoder
-from mobile_sam_onnx.encoder import build_encoder
+from sam_onnx import CheckpointError
+from sam_onnx.checkpoint import load_checkpoint
+from sam_onnx.decoder import build_decoder
+from sam_onnx.encoder import build_encoder
 
 
 def safetensors(header: Any, data: bytes) -> bytes:

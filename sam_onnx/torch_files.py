@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.torch_pickle import (
+from sam_onnx.errors import CheckpointError
+from sam_onnx.torch_pickle import (
     MAX_PICKLE_BYTES,
     STORAGES,
     Storage,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from mobile_sam_onnx.errors import CheckpointError
+from sam_onnx.errors import CheckpointError
 
 Array: TypeAlias = npt.NDArray[np.float32]
 StateDict: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
