@@ -8,6 +8,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 
 from sam_onnx.errors import CheckpointError
+from sam_onnx.layouts import authors_layout
 from sam_onnx.torch_files import read_torch_legacy, read_torch_zip
 from sam_onnx.torch_pickle import widen_bfloat16
 
@@ -34,6 +35,8 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 def load_checkpoint(path: Path | str) -> Arrays:
     """Return the state dict of a file: array by key, of any numeric type and shape, which the builders check.
 
+    A checkpoint of Segment Anything's family has the authors' keys, whatever its layout.
+
     Raises:
         CheckpointError: the file is missing, damaged, of an unknown format, or has anything but tensors.
     """
@@ -42,11 +45,11 @@ def load_checkpoint(path: Path | str) -> Arrays:
         with path.open("rb") as file:
             head = file.read(512)
         if path.suffix == ".safetensors":
-            return _read_safetensors(path)
+            return authors_layout(_read_safetensors(path))
         if head.startswith(ZIP_MAGIC):
-            return _read_npz(path) if _is_npz(path) else read_torch_zip(path)
+            return authors_layout(_read_npz(path) if _is_npz(path) else read_torch_zip(path))
         if head.startswith(PICKLE_MAGIC):
-            return read_torch_legacy(path)
+            return authors_layout(read_torch_legacy(path))
     except OSError as error:
         raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
     except MemoryError as error:

@@ -10,7 +10,7 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from sam_onnx.encoder import EMBEDDING_SIZE
+from sam_onnx.images import EMBEDDING_SIZE
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, finished_model, ints, layer_norm, linear, reshape
 from sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions
 from sam_onnx.tensors import Array, StateDict, Tensors

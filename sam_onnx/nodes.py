@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import spox
 import spox.opset.ai.onnx.v20 as op
-from spox import Var
+from onnx import numpy_helper
+from spox import Tensor, Var
 
 from sam_onnx.repository import BUILDER_VERSION
 from sam_onnx.tensors import Array, Tensors
@@ -18,11 +19,19 @@ IR_VERSION = 9  # the one of opset 20; ONNX Runtime 1.19 reads up to 10
 BATCH_NORM_EPSILON = 1e-5  # torch.nn.BatchNorm2d's default
 LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's default
 LAYER_NORM_2D_EPSILON = 1e-6  # segment-anything's LayerNorm2d
+MIN_WEIGHT_BYTES = 2**16
+_weights: dict[Var, Array] = {}
+"""Values of the constants that are inputs until the graph is finished: checks of a graph cannot take 2 GB or more."""
 
 
 def constant(value: Array | float) -> Var:
     """Return a float32 constant."""
-    return op.const(np.asarray(value, dtype=np.float32))
+    array = np.asarray(value, dtype=np.float32)
+    if array.nbytes < MIN_WEIGHT_BYTES:
+        return op.const(array)
+    weight = spox.argument(Tensor(np.float32, array.shape))
+    _weights[weight] = array
+    return weight
 
 
 def ints(*values: int) -> Var:
@@ -97,9 +106,21 @@ def conv_batch_norm(
 
 def finished_model(name: str, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
     """Build a model of an IR version that older runtimes read, and check it."""
-    model = spox.build(inputs, outputs)
+    weights = {f"unused_{index}": weight for index, weight in enumerate(_weights)}
+    model = spox.build(inputs | weights, outputs, drop_unused_inputs=True)
+    used = [key for key in weights if any(key == value.name for value in model.graph.input)]
+    names = {key: f"weight_{index}" for index, key in enumerate(used)}
+    for node in model.graph.node:
+        node.input[:] = [names.get(key, key) for key in node.input]
+    for value in model.graph.input:
+        value.name = names.get(value.name, value.name)
     model.ir_version = IR_VERSION
     model.graph.name = name
     model.producer_name, model.producer_version = "sam_onnx", BUILDER_VERSION
     onnx.checker.check_model(model, full_check=True)
+    declared = [value for value in model.graph.input if value.name in inputs]
+    del model.graph.input[:]
+    model.graph.input.extend(declared)
+    for key, new in names.items():
+        model.graph.initializer.append(numpy_helper.from_array(_weights.pop(weights[key]), new))
     return model

@@ -6,8 +6,8 @@ import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
-from sam_onnx.encoder import EMBEDDING_SIZE, IMAGE_SIZE
 from sam_onnx.errors import CheckpointError
+from sam_onnx.images import EMBEDDING_SIZE, IMAGE_SIZE
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear
 from sam_onnx.tensors import Array, Tensors
 

@@ -10,8 +10,8 @@ import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
-from sam_onnx.encoder import EMBEDDING_SIZE
 from sam_onnx.errors import CheckpointError
+from sam_onnx.images import EMBEDDING_SIZE
 from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp
 from sam_onnx.tensors import Array, Tensors
 

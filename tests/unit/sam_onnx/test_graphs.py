@@ -11,8 +11,8 @@ import pytest
 
 from sam_onnx import CheckpointError
 from sam_onnx import model as networks
-from sam_onnx.attention import relative_bias
 from sam_onnx.encoder import build_encoder
+from sam_onnx.window_attention import relative_bias
 from tests.unit.sam_onnx.conftest import decode, session
 
 CLICKS_XY, CLICK_LABELS = (

@@ -50,7 +50,7 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) ->
 
     weight, zeros = constant(tensors.get("norm.weight", channels)), constant(np.zeros(channels, np.float32))
     normalised = op.layer_normalization(tokens, weight, zeros, axis=-1, epsilon=LAYER_NORM_EPSILON)[0]
-    layout = _Windows(size, window)
+    layout = Windows(size, window)
     windows = layout.split(normalised, channels)
 
     def heads_of(weight: Array, bias: Array | None) -> Var:
@@ -74,7 +74,7 @@ def relative_bias(table: Array, window: int) -> Array:
     return np.ascontiguousarray(table[:, offsets])
 
 
-class _Windows:
+class Windows:
     """Partition of a (size, size) grid into (window, window) windows, padded right and bottom."""
 
     def __init__(self, size: int, window: int) -> None:

@@ -1,0 +1,59 @@
+"""Both ends that all image encoders share: the pixels that they get, and the neck that makes the embedding."""
+
+import numpy as np
+import spox.opset.ai.onnx.v20 as op
+from spox import Var
+
+from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear, reshape
+from sam_onnx.tensors import Tensors
+
+IMAGE_SIZE = 1024
+EMBEDDING_SIZE = 64
+PIXEL_MEAN = (123.675, 116.28, 103.53)
+PIXEL_STD = (58.395, 57.12, 57.375)
+
+
+def centred_pixels(images: Var, sizes_hw: Var) -> Var:
+    """Return (N, 3, 1024, 1024) float32: pixels minus their mean, 0 outside the image; not divided by the deviation."""
+    # Transposed before the cast, while it is a quarter of the bytes.
+    pixels = op.cast(op.transpose(images, perm=[0, 3, 1, 2]), to=np.float32)
+    centred = op.sub(pixels, constant(np.reshape(PIXEL_MEAN, (1, 3, 1, 1)).astype(np.float32)))
+    positions = np.arange(IMAGE_SIZE, dtype=np.int32)
+    sizes = op.unsqueeze(sizes_hw, ints(2, 3))
+    height = op.slice(sizes, ints(0), ints(1), ints(1))
+    width = op.slice(sizes, ints(1), ints(2), ints(1))
+    inside = op.and_(
+        op.less(op.const(positions.reshape(1, 1, IMAGE_SIZE, 1)), height),
+        op.less(op.const(positions.reshape(1, 1, 1, IMAGE_SIZE)), width),
+    )
+    return op.where(inside, centred, constant(0.0))
+
+
+def as_tokens(x: Var, channels: int) -> Var:
+    """Reshape (N, channels, H, W) to (N, H * W, channels).
+
+    With four dimensions OpenVINO would use a convolution's memory layout for the tokens, and reorder them for every
+    product; with three the encoder takes 0.86 of the time.
+    """
+    return reshape(op.transpose(x, perm=[0, 2, 3, 1]), 0, -1, channels)
+
+
+def as_image(tokens: Var, size: int) -> Var:
+    """Reshape (N, size**2, channels) to (N, channels, size, size)."""
+    return op.transpose(reshape(tokens, 0, size, size, -1), perm=[0, 3, 1, 2])
+
+
+def neck(tokens: Var, tensors: Tensors, channels: int) -> Var:
+    """Project tokens (N, 4096, channels) to the embedding, (N, 64, 64, C)."""
+    project = tensors.get("0.weight", None, channels, 1, 1)
+    width = project.shape[0]
+    tokens = linear(tokens, project[:, :, 0, 0].T, None)
+    tokens = layer_norm(tokens, tensors.under(1), width, LAYER_NORM_2D_EPSILON)
+    y = op.conv(
+        as_image(tokens, EMBEDDING_SIZE),
+        constant(tensors.get("2.weight", width, width, 3, 3)),
+        kernel_shape=[3, 3],
+        pads=[1] * 4,
+    )
+    tokens = layer_norm(as_tokens(y, width), tensors.under(3), width, LAYER_NORM_2D_EPSILON)
+    return reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, width)

@@ -1,0 +1,84 @@
+"""Layouts of Segment Anything's checkpoints: other names for the authors' tensors, and what a file's keys look like."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from sam_onnx.errors import CheckpointError
+from sam_onnx.tensors import StateDict
+
+TINY_VIT, VIT = "mobile_sam", "vit"
+"""Kinds of image encoders, as `weights.json` names them: TinyViT as in MobileSAM, and ViTDet as in Segment Anything."""
+ENCODER_PREFIXES = {TINY_VIT: "image_encoder.layers.", VIT: "image_encoder.blocks."}
+"""Beginning of keys that only checkpoints with this kind of encoder have."""
+ANCHOR = "prompt_encoder.no_mask_embed.weight"
+"""A key of both layouts. What a fine-tune has in front of it, such as `module.sam.`, is in front of all of its keys."""
+HUGGING_FACE = (
+    (r"^vision_encoder\.", "image_encoder."),
+    (r"^shared_image_embedding\.positional_embedding", "prompt_encoder.pe_layer.positional_encoding_gaussian_matrix"),
+    (r"^image_encoder\.patch_embed\.projection\.", "image_encoder.patch_embed.proj."),
+    (r"^image_encoder\.layers\.(\d+)\.layer_norm", r"image_encoder.blocks.\1.norm"),
+    (r"^image_encoder\.layers\.", "image_encoder.blocks."),
+    (r"neck\.conv1\.", "neck.0."),
+    (r"neck\.layer_norm1\.", "neck.1."),
+    (r"neck\.conv2\.", "neck.2."),
+    (r"neck\.layer_norm2\.", "neck.3."),
+    (r"point_embed\.", "point_embeddings."),
+    (r"mask_embed\.conv1\.", "mask_downscaling.0."),
+    (r"mask_embed\.layer_norm1\.", "mask_downscaling.1."),
+    (r"mask_embed\.conv2\.", "mask_downscaling.3."),
+    (r"mask_embed\.layer_norm2\.", "mask_downscaling.4."),
+    (r"mask_embed\.conv3\.", "mask_downscaling.6."),
+    (r"upscale_conv1\.", "output_upscaling.0."),
+    (r"upscale_layer_norm\.", "output_upscaling.1."),
+    (r"upscale_conv2\.", "output_upscaling.3."),
+    (r"layer_norm_final_attn\.", "norm_final_attn."),
+    (r"^(mask_decoder\.transformer\.layers\.\d+)\.layer_norm", r"\1.norm"),
+    (r"^(mask_decoder\.(?:iou|output).*)\.layers\.0\.", r"\1.layers.1."),
+    (r"^(mask_decoder\.(?:iou|output).*)\.proj_in\.", r"\1.layers.0."),
+    (r"^(mask_decoder\.(?:iou|output).*)\.proj_out\.", r"\1.layers.2."),
+)
+"""Patterns of the keys of transformers' `SamModel`, and the authors' keys; all are applied, in this order."""
+OTHERS = (
+    (r"(^|\.)(detector|tracker|tracker_model|detector_model)\.|vision_backbone\.", "SAM 3, whose licence is gated"),
+    (r"image_encoder\.trunk\.|vision_encoder\.backbone\.", "SAM 2 or its kin, with a Hiera or RepViT encoder"),
+    (r"mask_decoder\.(hf_token|hq_token)\.", "SAM-HQ, whose decoder has more tensors"),
+    (r"image_encoder\.(backbone|neck)\..*op_list\.", "EfficientViT-SAM"),
+    (r"image_encoder\.features\.", "EdgeSAM, which is non-commercial, or RepViT-SAM"),
+)
+"""Patterns of keys of relatives that are not served, the first that fits."""
+
+
+def authors_layout(state: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, npt.NDArray[np.generic]]:
+    """Return a state dict with the authors' keys, without prefixes and what is outside the model; others unchanged."""
+    anchors = [key for key in state if key.endswith(ANCHOR)]
+    prefix = anchors[0].removesuffix(ANCHOR) if len(anchors) == 1 else ""
+    found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    if not any(key.startswith("vision_encoder.patch_embed.projection.") for key in found):
+        return found
+    return {_authors_key(key): value for key, value in found.items()}
+
+
+def encoder_kind(state: StateDict) -> str:
+    """Return the kind of a checkpoint's image encoder, `TINY_VIT` or `VIT`.
+
+    Raises:
+        CheckpointError: it has another one, or is no checkpoint of Segment Anything's family.
+    """
+    relative = next((name for pattern, name in OTHERS if any(re.search(pattern, key) for key in state)), None)
+    kinds = [kind for kind, prefix in ENCODER_PREFIXES.items() if any(key.startswith(prefix) for key in state)]
+    if kinds and not relative:
+        return kinds[0]
+    raise CheckpointError(
+        f"this checkpoint looks like {relative or 'another model'}, which is not served; nearest are MobileSAM and "
+        "Segment Anything's ViT-B, L and H, with their fine-tunes"
+        + ("" if kinds else f"; missing key: expected {' or '.join(ENCODER_PREFIXES.values())}..., got no such key")
+    )
+
+
+def _authors_key(key: str) -> str:
+    for pattern, replacement in HUGGING_FACE:
+        key = re.sub(pattern, replacement, key)
+    return key
