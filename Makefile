@@ -8,6 +8,7 @@ OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
 VENV ?= .venv
 PEERS_VENV ?= .venv-peers
+FAMILY_VENV ?= .venv-family
 BUILDER ?= docker
 NAME ?=
 OPEN ?=
@@ -30,7 +31,7 @@ bentoml_runner_needs := weights
 # as tests also wait; with a service each needs about 2 GB of memory, slow ones with several services up to 5 GB.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test check audit chaos chaos-full bench bench-full bench-peers bench-page quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -84,6 +85,10 @@ text-test: env-text ## develop: test the examples with a language model, with a 
 
 batch-test: env-batch ## develop: test batches on a local Ray whose workers get killed; about 5 minutes
 	@$(RUN) pytest tests/e2e/test_batch.py tests/unit/deploy/test_batch_files.py
+
+family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 2 minutes
+	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
+	@$(RUN) pytest tests/unit/sam_onnx/test_family.py
 
 # pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...
 # version of each package. An accepted vulnerability is added to AUDIT as --ignore-vuln ID, with a comment that says why.
@@ -151,6 +156,10 @@ env-peers:
 	@$(INSTALL) $(PEERS_VENV) peers
 	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
 
+env-family:
+	@$(INSTALL) $(FAMILY_VENV) family
+	@$(FAMILY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+
 image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
 	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
 
@@ -172,13 +181,15 @@ EXPORT := uv export --quiet --frozen --no-header --no-annotate --no-emit-project
 lock: ## develop: lock the newest allowed versions; needs uv
 	uv lock --upgrade
 	uv lock --upgrade --project benchmarks/peers
+	uv lock --upgrade --project tests/family
 	for name in cpu gpu; do $(EXPORT) --extra $$name --output-file requirements/$$name.txt || exit 1; done
 	for name in uv client dev bench batch chaos storage text; do $(EXPORT) --only-group $$name --output-file requirements/$$name.txt || exit 1; done
 	$(EXPORT) --project benchmarks/peers --output-file requirements/peers.txt
+	$(EXPORT) --project tests/family --output-file requirements/family.txt
 	for name in $(TOOLS); do \
 		uv lock --upgrade --project tests/integrations/environments/$$name || exit 1; \
 		$(EXPORT) --project tests/integrations/environments/$$name --output-file requirements/integrations-$$name.txt || exit 1; \
 	done
 
 clean: ## use: remove the environment and the generated model files
-	rm -rf $(VENV) $(PEERS_VENV) .venv-integrations model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]
+	rm -rf $(VENV) $(PEERS_VENV) $(FAMILY_VENV) .venv-integrations model_repository/*/1/model.onnx* model_repository/*/1/weights.json model_repository/*/[2-9]

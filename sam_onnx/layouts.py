@@ -17,7 +17,10 @@ ANCHOR = "prompt_encoder.no_mask_embed.weight"
 """A key of both layouts. What a fine-tune has in front of it, such as `module.sam.`, is in front of all of its keys."""
 HUGGING_FACE = (
     (r"^vision_encoder\.", "image_encoder."),
-    (r"^shared_image_embedding\.positional_embedding", "prompt_encoder.pe_layer.positional_encoding_gaussian_matrix"),
+    (
+        r"^(shared_image_embedding|prompt_encoder\.shared_embedding)\.positional_embedding$",
+        "prompt_encoder.pe_layer.positional_encoding_gaussian_matrix",
+    ),
     (r"^image_encoder\.patch_embed\.projection\.", "image_encoder.patch_embed.proj."),
     (r"^image_encoder\.layers\.(\d+)\.layer_norm", r"image_encoder.blocks.\1.norm"),
     (r"^image_encoder\.layers\.", "image_encoder.blocks."),
@@ -25,7 +28,7 @@ HUGGING_FACE = (
     (r"neck\.layer_norm1\.", "neck.1."),
     (r"neck\.conv2\.", "neck.2."),
     (r"neck\.layer_norm2\.", "neck.3."),
-    (r"point_embed\.", "point_embeddings."),
+    (r"\.point_embed\.", ".point_embeddings."),
     (r"mask_embed\.conv1\.", "mask_downscaling.0."),
     (r"mask_embed\.layer_norm1\.", "mask_downscaling.1."),
     (r"mask_embed\.conv2\.", "mask_downscaling.3."),
@@ -58,7 +61,7 @@ def authors_layout(state: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, np
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     if not any(key.startswith("vision_encoder.patch_embed.projection.") for key in found):
         return found
-    return {_authors_key(key): value for key, value in found.items()}
+    return {authors_key(key): value for key, value in found.items()}
 
 
 def encoder_kind(state: StateDict) -> str:
@@ -74,11 +77,12 @@ def encoder_kind(state: StateDict) -> str:
     raise CheckpointError(
         f"this checkpoint looks like {relative or 'another model'}, which is not served; nearest are MobileSAM and "
         "Segment Anything's ViT-B, L and H, with their fine-tunes"
-        + ("" if kinds else f"; missing key: expected {' or '.join(ENCODER_PREFIXES.values())}..., got no such key")
+        + ("" if kinds else f"; missing key: expected {'... or '.join(ENCODER_PREFIXES.values())}..., got no such key")
     )
 
 
-def _authors_key(key: str) -> str:
+def authors_key(key: str) -> str:
+    """Return the authors' key of one of transformers' `SamModel`."""
     for pattern, replacement in HUGGING_FACE:
         key = re.sub(pattern, replacement, key)
     return key

@@ -118,9 +118,9 @@ def finished_model(name: str, inputs: dict[str, Var], outputs: dict[str, Var]) -
     model.graph.name = name
     model.producer_name, model.producer_version = "sam_onnx", BUILDER_VERSION
     onnx.checker.check_model(model, full_check=True)
-    declared = [value for value in model.graph.input if value.name in inputs]
+    declared = {value.name: value for value in model.graph.input}
     del model.graph.input[:]
-    model.graph.input.extend(declared)
+    model.graph.input.extend(declared[key] for key in inputs)
     for key, new in names.items():
         model.graph.initializer.append(numpy_helper.from_array(_weights.pop(weights[key]), new))
     return model

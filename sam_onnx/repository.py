@@ -19,9 +19,11 @@ from sam_onnx.errors import ExportError
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-BUILDER_VERSION = "8"  # increase with every change of the graphs or the record, so that older exports are replaced
+BUILDER_VERSION = "9"  # increase with every change of the graphs or the record, so that older exports are replaced
 ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam_cached", "mobile_sam")
 """Models that read the record; `mobile_sam` is written last, when everything else is complete."""
+MAX_INLINE_BYTES = 2**30
+ALIGNMENT_BYTES = 2**12  # pages, so that an engine can map the weights
 SAM_THRESHOLDS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
 
 
@@ -38,7 +40,7 @@ class Identity:
     note: str
     """Description in one sentence."""
     architecture: str = "mobile_sam"
-    """Architecture of the networks, by which the service chooses engines: `mobile_sam` or `builtin`."""
+    """Architecture of the networks, by which the service chooses engines: `mobile_sam`, `vit` or `builtin`."""
     everything: dict[str, float] = field(default_factory=lambda: dict(SAM_THRESHOLDS))
     """Default thresholds of automatic masks; Segment Anything's unless set."""
 
@@ -68,7 +70,7 @@ class Version:
         """Write an encoder, a decoder and `weights.json`, and copy the code if this version has none.
 
         Each file is replaced atomically, and `weights.json` is absent while the files do not match. `source` is the
-        id of the weights.
+        id of the weights. The weights of a large network are written to a file beside it, and removed from the model.
 
         Raises:
             ExportError: a file cannot be written.
@@ -88,7 +90,7 @@ class Version:
                 del model.metadata_props[:]
                 for key, value in properties.items():
                     model.metadata_props.add(key=key, value=value)
-                replace_file(path, model.SerializeToString())
+                _write_network(path, model)
             self.copy_code()
             for path in records:
                 replace_file(path, record.encode())
@@ -142,10 +144,36 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    with _replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _write_network(path: Path, model: ModelProto) -> None:
+    """Write a model; more than `MAX_INLINE_BYTES` of weights to ONNX external data, as a protobuf is below 2 GiB."""
+    data = path.with_name(f"{path.name}.data")
+    weights = model.graph.initializer
+    if sum(len(weight.raw_data) for weight in weights) > MAX_INLINE_BYTES:
+        from onnx.external_data_helper import set_external_data  # noqa: PLC0415
+
+        with _replacing(data) as temporary, temporary.open("wb") as file:
+            for weight in weights:
+                file.seek(-file.tell() % ALIGNMENT_BYTES, os.SEEK_CUR)
+                set_external_data(weight, data.name, file.tell(), len(weight.raw_data))
+                file.write(weight.raw_data)
+                weight.ClearField("raw_data")
+        replace_file(path, model.SerializeToString())
+    else:
+        replace_file(path, model.SerializeToString())
+        data.unlink(missing_ok=True)  # of the weights before
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Return a path to write, which replaces the file at the end; makes its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(content)
+        yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

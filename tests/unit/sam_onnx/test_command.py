@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
-from sam_onnx import random_weights, weights
+from sam_onnx import random_weights, repository, weights
 from sam_onnx.__main__ import main
-from sam_onnx.repository import ORCHESTRATORS
-from sam_onnx.sources import BUILTIN, WebFile
+from sam_onnx.repository import ORCHESTRATORS, Identity
+from sam_onnx.sources import BUILTIN, SAM, WebFile
+from tests.family.cases import MODELS, noisy_state, sam_shapes
 
 ENCODER = "mobile_sam_encoder/1/model.onnx"
 
@@ -190,3 +192,66 @@ def test_missing_code_is_copied_and_existing_code_stays(output, checkpoint, run)
     found = {model: (output / model / "2" / "model.py").read_text() for model in ORCHESTRATORS}
     assert found == {**dict.fromkeys(ORCHESTRATORS, "first"), "mobile_sam": "own"}
     assert not (output / "mobile_sam_cached" / "2" / "model.py").is_symlink()
+
+
+@pytest.fixture
+def vit_checkpoint(tmp_path: Path) -> Path:
+    path = tmp_path / "vit.npz"
+    np.savez(path, **noisy_state(sam_shapes(**MODELS["small"])))
+    return path
+
+
+@pytest.fixture
+def published(vit_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WebFile:
+    """A small ViT in place of Segment Anything's ViT-B, in the cache as after a download."""
+    digest = hashlib.sha256(vit_checkpoint.read_bytes()).hexdigest()
+    file = WebFile(f"http://127.0.0.1:1/{vit_checkpoint.name}", vit_checkpoint.stat().st_size, digest)
+    identity = Identity("sam_vit_b", digest, trained=True, note="")
+    monkeypatch.setattr(weights, "SAM", {"sam_vit_b": file})
+    monkeypatch.setitem(weights._PUBLISHED, "sam_vit_b", identity)
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path))
+    return file
+
+
+def test_word_exports_the_published_file_and_names_its_encoder(output, run, published, vit_checkpoint):
+    run("--weights", "sam_vit_b")
+    found = [record(output)[key] for key in ("name", "sha256", "architecture")]
+    assert found == ["sam_vit_b", published.sha256, "vit"]
+    assert "up to date with sam_vit_b weights" in run("--weights", vit_checkpoint)
+
+
+def test_word_whose_file_cannot_be_had_is_one_line(output, run, published, vit_checkpoint):
+    vit_checkpoint.unlink()
+    assert run("--weights", "sam_vit_b", status=1).splitlines() == [
+        "fetching failed: cannot download http://127.0.0.1:1/vit.npz: cannot connect",
+        "error: cannot fetch vit.npz from its authors; try again, or give the path of a copy (WEIGHTS=path)",
+    ]
+    assert not output.exists()
+
+
+def test_words_name_the_authors_files():
+    assert {word: file.url for word, file in SAM.items()} == {
+        "sam_vit_b": "https://dl.fbaipublicfiles.com/segment_anything/sam_vit_b_01ec64.pth",
+        "sam_vit_l": "https://dl.fbaipublicfiles.com/segment_anything/sam_vit_l_0b3195.pth",
+        "sam_vit_h": "https://dl.fbaipublicfiles.com/segment_anything/sam_vit_h_4b8939.pth",
+    }
+    assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in SAM.values())
+
+
+def test_weights_of_a_large_network_lie_beside_it(output, run, checkpoint, vit_checkpoint, monkeypatch):
+    run("--checkpoint", vit_checkpoint)
+    inline, image = output / ENCODER, np.zeros((1, 1024, 1024, 3), np.uint8)
+    feed = {"images": image, "sizes_hw": np.array([[600, 1024]], np.int32)}
+    (wanted,) = onnxruntime.InferenceSession(inline).run(None, feed)
+    size = inline.stat().st_size
+    inline.unlink()
+    monkeypatch.setattr(repository, "MAX_INLINE_BYTES", 2**20)
+    run("--checkpoint", vit_checkpoint)
+    data = inline.with_name("model.onnx.data")
+    assert inline.stat().st_size < 2**20 < data.stat().st_size
+    assert inline.stat().st_size + data.stat().st_size >= size
+    np.testing.assert_array_equal(onnxruntime.InferenceSession(inline).run(None, feed)[0], wanted)
+    assert not list(output.rglob(".*"))
+    monkeypatch.undo()
+    run("--checkpoint", checkpoint)
+    assert not data.exists()

