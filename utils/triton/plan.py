@@ -34,6 +34,8 @@ encoder in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16
 CORES_PER_ENCODER = 8
 CORES_PER_DECODER = 4
 MIN_ORCHESTRATORS_GPU, MAX_ORCHESTRATORS = 4, 16
+VIT, VIT_BATCH = "vit", 1
+"""Architecture with Segment Anything's own encoder, and its images per run: the scores of one take 1 GB with ViT-H."""
 DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
 """Prompts per decoder run; more than 8 exceed a CPU's caches."""
 
@@ -57,6 +59,8 @@ class Network:
     """CPU threads per run; unused on a GPU."""
     gpu: bool = False
     tensorrt: bool = False
+    batch: int = 0
+    """Largest batch; 0: as the model's config.pbtxt states."""
 
     @property
     def engine(self) -> str:
@@ -91,7 +95,7 @@ def make_plan(machine: Machine, architecture: str, settings: Settings) -> Plan:
 
     Args:
         machine: resources of the machine.
-        architecture: architecture in `weights.json`: `mobile_sam` or `builtin`.
+        architecture: architecture in `weights.json`: `mobile_sam`, `vit` or `builtin`.
         settings: engine, encoders, orchestrators, and threads, which are also the maximum per decoder run.
 
     Raises:
@@ -99,10 +103,12 @@ def make_plan(machine: Machine, architecture: str, settings: Settings) -> Plan:
     """
     engine = best_engine(machine, architecture) if settings.engine == "auto" else settings.engine
     _check_engine(engine, machine)
+    encoder_batch = VIT_BATCH if architecture == VIT else 0
     if machine.gpus and not engine.startswith("openvino"):
         tensorrt = engine == "tensorrt"
+        precision: Precision = "f16" if tensorrt else "f32"
         encoder = Network(
-            "onnxruntime", "f16" if tensorrt else "f32", settings.encoders or 1, 1, gpu=True, tensorrt=tensorrt
+            "onnxruntime", precision, settings.encoders or 1, 1, gpu=True, tensorrt=tensorrt, batch=encoder_batch
         )
         decoder = Network("onnxruntime", "f32", 1, 1, gpu=True)
         total_encoders = encoder.instances * machine.gpus
@@ -112,8 +118,8 @@ def make_plan(machine: Machine, architecture: str, settings: Settings) -> Plan:
         total_encoders = settings.encoders or max(1, machine.cores // CORES_PER_ENCODER)
         decoders = max(1, machine.cores // CORES_PER_DECODER)
         threads_each = settings.threads or max(1, machine.cores // total_encoders)
-        precision: Precision = "bf16" if engine == "openvino-bf16" else "f32"
-        encoder = Network(backend, precision, total_encoders, threads_each)
+        precision = "bf16" if engine == "openvino-bf16" else "f32"
+        encoder = Network(backend, precision, total_encoders, threads_each, batch=encoder_batch)
         # In bfloat16 the decoder changes too many masks (docs/engines.md).
         decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
         batch = DECODER_BATCH_CPU
@@ -132,10 +138,11 @@ def best_engine(machine: Machine, architecture: str) -> str:
     """Return the fastest engine that preserves the masks; `make gate` measures both.
 
     With the small built-in weights OpenVINO's overhead exceeds its gain, and bfloat16 changes the masks too much.
+    Only MobileSAM's masks have been compared in bfloat16.
     """
     if machine.gpus or not machine.openvino or architecture == "builtin":
         return "onnxruntime"
-    return "openvino-bf16" if machine.bf16 else "openvino"
+    return "openvino-bf16" if machine.bf16 and architecture == "mobile_sam" else "openvino"
 
 
 def _check_engine(engine: str, machine: Machine) -> None:

@@ -133,6 +133,7 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
 
 def _configure_network(config: ModelConfig, network: Network) -> None:
     config.backend = network.backend
+    config.max_batch_size = network.batch or config.max_batch_size
     _set_instances(config, network.instances, network.gpu)
     if network.backend == "openvino":
         config.ClearField("dynamic_batching")  # this backend runs images one by one

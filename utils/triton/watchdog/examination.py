@@ -16,6 +16,9 @@ from utils.triton.watchdog.process import FAILED, HUNG, RestartReason
 
 MAX_CONSECUTIVE_ERRORS = 3
 """Consecutive errors of one probe after which Triton is restarted."""
+IDLE_RUNS, LATE_RUNS = 20, 4
+"""Runs of a probe that take as long as the pause before the next one at least, and as it may last before it is late.
+A probe of Segment Anything's ViT-H takes 16 s on two cores."""
 NEVER = -float("inf")
 
 
@@ -32,6 +35,8 @@ class Probe:
     """Models that it runs: while callers' requests succeed in all of them, it is not needed."""
     pending: "Future[Any] | None" = None
     began_at: float = NEVER
+    fastest_s: float = 0.0
+    """Shortest run that succeeded; 0 before the first."""
     succeeded_at: float = NEVER
     """Last success of the probe, or of callers' requests to all its models."""
     errors: int = 0
@@ -136,18 +141,21 @@ class Examination:
             if probe.pending:
                 answers = [self._success_at.get(model, NEVER) for model in (probe.name, *probe.models)]
                 silence_s = self._now - max(probe.began_at, probe.succeeded_at, *answers)
-                yield probe.name, silence_s, self._timings.late_after_s, self._hang_timeout_s
+                late_s = max(self._timings.late_after_s, LATE_RUNS * probe.fastest_s)
+                yield probe.name, silence_s, min(late_s, self._hang_timeout_s), self._hang_timeout_s
 
     def _is_due(self, probe: Probe, *, started: bool) -> bool:
         if probe.errors:
             return not started or self._now - probe.began_at >= self._timings.retry_interval_s
-        return self._now - probe.succeeded_at > probe.idle_s
+        return self._now - probe.succeeded_at > max(probe.idle_s, IDLE_RUNS * probe.fastest_s)
 
     def _collect(self, probe: Probe) -> None:
         if probe.pending is None or not probe.pending.done():
             return
         error, probe.pending = probe.pending.exception(), None
         if error is None:
+            took_s = self._now - probe.began_at
+            probe.fastest_s = min(took_s, probe.fastest_s or took_s)
             probe.succeeded_at, probe.errors, probe.error = self._now, 0, None
         else:
             # Unloading is deliberate.

@@ -3,6 +3,7 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,10 +111,23 @@ def test_an_invalid_configuration_and_an_unwritable_cache_are_one_line_errors(tm
         deploy(REPOSITORY, LAPTOP, tmp_path / "cache")
 
 
-@pytest.mark.parametrize(("record", "engine"), [({"architecture": "builtin"}, "onnxruntime f32"), ({}, "openvino f32")])
+@pytest.mark.parametrize("machine", [GPU, replace(GPU, gpus=0)], ids=["gpu", "cpu"])
+def test_encoder_of_segment_anything_runs_images_one_by_one(machine):
+    parsed, _, _ = applied("mobile_sam_encoder", make_plan(machine, "vit", Settings()))
+    assert parsed.max_batch_size == len(parsed.model_warmup) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "engine"),
+    [
+        ({"architecture": "builtin"}, "onnxruntime f32"),
+        ({"architecture": "vit"}, "openvino f32"),
+        ({}, "openvino bf16"),
+    ],
+)
 def test_the_plan_depends_on_the_weights(tmp_path, monkeypatch, record, engine):
-    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: Machine(2, bf16=False, gpus=0, openvino=True))
-    assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == "openvino f32"
+    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: Machine(2, bf16=True, gpus=0, openvino=True))
+    assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == "openvino bf16"
     assert plan_for_this_machine(None, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
     (tmp_path / "mobile_sam" / "1").mkdir(parents=True)
     (tmp_path / "mobile_sam" / "1" / "weights.json").write_text(json.dumps(record))

@@ -28,6 +28,7 @@ class Triton:
         self.error: Exception | None = None
         self.successes: Counter[str] = Counter()
         self.probes: list[Any] = []
+        self.pending: list[Future[object]] = []
 
     def submit(self, call, *_) -> "Future[object]":
         future: Future[object] = Future()
@@ -42,6 +43,8 @@ class Triton:
             future.set_exception(self.error)
         elif self.answers:
             future.set_result(None)
+        else:
+            self.pending.append(future)
         return future
 
 
@@ -124,3 +127,23 @@ def test_slow_start_whose_probes_succeed_before_the_first_metrics_is_not_a_silen
     pass_time(examined, triton, TIMINGS.metrics_timeout_s + 1)
     assert examined.problem().startswith("Triton has not answered for ")
     assert examined.restart_reason() is not None
+
+
+def test_slow_model_is_probed_less_often_and_gets_more_time(triton):
+    triton.answers = False
+    examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
+    pass_time(examined, triton, 16)  # as ViT-H takes
+    for future in triton.pending:
+        future.set_result(None)
+    pass_time(examined, triton, 1)
+    assert examined.all_succeeded()
+    triton.probes.clear()
+    pass_time(examined, triton, 300)
+    assert triton.probes == []
+    pass_time(examined, triton, 25)
+    assert {probe.args[1] for probe in triton.probes} == {tensors.SEGMENT, tensors.SEGMENT_CACHED}
+    pass_time(examined, triton, 2 * TIMINGS.late_after_s)
+    assert examined.problem() == ""
+    pass_time(examined, triton, TIMINGS.late_after_s + 20)
+    assert "has not answered for" in examined.problem()
+    assert examined.restart_reason() is None
