@@ -129,7 +129,7 @@ gate: env-bench ## measure: compare masks and times of the engines on OBJECTS wi
 try-label-studio: env weights ## use: start Label Studio with a sample project, and the service for its clicks
 	@exec $(RUN) python -m tools.try_label_studio
 
-weights: env ## use: export the model files of WEIGHTS: auto, official, builtin, random or a checkpoint's path
+weights: env ## use: export the model files of WEIGHTS: auto, official, sam_vit_b, sam_vit_l, sam_vit_h, builtin, random or a path
 	@$(BIN)/python -m sam_onnx --weights $(WEIGHTS) --output model_repository
 
 bento: weights ## use: package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
