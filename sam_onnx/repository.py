@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sam_onnx.errors import ExportError
 
@@ -62,7 +62,8 @@ class Version:
             return None
         try:
             record = json.loads(records[-1].read_text(encoding="utf-8"))
-            return Identity(**record) if record.pop("fingerprint") == _fingerprint(source) else None
+            complete = all((self.repository / file).is_file() for file in record.pop("data"))
+            return Identity(**record) if record.pop("fingerprint") == _fingerprint(source) and complete else None
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -82,7 +83,7 @@ class Version:
             "weights_trained": str(identity.trained).lower(),
             "weights_note": identity.note,
         }
-        record = json.dumps({**asdict(identity), "fingerprint": _fingerprint(source)}, indent=2) + "\n"
+        record: dict[str, Any] = {**asdict(identity), "fingerprint": _fingerprint(source), "data": []}
         with _writing(self.repository):
             for path in records:
                 path.unlink(missing_ok=True)
@@ -90,10 +91,11 @@ class Version:
                 del model.metadata_props[:]
                 for key, value in properties.items():
                     model.metadata_props.add(key=key, value=value)
-                _write_network(path, model)
+                if data := _write_network(path, model):
+                    record["data"].append(str(data.relative_to(self.repository)))
             self.copy_code()
             for path in records:
-                replace_file(path, record.encode())
+                replace_file(path, (json.dumps(record, indent=2) + "\n").encode())
 
     def copy_code(self) -> None:
         """Copy what Triton loads of the orchestrator's models, `model.py`, from the newest other version.
@@ -148,8 +150,11 @@ def replace_file(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def _write_network(path: Path, model: ModelProto) -> None:
-    """Write a model; more than `MAX_INLINE_BYTES` of weights to ONNX external data, as a protobuf is below 2 GiB."""
+def _write_network(path: Path, model: ModelProto) -> Path | None:
+    """Write a model, and more than `MAX_INLINE_BYTES` of weights to a file of ONNX external data, which is returned.
+
+    A protobuf is smaller than 2 GiB.
+    """
     data = path.with_name(f"{path.name}.data")
     weights = model.graph.initializer
     if sum(len(weight.raw_data) for weight in weights) > MAX_INLINE_BYTES:
@@ -162,9 +167,10 @@ def _write_network(path: Path, model: ModelProto) -> None:
                 file.write(weight.raw_data)
                 weight.ClearField("raw_data")
         replace_file(path, model.SerializeToString())
-    else:
-        replace_file(path, model.SerializeToString())
-        data.unlink(missing_ok=True)  # of the weights before
+        return data
+    replace_file(path, model.SerializeToString())
+    data.unlink(missing_ok=True)  # of the weights before
+    return None
 
 
 @contextmanager

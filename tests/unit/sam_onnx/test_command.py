@@ -252,6 +252,10 @@ def test_weights_of_a_large_network_lie_beside_it(output, run, checkpoint, vit_c
     assert inline.stat().st_size + data.stat().st_size >= size
     np.testing.assert_array_equal(onnxruntime.InferenceSession(inline).run(None, feed)[0], wanted)
     assert not list(output.rglob(".*"))
+    data.unlink()
+    assert "export: " in run("--checkpoint", vit_checkpoint)
+    assert data.is_file()
+    assert "up to date" in run("--checkpoint", vit_checkpoint)
     monkeypatch.undo()
     run("--checkpoint", checkpoint)
     assert not data.exists()
