@@ -12,7 +12,7 @@ import { total } from "./project.js";
 import { connection, embed, handleError, info, segmentAll, start } from "./requests.js";
 import { RemoteImage } from "./service.js";
 import { Session } from "./session.js";
-import { importFiles } from "./transfer.js";
+import { importFiles, missingImages } from "./transfer.js";
 
 /** Following images that are encoded in advance. */
 const IMAGES_AHEAD = 2;
@@ -41,10 +41,9 @@ export async function addImages(sources, retry = null, before = { added: 0, prob
     const { name, allowCopy = false } = source;
     showBusy(sources.length > 1 ? `Adding image ${index + 1} of ${sources.length}` : "Loading the image");
     try {
-      await Promise.all([started, loaded]); // for the limits, and for where images are kept
-      const prepared = await prepareImage(await source.file, name, info?.limits, allowCopy);
+      const ready = await prepared(await source.file, name, allowCopy);
       if (sources.length === 1 && request !== openCount) return; // another image was chosen instead
-      const image = await project.add({ ...prepared, name, thumbnail: await thumbnailOf(prepared) });
+      const image = await project.add(ready);
       added++;
       showImages();
       if (!opened && request === openCount) openImage(image);
@@ -73,6 +72,13 @@ export async function addImages(sources, retry = null, before = { added: 0, prob
   );
   if (sources.length > 1) announce(`${project.images.length} images in the project`);
   if (session) encodeAhead(session);
+}
+
+/** Return what the project stores of an image file. */
+async function prepared(file, name, allowCopy) {
+  await Promise.all([started, loaded]); // for the limits, and for where images are kept
+  const image = await prepareImage(file, name, info?.limits, allowCopy);
+  return { ...image, name, thumbnail: await thumbnailOf(image) };
 }
 
 function showImages() {
@@ -174,19 +180,21 @@ export async function clearProject() {
   element("choose").focus();
 }
 
-/** Add annotations, or a saved project, to the project. */
+/** Add annotations, with the images in their ZIP files, or a saved project to the project. */
 export async function openAnnotations(files) {
-  const open = session?.image;
-  mend.settle();
-  showBusy("Reading the files");
-  let problem = null, result = "";
+  let problem = null, result = "", open = null;
   try {
-    await loaded;
+    const { added, problems } = await addMissingImages(files);
+    open = session?.image;
+    mend.settle();
+    showBusy("Reading the files");
     await project.flush();
     if (open) closeImage();
     const { images, objects, warnings } = await importFiles(project, files);
     result = `${counted(objects, "object")} in ${counted(images, "image")} added`;
-    if (!objects && !images && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
+    if (added) result = `${counted(added, "image")} added; ${result}`;
+    warnings.unshift(...problems);
+    if (!added && !objects && !images && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
     showReport(result, warnings);
   } catch (error) {
     problem = error;
@@ -198,6 +206,22 @@ export async function openAnnotations(files) {
   if (image) openImage(image);
   hint(result);
   if (problem) handleError(problem, null);
+}
+
+/** Add the images in ZIP files that the project lacks; those above the limits as copies. */
+async function addMissingImages(files) {
+  showBusy("Reading the files");
+  await loaded;
+  const missing = await missingImages(project, files), problems = [];
+  for (const [index, { name, load }] of missing.entries()) {
+    showBusy(`Adding image ${index + 1} of ${missing.length}`);
+    try {
+      await project.add(await prepared(await load(), name, true));
+    } catch (error) {
+      problems.push(`${name}: ${error.message}`);
+    }
+  }
+  return { added: missing.length - problems.length, problems };
 }
 
 /** Encode the images after the open one, one after another, while it stays open. */

@@ -91,6 +91,35 @@ def test_classes_keep_ids_and_objects_masks_through_every_format_and_the_project
             assert coco_mask.iou([found[2]], [expected[2]], [0])[0, 0] >= least, form
 
 
+@pytest.mark.parametrize(("validation", "forms"), [(0, list(LEAST_IOU)[:-1]), (50, ["yolo", "labelme"])])
+def test_dataset_with_its_images_is_imported_into_an_empty_project(annotated, open_page, tmp_path, validation, forms):
+    _, objects = dataset(annotated)
+    for form in forms:
+        (tmp_path / "set.zip").write_bytes(annotated.export(form, validation))
+        with open_page() as other:
+            for expected in ("2 images added; 3 objects in 2 images added", "3 objects in 2 images added"):
+                other.page.set_input_files("#annotations", tmp_path / "set.zip")
+                expect(other.page.locator("#hint")).to_have_text(expected)
+            expect(other.page.locator("#image-list li")).to_have_count(2)
+            other.expect_image("one.png")
+            found = [one[:2] for one in dataset(other)[1]]
+            assert sorted(found) == sorted(2 * [one[:2] for one in objects]), form
+
+
+def test_images_of_a_dataset_that_cannot_be_read_are_listed(annotated, open_page, tmp_path):
+    content = annotated.export("coco")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(tmp_path / "set.zip", "w") as damaged:
+        for name in archive.namelist():
+            damaged.writestr(name, b"no image" if name == "images/two.png" else archive.read(name))
+    with open_page() as other:
+        other.page.set_input_files("#annotations", tmp_path / "set.zip")
+        expect(other.page.locator("#hint")).to_have_text("1 image added; 2 objects in 1 image added")
+        problems = other.page.locator("#report-list li")
+        expect(problems).to_have_count(2)
+        expect(problems.nth(0)).to_contain_text("two.png: this browser cannot read it as an image")
+        expect(problems.nth(1)).to_have_text("two.png: add this image first; 1 object could not be imported")
+
+
 def test_files_that_cannot_be_used_are_reported(opened, tmp_path):
     other_image = b'{"images": [{"id": 1, "file_name": "other.png", "width": 9, "height": 9}], "annotations": []}'
     for content, message in (

@@ -2,6 +2,7 @@
 
 import { maskInput, withClicks } from "../../../page/drawn.js";
 import { FORMATS, readProject } from "../../../page/formats/formats.js";
+import { imagesIn } from "../../../page/formats/images.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
 import { rasterize } from "../../../page/formats/rasterize.js";
 import { Spans } from "../../../page/formats/spans.js";
@@ -20,6 +21,10 @@ const CALLS = {
     return Promise.all(files.map(async ({ path, content }) => ({ path, content: (await bytes(content)).toBase64() })));
   },
   read: ({ files, sizes }) => readProject(decoded(files), sizes),
+  async images({ files }) {
+    const found = await imagesIn([await zip(decoded(files))]);
+    return Promise.all(found.map(async ({ name, load }) => [name, (await load()).type]));
+  },
   async addClasses({ classes }) {
     const project = new Project(() => {});
     return { ids: [...(await project.addClasses(classes))], names: project.classes.map(({ name }) => name) };

@@ -14,6 +14,7 @@ from pycocotools import mask as coco_mask
 from tests.unit.page.formats import (
     CLASSES,
     FormatError,
+    encoded,
     iou,
     masks_of,
     project_of,
@@ -338,3 +339,25 @@ def test_zip_files_are_unpacked():
     project, warnings = read({"set.ZIP": packed.getvalue()}, [{**SIZE, "name": "set/images/a.jpg"}])
     assert (project["classes"][0]["name"], warnings) == ("cat", [])
     assert masks_of(project["images"][0])[0].any()
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["annotations/instances.json", "images/a.png", "images/b/c.JPG"], ["a.png", "b/c.JPG"]),
+        (["annotations/instances.json", "images/train/a.png"], ["train/a.png"]),
+        (["labels/train/a.txt", "labels/val/b/c.txt", "images/train/a.png", "images/val/b/c.webp"], ["a.png", "b/c.webp"]),
+        (["labels/train/a.txt", "labels/val/a.txt", "images/train/a.png", "images/val/a.png"], ["train/a.png", "val/a.png"]),
+        (["Annotations/a.xml", "JPEGImages/a.png", "SegmentationClass/a.png"], ["a.png"]),
+        (["a.json", "a.png", "b/c.json", "b/c.png"], ["a.png", "b/c.png"]),
+        (["train/a.json", "train/a.png", "val/b.json", "val/b.png"], ["a.png", "b.png"]),
+        (["classes.json", "classes/a.png", "instances/a.png", "images/a.png", "images/classes/b.png"], ["a.png", "classes/b.png"]),
+        (["set/labels/a.txt", "set/images/a.png", "__MACOSX/set/images/._a.png"], ["set/a.png"]),
+        (["project.json", "images/1/a.png"], []),
+    ],
+    ids=["coco", "folder", "yolo split", "equal names", "voc", "labelme", "labelme split", "label maps", "zipped folder", "project"],
+)  # fmt: skip
+def test_images_in_a_zip_have_the_names_of_their_annotations(paths, names):
+    found = run("images", files=encoded(dict.fromkeys(paths, b"")))
+    types = {"png": "image/png", "JPG": "image/jpeg", "webp": "image/webp"}
+    assert found == [[name, types[name.rsplit(".", 1)[1]]] for name in names]
