@@ -5,6 +5,7 @@ import { TooLarge } from "./copies.js";
 import { project, screen, service, session, setSession } from "./current.js";
 import { element } from "./dom.js";
 import { everything, mend, preview, refine } from "./edits.js";
+import { imagesIn } from "./formats/images.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
 import { announce, counted, hideError, hint, showBusy, showProgress, showReport } from "./notices.js";
 import { prepareImage } from "./picture.js";
@@ -12,7 +13,7 @@ import { total } from "./project.js";
 import { connection, embed, handleError, info, segmentAll, start } from "./requests.js";
 import { RemoteImage } from "./service.js";
 import { Session } from "./session.js";
-import { importFiles, missingImages } from "./transfer.js";
+import { importFiles } from "./transfer.js";
 
 /** Following images that are encoded in advance. */
 const IMAGES_AHEAD = 2;
@@ -212,7 +213,7 @@ export async function openAnnotations(files) {
 async function addMissingImages(files) {
   showBusy("Reading the files");
   await loaded;
-  const missing = await missingImages(project, files), problems = [];
+  const missing = await imagesIn(files, project.images), problems = [];
   for (const [index, { name, load }] of missing.entries()) {
     showBusy(`Adding image ${index + 1} of ${missing.length}`);
     try {

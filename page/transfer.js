@@ -3,8 +3,8 @@
 import { atFullSize, download, fileName } from "./exports.js";
 import { writeCoco } from "./formats/coco.js";
 import { FORMATS, readProject } from "./formats/formats.js";
-import { imagesIn } from "./formats/images.js";
-import { baseName, cleanPath, FormatError, KnownImages, parseJson, PROJECT_FILE } from "./formats/project.js";
+import { PROJECT_FILE } from "./formats/images.js";
+import { baseName, cleanPath, FormatError, KnownImages, parseJson } from "./formats/project.js";
 import { unzip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
 import { splitImages, subsetFolder } from "./formats/split.js";
@@ -24,7 +24,6 @@ import { Mask } from "./rle.js";
 
 const PROJECT_VERSION = 1;
 const MAX_PROJECT_BYTES = 2 ** 30;
-const ZIP = /\.zip$/i;
 
 /**
  * Return the annotations of images in a format, as a ZIP file.
@@ -112,20 +111,6 @@ function withoutHistory(work) {
 }
 
 /**
- * Return the images in ZIP files of annotations that the project lacks.
- * @param {Project} project
- * @param {File[]} files
- */
-export async function missingImages(project, files) {
-  const known = new KnownImages(sizesOf(project)), found = await imagesIn(files.filter(({ name }) => ZIP.test(name)));
-  return found.filter(({ name }) => !known.find(name));
-}
-
-function sizesOf({ images }) {
-  return images.map((image) => ({ ...sizeOf(image), name: image.name, image }));
-}
-
-/**
  * Add what files contain to the project: a project that `exportProject` wrote, or annotations of images of the project.
  * @param {Project} project
  * @param {File[]} files
@@ -133,13 +118,13 @@ function sizesOf({ images }) {
  * @throws {FormatError} nothing in the files can be read
  */
 export async function importFiles(project, files) {
-  if (files.length === 1 && ZIP.test(files[0].name)) {
+  if (files.length === 1 && /\.zip$/i.test(files[0].name)) {
     const entries = await unzip(files[0]);
     const main = entries.find(({ path }) => path === PROJECT_FILE);
     if (main) return importProject(project, main, entries);
   }
   const sources = files.map((file) => ({ path: file.webkitRelativePath || file.name, content: file }));
-  const sizes = sizesOf(project);
+  const sizes = project.images.map((image) => ({ ...sizeOf(image), name: image.name, image }));
   const { project: read, warnings } = await readProject(sources, sizes);
   const known = new KnownImages(sizes);
   /** @type {[any, import("./formats/project.js").AnnotatedImage][]} */

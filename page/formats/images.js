@@ -1,6 +1,6 @@
 // The images in ZIP files of annotations.
 
-import { baseName, PROJECT_FILE, SUBSET_FOLDER } from "./project.js";
+import { baseName, KnownImages, SUBSET_FOLDER } from "./project.js";
 import { unzip } from "./zip.js";
 
 /** Not those that begin with "._": macOS adds them. */
@@ -9,30 +9,26 @@ const IMAGE = /(^|\/)(?!\._)[^/]*\.(png|jpe?g|webp|avif|gif|bmp|tiff?|hei[cf])$/
 const FOLDER = /^((?:.*?\/)??)(?:images|JPEGImages)\//;
 /** Folders of masks, unless they are in such a folder. */
 const MASKS = /(^|\/)(classes|instances|Segmentation(Class|Object))\//;
-const SUBSET_ANNOTATIONS = /(^|\/)(?:train|val)\/.*\.(json|txt)$/i;
+/** In the ZIP file of a whole project, which is no data set. */
+export const PROJECT_FILE = "project.json";
 
 /**
- * Return the images in ZIP files, named as their annotations name them: without the folders of images and of a split.
- * @param {Blob[]} zips those that cannot be read have none
+ * Return the images in ZIP files that are not known, named as their annotations name them: without the folders of images
+ * and of a split.
+ * @param {Blob[]} files those that are no ZIP files have none
+ * @param {import("./project.js").ImageSize[]} known
  * @returns {Promise<{name: string, load: () => Promise<File>}[]>}
  */
-export async function imagesIn(zips) {
-  const lists = await Promise.all(zips.map((zip) => unzip(zip).catch(() => [])));
-  return lists.flatMap((entries) => {
-    if (entries.some(({ path }) => path === PROJECT_FILE)) return [];
+export async function imagesIn(files, known) {
+  const knownImages = new KnownImages(known), lists = await Promise.all(files.map((file) => unzip(file).catch(() => [])));
+  return lists.filter((entries) => entries.every(({ path }) => path !== PROJECT_FILE)).flatMap((entries) => {
     const found = entries.filter(({ path }) => IMAGE.test(path) && (FOLDER.test(path) || !MASKS.test(path)));
-    const names = found.map(({ path }) => path.replace(FOLDER, "$1"));
-    const short = names.map((name) => name.replace(SUBSET_FOLDER, "$1"));
-    const isSplit = names.every((name) => SUBSET_FOLDER.test(name)) && entries.some(({ path }) => SUBSET_ANNOTATIONS.test(path));
-    const isUnique = new Set(short).size === short.length;
+    const names = found.map(({ path }) => path.replace(FOLDER, "$1")), short = names.map((name) => name.replace(SUBSET_FOLDER, "$1"));
+    const isSplit = names.every((name) => SUBSET_FOLDER.test(name)) && new Set(short).size === short.length
+      && entries.some(({ path }) => SUBSET_FOLDER.test(path) && /\.(json|txt)$/i.test(path));
     return found.map(({ path, bytes }, index) => ({
-      name: (isSplit && isUnique ? short : names)[index],
-      load: async () => new File([await bytes()], baseName(path), { type: typeOf(path) }),
+      name: (isSplit ? short : names)[index],
+      load: async () => new File([await bytes()], baseName(path), { type: `image/${path.split(".").pop().toLowerCase().replace("jpg", "jpeg")}` }),
     }));
-  });
-}
-
-/** Return the type of an image file, as browsers have it for files of this extension. */
-function typeOf(path) {
-  return `image/${path.slice(path.lastIndexOf(".") + 1).toLowerCase().replace("jpg", "jpeg")}`;
+  }).filter(({ name }) => !knownImages.find(name));
 }

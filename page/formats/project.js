@@ -27,9 +27,6 @@ const MAX_OBJECTS = 200_000;
 export const MAX_CATEGORY_ID = 65_535;
 export const MAX_CLASSES = 1000;
 
-/** In the ZIP file of a whole project, which is no data set. */
-export const PROJECT_FILE = "project.json";
-
 /** The folder of a subset in the path of an annotation file. */
 export const SUBSET_FOLDER = /(^|\/)(?:train|val)\//;
 

@@ -21,8 +21,8 @@ const CALLS = {
     return Promise.all(files.map(async ({ path, content }) => ({ path, content: (await bytes(content)).toBase64() })));
   },
   read: ({ files, sizes }) => readProject(decoded(files), sizes),
-  async images({ files }) {
-    const found = await imagesIn([await zip(decoded(files))]);
+  async images({ files, known }) {
+    const found = await imagesIn([await zip(decoded(files))], known);
     return Promise.all(found.map(async ({ name, load }) => [name, (await load()).type]));
   },
   async addClasses({ classes }) {

@@ -341,23 +341,32 @@ def test_zip_files_are_unpacked():
     assert masks_of(project["images"][0])[0].any()
 
 
-@pytest.mark.parametrize(
-    ("paths", "names"),
-    [
-        (["annotations/instances.json", "images/a.png", "images/b/c.JPG"], ["a.png", "b/c.JPG"]),
-        (["annotations/instances.json", "images/train/a.png"], ["train/a.png"]),
-        (["labels/train/a.txt", "labels/val/b/c.txt", "images/train/a.png", "images/val/b/c.webp"], ["a.png", "b/c.webp"]),
-        (["labels/train/a.txt", "labels/val/a.txt", "images/train/a.png", "images/val/a.png"], ["train/a.png", "val/a.png"]),
-        (["Annotations/a.xml", "JPEGImages/a.png", "SegmentationClass/a.png"], ["a.png"]),
-        (["a.json", "a.png", "b/c.json", "b/c.png"], ["a.png", "b/c.png"]),
-        (["train/a.json", "train/a.png", "val/b.json", "val/b.png"], ["a.png", "b.png"]),
-        (["classes.json", "classes/a.png", "instances/a.png", "images/a.png", "images/classes/b.png"], ["a.png", "classes/b.png"]),
-        (["set/labels/a.txt", "set/images/a.png", "__MACOSX/set/images/._a.png"], ["set/a.png"]),
-        (["project.json", "images/1/a.png"], []),
-    ],
-    ids=["coco", "folder", "yolo split", "equal names", "voc", "labelme", "labelme split", "label maps", "zipped folder", "project"],
-)  # fmt: skip
+ZIPS = {
+    "coco": ("annotations/instances.json images/a.png images/b/c.JPG", "a.png b/c.JPG"),
+    "coco in a folder": ("annotations/instances.json images/train/a.png", "train/a.png"),
+    "yolo split": ("labels/train/a.txt labels/val/b/c.txt images/train/a.png images/val/b/c.webp", "a.png b/c.webp"),
+    "yolo equal names": (
+        "labels/train/a.txt labels/val/a.txt images/train/a.png images/val/a.png",
+        "train/a.png val/a.png",
+    ),
+    "voc": ("Annotations/a.xml JPEGImages/a.png SegmentationClass/a.png", "a.png"),
+    "labelme": ("a.json a.png b/c.json b/c.png", "a.png b/c.png"),
+    "labelme split": ("train/a.json train/a.png val/b.json val/b.png", "a.png b.png"),
+    "label maps": (
+        "classes.json classes/a.png instances/a.png images/a.png images/classes/b.png",
+        "a.png classes/b.png",
+    ),
+    "from macOS": ("set/labels/a.txt set/images/a.png __MACOSX/set/images/._a.png", "set/a.png"),
+    "whole project": ("project.json images/1/a.png", ""),
+}
+"""Paths in ZIP files, and the names of the images in them."""
+
+
+@pytest.mark.parametrize(("paths", "names"), ZIPS.values(), ids=ZIPS)
 def test_images_in_a_zip_have_the_names_of_their_annotations(paths, names):
-    found = run("images", files=encoded(dict.fromkeys(paths, b"")))
+    files = encoded(dict.fromkeys(paths.split(), b""))
+    found = run("images", files=files, known=[])
     types = {"png": "image/png", "JPG": "image/jpeg", "webp": "image/webp"}
-    assert found == [[name, types[name.rsplit(".", 1)[1]]] for name in names]
+    assert found == [[name, types[name.rsplit(".", 1)[1]]] for name in names.split()]
+    known = [{"name": name, "width": 9, "height": 9} for name, _ in found]
+    assert run("images", files=files, known=known) == []
