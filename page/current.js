@@ -5,7 +5,7 @@ import { Project } from "./project.js";
 import { Screen } from "./screen.js";
 import { Service } from "./service.js";
 
-export const service = new Service((seconds) => showBusy(`The service is busy. Retrying in ${seconds} s`));
+export const service = new Service((reason, seconds) => showBusy(`${reason} Retrying in ${seconds} s`));
 export const project = new Project(showSaved);
 export const screen = new Screen((classId) => project.categoryOf(classId));
 

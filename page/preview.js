@@ -2,18 +2,20 @@
 // latest position; and the mask of a press, which arrives while the button is still down.
 
 import { isMarked } from "./objects.js";
-import { Service } from "./service.js";
+import { limitedUntil, Service } from "./service.js";
 
 const COLOUR = "#ffffff";
 /** Previews pause after this many consecutive requests slower than the limit. */
 const MAX_SLOW_PREVIEWS = 4, MAX_PREVIEW_MS = 400;
 /** The pause doubles until a preview succeeds again. */
 const FIRST_PAUSE_MS = 2000, MAX_PAUSE_MS = 30_000;
+/** After a rate limit's time: a timer may end a little early. */
+const MARGIN_MS = 50;
 
 export class Preview {
   // No retries when the service is busy: the preview would arrive too late.
-  #service = new Service(() => {
-    throw new Error("The service is busy");
+  #service = new Service((reason) => {
+    throw new Error(reason);
   });
   #session = null;
   #wanted = null;
@@ -43,7 +45,7 @@ export class Preview {
    * @param {import("./objects.js").ImageObject | null} object
    */
   at(object) {
-    if (!object || !this.#isKnown(object)) {
+    if (!object || !this.#isReady(object)) {
       if (this.#wanted) this.clear();
       return;
     }
@@ -58,15 +60,15 @@ export class Preview {
    */
   press(object) {
     const { masks } = this.#session;
-    if (isMarked(object) && !this.#paused && this.#isKnown(object) && !masks.get(object)) masks.preview(this.#service, object);
+    if (isMarked(object) && !this.#paused && this.#isReady(object) && !masks.get(object)) masks.preview(this.#service, object);
   }
 
   /**
-   * Return whether the service has encoded what an object asks for: no file is sent for a preview.
+   * Return whether no rate limit is reached, and the service has encoded what an object asks for: no file is sent for a preview.
    * @param {import("./objects.js").ImageObject} object
    */
-  #isKnown({ part }) {
-    return Boolean(this.#session && (this.#session.part(part) ?? this.#session).remote.id);
+  #isReady({ part }) {
+    return Boolean(performance.now() >= limitedUntil && this.#session && (this.#session.part(part) ?? this.#session).remote.id);
   }
 
   clear() {
@@ -84,27 +86,27 @@ export class Preview {
         const masks = await session.masks.preview(this.#service, last);
         const mask = masks[Math.max(last.candidate - 1, 0)];
         this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
-        if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews");
+        if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews.");
         if (!this.#slowCount) this.#pauseMs = FIRST_PAUSE_MS;
         if (this.#wanted && session === this.#session) this.stage.paint(this.stage.preview, [{ mask, colour: COLOUR }]);
       }
     } catch (error) {
       this.stage.paint(this.stage.preview, []);
-      this.#pause(error.message.replace(/\.$/, ""));
+      this.#pause(error.message.replace(/[^.?!]$/, "$&."));
     } finally {
       this.#running = false;
     }
   }
 
   #pause(reason) {
-    if (this.#pauseMs === FIRST_PAUSE_MS) this.onPause(`${reason}: previews pause and come back by themselves`);
+    if (this.#pauseMs === FIRST_PAUSE_MS) this.onPause(`${reason} Previews pause and come back by themselves.`);
     this.#paused = true;
     setTimeout(() => {
       this.#paused = false;
       const wanted = this.#wanted;
       this.#wanted = null;
       this.at(wanted);
-    }, this.#pauseMs);
+    }, Math.max(this.#pauseMs, limitedUntil - performance.now() + MARGIN_MS));
     this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
   }
 }

@@ -6,6 +6,9 @@ const MAX_RETRIES = 5;
 const MAX_RETRY_WAIT_S = 30;
 const KEY_ITEM = "mobile-sam-key";
 
+/** Time by `performance.now` until which a rate limit refuses requests. */
+export let limitedUntil = 0;
+
 /** An error response with its RFC 9457 problem document. */
 class Problem extends Error {
   /**
@@ -53,7 +56,7 @@ export class RemoteImage {
 }
 
 export class Service {
-  /** @param {(seconds: number) => void} onWait called when the service is busy, with the seconds until the next attempt */
+  /** @param {(text: string, seconds: number) => void} onWait called with the reason, and the seconds until the next attempt */
   constructor(onWait) {
     this.onWait = onWait;
   }
@@ -138,7 +141,7 @@ export class Service {
     return this.#send(path, { input_image: await image.dataUrl(), ...fields }, signal, read);
   }
 
-  /** Send a request; retry as `Retry-After` says. */
+  /** Send a request; retry as `Retry-After` says, unless a rate limit refuses requests for long. */
   async #send(path, body, signal, read) {
     const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json", Accept: "application/json" } };
     if (this.key) options.headers.Authorization = `Bearer ${this.key}`;
@@ -146,9 +149,9 @@ export class Service {
       try {
         return await this.#read(path, options, read);
       } catch (error) {
-        if (!error.retryAfter || !left) throw error;
+        if (!error.retryAfter || !left || (error.status === 429 && error.retryAfter > MAX_RETRY_WAIT_S)) throw error;
         const seconds = Math.min(error.retryAfter, MAX_RETRY_WAIT_S);
-        this.onWait(seconds);
+        this.onWait(error.status === 429 ? error.message : "The service is busy.", seconds);
         await Promise.race([new Promise((resolve) => setTimeout(resolve, 1000 * seconds)), aborted(signal)]);
       }
     }
@@ -161,8 +164,20 @@ export class Service {
     const document = await response.json().catch(() => ({ detail: `status ${response.status} without an explanation` }));
     const problem = new Problem(response.status, document, response.headers.get("X-Request-ID"));
     if ([429, 503].includes(response.status)) problem.retryAfter = Number(response.headers.get("Retry-After")) || 0;
+    if (response.status === 429) {
+      const [allowed = ""] = / \([^)]*\)/.exec(problem.message) ?? [];
+      problem.message = `The rate limit of this ${this.key ? "key" : "address"} is reached${allowed}. It allows requests again ${whenIn(problem.retryAfter)}.`;
+      limitedUntil = performance.now() + 1000 * problem.retryAfter;
+    }
     throw problem;
   }
+}
+
+/** Return a number of seconds from now in words. */
+function whenIn(seconds) {
+  if (!seconds) return "later";
+  if (seconds < 100) return `in ${seconds} s`;
+  return seconds < 6000 ? `in ${Math.ceil(seconds / 60)} min` : `in ${Math.ceil(seconds / 3600)} h`;
 }
 
 /** Return a function that throws an error as one of an unreachable service, unless the request was aborted or answered. */

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from typing import Any
 
 from playwright.sync_api import Route, expect
@@ -111,19 +112,45 @@ def test_api_key_is_requested_used_and_stored_for_the_tab(person, photo):
     expect(field).to_be_visible()
 
 
-def test_preview_pauses_when_rate_limited_and_comes_back(opened):
-    busy = problem(429, "too-many-requests", "Too many requests", "at most 60 per minute", **{"Retry-After": "30"})
+def limited(seconds: int) -> dict[str, Any]:
+    detail = f"rate limit exceeded (40 requests per hour); retry in {seconds} s"
+    return problem(429, "too-many-requests", "Too many requests", detail, **{"Retry-After": str(seconds)})
+
+
+def test_preview_pauses_until_the_rate_limit_allows_requests(opened):
     held = opened.hold("**/mobile_sam")
     opened.page.locator("#hover").set_checked(True)
     opened.page.mouse.move(*opened.screen_xy(*DISC))
     opened.wait_for(lambda: len(held) == 1)
     bodies = opened.answer("**/mobile_sam", {})
     opened.page.mouse.move(*opened.screen_xy(*RED))
-    held[0].fulfill(**busy)
-    expect(opened.page.locator("#hint")).to_have_text("The service is busy: previews pause and come back by themselves")
+    began = time.monotonic()
+    held[0].fulfill(**limited(4))
+    expect(opened.page.locator("#hint")).to_have_text(
+        "The rate limit of this address is reached (40 requests per hour). It allows requests again in 4 s."
+        " Previews pause and come back by themselves."
+    )
+    opened.wait_for(lambda: bodies != [])
+    assert time.monotonic() - began >= 4
     opened.wait_for(lambda: opened.visible_mask("preview").any())
     assert [body["pos_coords"] for body in bodies] == [[list(RED)]]
     expect(opened.page.locator("#hover")).to_be_checked()
+
+
+def test_rate_limit_is_named_and_no_preview_is_sent_until_it_allows_requests(open_page, photo):
+    with open_page(script=f"sessionStorage.setItem('mobile-sam-key', '{KEY}')") as person:
+        person.open(photo)
+        bodies = person.answer("**/mobile_sam", limited(170), limited(170), {})
+        person.page.mouse.click(*person.screen_xy(*DISC))
+        expect(person.page.get_by_role("alert")).to_contain_text(
+            "Too many requests. The rate limit of this key is reached (40 requests per hour)."
+            " It allows requests again in 3 min."
+        )
+        person.page.locator("#hover").set_checked(True)
+        person.page.mouse.move(*person.screen_xy(*RED))
+        person.press_button("Try again")
+        person.wait_for(lambda: person.visible_mask().any())
+        assert [body["pos_coords"] for body in bodies] == 3 * [[list(DISC)]]  # of the press, the click, and again
 
 
 def test_weights_are_named_with_a_warning_a_note_or_nothing(person):
