@@ -7,7 +7,7 @@ import { element, radio } from "./dom.js";
 import { acceptShown, box, changeFilter, clear, click, currentLabel, discardProposals, edit, everything, hover, mend, press, preview, refineHere, restore, setCandidate } from "./edits.js";
 import { copyObject, copyToNext, pasteObject } from "./copying.js";
 import { connectExports } from "./exportdialog.js";
-import { curlCommand, pythonCode, saveCutout, saveMask } from "./exports.js";
+import { copyByCommand, curlCommand, download, pythonCode, saveCutout, saveMask } from "./exports.js";
 import { connectFilter } from "./found.js";
 import { listenToPointers } from "./gestures.js";
 import { addImages, clearProject, moveBy, openAnnotations, openSample, toggleReviewed } from "./images.js";
@@ -38,12 +38,14 @@ function saveAll() {
 }
 
 async function copy(code) {
+  let isCopied = true;
   try {
     await navigator.clipboard.writeText(code);
-    hint("Copied");
   } catch {
-    showError(new Error("The browser denied access to the clipboard."));
+    isCopied = copyByCommand(code); // by HTTP from another machine, browsers have no `navigator.clipboard`
   }
+  if (isCopied) hint("Copied");
+  else showError(new Error("The browser denied access to the clipboard."), () => download(new Blob([code]), "request.txt"), { label: "Save as a file" });
 }
 
 function changeOpacity(change) {

@@ -126,3 +126,15 @@ export function download(blob, name) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
+
+/** Copy a text without the clipboard API; return whether the browser did. */
+export function copyByCommand(text) {
+  const field = create("textarea", { value: text, className: "hidden" }), { activeElement } = document;
+  document.body.append(field);
+  field.focus({ preventScroll: true });
+  field.select();
+  const isCopied = document.execCommand("copy");
+  field.remove();
+  /** @type {HTMLElement} */ (activeElement).focus({ preventScroll: true });
+  return isCopied;
+}

@@ -13,7 +13,7 @@ export function arrowStep({ key, shiftKey }) {
 /** Return whether keys belong to a dialog or menu, or to a field with text. */
 export function isElsewhere() {
   return document.querySelector("dialog[open], :popover-open") !== null
-    || document.activeElement.matches("input:not([type=checkbox], [type=radio], [type=range], [type=color]), select");
+    || document.activeElement.matches("input:not([type=checkbox], [type=radio], [type=range], [type=color]), select, textarea");
 }
 
 /**

@@ -71,3 +71,26 @@ def test_copy_curl_copies_a_command_that_runs(clicked, tmp_path):
         assert np.array_equal(mask, clicked.visible_mask())
         assert "min_mask_region_area" in command
     assert command.startswith("# This mask is masks[1] of the answer.\n")
+
+
+NO_CLIPBOARD = """
+  window.clipboard = navigator.clipboard;
+  Object.defineProperty(navigator, "clipboard", { value: undefined });
+"""
+
+
+def test_code_is_copied_without_a_secure_context_or_saved(open_page, photo):
+    with open_page(script=NO_CLIPBOARD) as person:
+        page = person.page
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        person.open(photo)
+        person.click(*DISC)
+        person.press_button("Copy Python")
+        expect(page.locator("#hint")).to_have_text("Copied")
+        code = page.evaluate("window.clipboard.readText()")
+        assert code.startswith("from mobile_sam_client import Client")
+        expect(page.get_by_role("button", name="Copy Python")).to_be_focused()
+        page.evaluate("document.execCommand = () => false")
+        person.press_button("Copy Python")
+        expect(page.get_by_role("alert")).to_contain_text("denied access to the clipboard")
+        assert person.save("Save as a file").decode() == code
