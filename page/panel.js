@@ -38,7 +38,8 @@ export class ObjectList {
       if (row.shown?.every((value, at) => value === shown[at])) return;
       row.shown = shown;
       this.#update(row, object, isActive, mask);
-      row.category.textContent = object.proposal ? "proposal" : category.name;
+      const label = object.proposal ? "proposal" : category.name;
+      Object.assign(row.category, { textContent: label, title: label });
       row.item.style.setProperty("--colour", colour);
     });
     if (isChanged) this.#revealed = null;
@@ -63,10 +64,10 @@ export class ObjectList {
     const hide = createButton("icon small", () => actions.hide(id), icon("eye"));
     const remove = createButton("icon small", () => actions.remove(id), { title: "Delete", ...icon("bin") });
     const item = create("li", {
-      onclick: (event) => event.target === item && actions.select(id),
+      onclick: ({ target }) => target.closest("button, input") || actions.select(id),
       onpointerenter: () => actions.highlight(id),
       onpointerleave: () => actions.highlight(null),
-    }, pick, name, category, score, hide, remove);
+    }, pick, name, create("span", { className: "facts" }, category, score), hide, remove);
     return { item, pick, name, category, score, hide, remove };
   }
 

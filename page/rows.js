@@ -48,6 +48,9 @@ export class Rows {
   }
 }
 
+/** A longer name may be cut off on the screen; it is then shown as a title, too. */
+const MAX_SHOWN_LENGTH = 20;
+
 /** Return a field for a name: Enter takes it over, Escape brings the last one back. */
 export function nameField(rename) {
   const field = create("input", { className: "name", maxLength: 80, spellcheck: false });
@@ -65,5 +68,5 @@ export function nameField(rename) {
 /** Show a name in its field, unless it is being changed. */
 export function showName(field, name, ariaLabel) {
   if (document.activeElement !== field) field.value = name;
-  Object.assign(field, { defaultValue: name, ariaLabel });
+  Object.assign(field, { defaultValue: name, ariaLabel, title: name.length > MAX_SHOWN_LENGTH ? name : "" });
 }

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC
+from tests.browser.person import DISC, RED
 
 SIZE = {"width": 393, "height": 727}
 PHONE = {"viewport": SIZE, "device_scale_factor": 2.75, "is_mobile": True, "has_touch": True}
@@ -102,3 +102,22 @@ def test_toolbar_is_whole_in_a_narrow_window(clicked, width):
         assert outer["x"] <= inner["x"]
         assert inner["x"] + inner["width"] <= outer["x"] + outer["width"]
         assert clicked.page.evaluate(UNREACHABLE) == []
+
+
+@pytest.mark.parametrize("width", [1280, 900, 390])
+def test_names_of_objects_are_not_cut_off_by_class_score_or_proposal(clicked, width):
+    page = clicked.page
+    clicked.add_class("class of a long name")
+    clicked.click(*RED, keys=("Shift",))
+    for key in ("Control+c", "Control+v"):  # a mask by hand
+        clicked.press(key)
+    for number, name in ((2, "traffic light no. 39"), (3, "traffic light no. 40 on the left")):
+        page.get_by_label(f"Name of object {number}").fill(name)
+        page.keyboard.press("Enter")
+    clicked.segment_everything()
+    page.set_viewport_size({"width": width, "height": 800})
+    fields = page.locator("#objects .name")
+    assert fields.count() > 3
+    cut_off = "fields => fields.filter((field) => field.scrollWidth > field.clientWidth).map(({ title }) => title)"
+    assert fields.evaluate_all(cut_off) in ([], ["traffic light no. 40 on the left"])  # that name has a title
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
