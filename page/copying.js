@@ -55,8 +55,10 @@ export function copyObject() {
 export function pasteObject() {
   if (!copied) return say("Nothing to paste: select an object and copy it first");
   if (!fits(copied.mask, session, "this image")) return;
+  const below = session.annotated.find(({ mask }) => mask.record.counts === copied.mask.record.counts);
   edit((objects) => objects.paste(copyOf(copied)));
-  say(`${session.objects.active.name} pasted`);
+  const { name } = session.objects.active;
+  say(below ? `${name} pasted on top of ${below.object.name}: draw, erase or click to change it` : `${name} pasted`);
 }
 
 /** Open the next image, and add copies of all objects of this one. */

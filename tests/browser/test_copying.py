@@ -59,7 +59,7 @@ def test_copied_object_is_pasted_as_a_drawn_mask_on_this_image_and_the_next(seri
     series.press("Control+c")
     expect(hint).to_have_text("object 1 copied")
     series.press("Control+v")
-    expect(hint).to_have_text("object 2 pasted")
+    expect(hint).to_have_text("object 2 pasted on top of object 1: draw, erase or click to change it")
     assert names(series) == ["object 1", "object 2"]
     assert classes(series) == ["object", "object"]
     expect(series.page.locator("#objects .active .score")).to_have_text("by hand")
@@ -72,6 +72,7 @@ def test_copied_object_is_pasted_as_a_drawn_mask_on_this_image_and_the_next(seri
     series.press_button("Copy")
     go(series, "d", "2.png")
     series.press_button("Paste")
+    expect(hint).to_have_text("yolk pasted")
     assert names(series) == ["yolk"]
     assert np.array_equal(series.visible_mask(), mask)
     go(series, "d", "3.png")
