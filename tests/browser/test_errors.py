@@ -147,9 +147,10 @@ def test_rate_limit_is_named_and_no_preview_is_sent_until_it_allows_requests(ope
             " It allows requests again in 3 min."
         )
         person.page.locator("#hover").set_checked(True)
+        person.press("n")  # previews are for new objects
         person.page.mouse.move(*person.screen_xy(*RED))
         person.press_button("Try again")
-        person.wait_for(lambda: person.visible_mask().any())
+        person.wait_for(lambda: person.visible_mask("others").any())
         assert [body["pos_coords"] for body in bodies] == 3 * [[list(DISC)]]  # of the press, the click, and again
 
 
