@@ -203,7 +203,7 @@ with model._lock:
     assert ran.returncode == 0, ran.stderr
     busy, idle = map(int, ran.stdout.split())
     assert busy < 590  # 434 to 523 here; 647 to 681 if OpenVINO keeps 5,000 primitives, its default
-    assert idle < 30  # as above without the renewal
+    assert idle < 60  # 20 to 31 here; as above without the renewal
 
 
 def test_openvino_leaves_no_id_for_usage_data(tmp_path):
