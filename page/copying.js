@@ -3,7 +3,7 @@
 import { project, screen, session } from "./current.js";
 import { create, createButton, element } from "./dom.js";
 import { edit, mend } from "./edits.js";
-import { union } from "./formats/labelme.js";
+import { union } from "./formats/spans.js";
 import { imageList, openImage } from "./images.js";
 import { isElsewhere } from "./keys.js";
 import { announce, hint } from "./notices.js";

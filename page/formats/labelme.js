@@ -7,7 +7,7 @@
 import { polygonsOf } from "./polygons.js";
 import { FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses } from "./project.js";
 import { rasterize } from "./rasterize.js";
-import { Spans, masksOf } from "./spans.js";
+import { Spans, masksOf, union } from "./spans.js";
 import { subsetFolder } from "./split.js";
 
 const VERSION = "5.5.0";
@@ -121,11 +121,4 @@ function fromBase64(text) {
   } catch {
     throw new FormatError("not valid Base64");
   }
-}
-
-/** Return the union of masks of one image. */
-export function union(parts) {
-  const spans = [];
-  for (const part of parts) part.forEach((...span) => spans.push(span));
-  return Spans.union(parts[0].width, parts[0].height, spans);
 }

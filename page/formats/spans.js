@@ -202,3 +202,10 @@ export function masksOf(image) {
     })
     .filter(({ spans }) => spans.area);
 }
+
+/** Return the union of masks of one image. @param {Spans[]} parts */
+export function union(parts) {
+  const spans = [];
+  for (const part of parts) part.forEach((...span) => spans.push(span));
+  return Spans.union(parts[0].width, parts[0].height, spans);
+}
