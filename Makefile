@@ -159,6 +159,8 @@ env-peers:
 env-family:
 	@$(INSTALL) $(FAMILY_VENV) family
 	@$(FAMILY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@SAM2_BUILD_CUDA=0 $(FAMILY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --no-build-isolation sam2==1.1.0
 
 image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
 	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
