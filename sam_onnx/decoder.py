@@ -10,7 +10,8 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from sam_onnx.images import EMBEDDING_SIZE
+from sam_onnx.descriptor import BEST_OF_THREE, FIRST
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, finished_model, ints, layer_norm, linear, reshape
 from sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions
 from sam_onnx.tensors import Array, StateDict, Tensors
@@ -20,8 +21,8 @@ MASK_SIZE = 4 * EMBEDDING_SIZE
 ABSENT_SCORE = -3e4  # its exp() is 0 in float32, and it fits float16
 
 
-def build_decoder(state: StateDict) -> onnx.ModelProto:
-    """Build the decoder.
+def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto:
+    """Build the decoder; `single_mask` is the descriptor's rule.
 
     Inputs, float32 except the first: `image_embeddings` (1, 64, 64, C) float16; `point_coords` (N, P, 2), x then y in
     pixels of the 1024-frame, without the half pixel to the centre; `point_labels` (N, P): 0 negative, 1 positive, 2 and
@@ -68,11 +69,13 @@ def build_decoder(state: StateDict) -> onnx.ModelProto:
     logits = op.matmul(op.transpose(kernels, perm=[1, 0, 2]), op.transpose(pixels, perm=[0, 2, 1]))
     logits = reshape(logits, -1, masks, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
     logits = reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, masks, MASK_SIZE, MASK_SIZE)
+    if single_mask == BEST_OF_THREE:
+        logits, scores = with_best_first(logits, scores)
     first_mask = op.slice(logits, ints(0), ints(1), ints(1))
     return finished_model(
         "mobile_sam_decoder",
         {
-            "image_embeddings": embeddings,
+            EMBEDDING: embeddings,
             "point_coords": coords,
             "point_labels": labels,
             "mask_input": mask_input,
@@ -80,6 +83,14 @@ def build_decoder(state: StateDict) -> onnx.ModelProto:
         },
         {"low_res_masks": logits, "iou_predictions": scores, "single_masks": first_mask},
     )
+
+
+def with_best_first(logits: Var, scores: Var) -> tuple[Var, Var]:
+    """Replace the first of the masks (N, 4, 256, 256) and scores (N, 4) by the best-scored of the others."""
+    candidates = op.slice(scores, ints(1), ints(4), ints(1))
+    best = op.add(op.arg_max(candidates, axis=1, keepdims=True), ints(1))
+    order = op.concat([best, op.expand(ints(1, 2, 3), op.concat([op.shape(best, end=1), ints(3)], axis=0))], axis=1)
+    return op.gather_nd(logits, op.unsqueeze(order, ints(2)), batch_dims=1), op.gather_elements(scores, order, axis=1)
 
 
 def _upscale(positions: Var, tensors: Tensors, width: int) -> tuple[Var, int]:

@@ -1,4 +1,4 @@
-"""The image encoder of a checkpoint: one module for each kind, between pixels and neck that all share."""
+"""The image encoder of a checkpoint: one module for each kind."""
 
 import numpy as np
 import onnx
@@ -6,31 +6,33 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor
 
-from sam_onnx.images import IMAGE_SIZE, centred_pixels, neck
-from sam_onnx.layouts import TINY_VIT, VIT, encoder_kind
+from sam_onnx.descriptor import IMAGENET, TINY_VIT, VIT
+from sam_onnx.images import IMAGE_SIZE, centred_pixels
+from sam_onnx.layouts import encoder_kind
 from sam_onnx.nodes import finished_model
 from sam_onnx.tensors import StateDict, Tensors
 from sam_onnx.tiny_vit import tiny_vit
 from sam_onnx.vit import vit
 
 ENCODERS = {TINY_VIT: tiny_vit, VIT: vit}
+"""Functions of centred pixels and a checkpoint's tensors; they return the embedding's tensors by name, in float32."""
 
 
-def build_encoder(state: StateDict) -> onnx.ModelProto:
+def build_encoder(state: StateDict, normalisation: str = IMAGENET) -> onnx.ModelProto:
     """Build the encoder.
 
-    Inputs `images` (N, 1024, 1024, 3) uint8 RGB, the image in the top left corner, and `sizes_hw` (N, 2) int32, the
-    height and width of that image; pixels outside it are ignored. Output `image_embeddings` (N, 64, 64, C) float16,
-    C = 256 for MobileSAM. float16 halves the bytes without changing the masks (mean IoU 0.9999). The channels are last,
-    as the decoder needs them; PyTorch's (N, C, 64, 64) would be transposed twice.
+    Inputs `images` (N, S, S, 3) uint8 RGB, the image in the top left corner, S = 1024 unless the kind has another side,
+    and `sizes_hw` (N, 2) int32, the height and width of that image; pixels outside it are ignored. Output
+    `image_embeddings` (N, 64, 64, C) float16, C = 256 for published models, and any others that the decoder needs.
+    float16 halves the bytes without changing the masks (mean IoU 0.9999). The channels are last, as the decoder needs
+    them; PyTorch's (N, C, 64, 64) would be transposed twice.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
     """
-    tensors = Tensors(state).under("image_encoder")
-    images = spox.argument(Tensor(np.uint8, ("N", IMAGE_SIZE, IMAGE_SIZE, 3)))
+    kind, side = encoder_kind(state), IMAGE_SIZE
+    images = spox.argument(Tensor(np.uint8, ("N", side, side, 3)))
     sizes_hw = spox.argument(Tensor(np.int32, ("N", 2)))
-    tokens, channels = ENCODERS[encoder_kind(state)](centred_pixels(images, sizes_hw), tensors)
-    embeddings = op.cast(neck(tokens, tensors.under("neck"), channels), to=np.float16)
-    inputs = {"images": images, "sizes_hw": sizes_hw}
-    return finished_model("mobile_sam_encoder", inputs, {"image_embeddings": embeddings})
+    pixels = centred_pixels(images, sizes_hw, side, normalisation)
+    embedding = {name: op.cast(value, to=np.float16) for name, value in ENCODERS[kind](pixels, Tensors(state)).items()}
+    return finished_model("mobile_sam_encoder", {"images": images, "sizes_hw": sizes_hw}, embedding)

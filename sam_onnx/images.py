@@ -4,27 +4,38 @@ import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
+from sam_onnx.descriptor import MIN_MAX
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear, reshape
 from sam_onnx.tensors import Tensors
 
 IMAGE_SIZE = 1024
 EMBEDDING_SIZE = 64
+EMBEDDING = "image_embeddings"
+"""Name of the tensor that every embedding has, (N, 64, 64, C)."""
 PIXEL_MEAN = (123.675, 116.28, 103.53)
 PIXEL_STD = (58.395, 57.12, 57.375)
 
 
-def centred_pixels(images: Var, sizes_hw: Var) -> Var:
-    """Return (N, 3, 1024, 1024) float32: pixels minus their mean, 0 outside the image; not divided by the deviation."""
+def centred_pixels(images: Var, sizes_hw: Var, side: int, normalisation: str) -> Var:
+    """Return (N, 3, side, side) float32: pixels minus their mean, 0 outside the image; not divided by the deviation.
+
+    Min-max normalisation yields values that are in [0, 1] once they are divided by the deviation.
+    """
     # Transposed before the cast, while it is a quarter of the bytes.
     pixels = op.cast(op.transpose(images, perm=[0, 3, 1, 2]), to=np.float32)
-    centred = op.sub(pixels, constant(np.reshape(PIXEL_MEAN, (1, 3, 1, 1)).astype(np.float32)))
-    positions = np.arange(IMAGE_SIZE, dtype=np.int32)
+    if normalisation == MIN_MAX:
+        low, high = op.reduce_min(pixels, ints(1, 2, 3)), op.reduce_max(pixels, ints(1, 2, 3))
+        unit = op.div(op.sub(pixels, low), op.max([op.sub(high, low), constant(1.0)]))
+        centred = op.mul(unit, constant(np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)))
+    else:
+        centred = op.sub(pixels, constant(np.reshape(PIXEL_MEAN, (1, 3, 1, 1)).astype(np.float32)))
+    positions = np.arange(side, dtype=np.int32)
     sizes = op.unsqueeze(sizes_hw, ints(2, 3))
     height = op.slice(sizes, ints(0), ints(1), ints(1))
     width = op.slice(sizes, ints(1), ints(2), ints(1))
     inside = op.and_(
-        op.less(op.const(positions.reshape(1, 1, IMAGE_SIZE, 1)), height),
-        op.less(op.const(positions.reshape(1, 1, 1, IMAGE_SIZE)), width),
+        op.less(op.const(positions.reshape(1, 1, side, 1)), height),
+        op.less(op.const(positions.reshape(1, 1, 1, side)), width),
     )
     return op.where(inside, centred, constant(0.0))
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from sam_onnx.descriptor import TINY_VIT, VIT
 from sam_onnx.errors import CheckpointError
 from sam_onnx.tensors import StateDict
 
-TINY_VIT, VIT = "mobile_sam", "vit"
-"""Kinds of image encoders, as `weights.json` names them: TinyViT as in MobileSAM, and ViTDet as in Segment Anything."""
 ENCODER_PREFIXES = {TINY_VIT: "image_encoder.layers.", VIT: "image_encoder.blocks."}
 """Beginning of keys that only checkpoints with this kind of encoder have."""
 ANCHOR = "prompt_encoder.no_mask_embed.weight"

@@ -1,24 +1,45 @@
-"""The encoder and the decoder: MobileSAM's with given weights, or the built-in ones, which have the same tensors."""
+"""The encoder and the decoder of a checkpoint, or the built-in ones, with their descriptor."""
 
 import lzma
+from dataclasses import replace
 
 import onnx
 
 from sam_onnx.decoder import build_decoder
+from sam_onnx.descriptor import MEMBERS, RECIPES, Descriptor
 from sam_onnx.encoder import build_encoder
+from sam_onnx.layouts import encoder_kind
 from sam_onnx.sources import BUILTIN
 from sam_onnx.tensors import StateDict
 
+Networks = tuple[Descriptor, list[onnx.ModelProto]]
+"""The descriptor, the encoder and the decoder."""
 
-def build(state: StateDict) -> list[onnx.ModelProto]:
-    """Build the encoder and the decoder.
+
+def build(state: StateDict, recipe: str = "") -> Networks:
+    """Build the networks of a checkpoint; `recipe` is a word of `RECIPES`, or empty.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
-    return [build_encoder(state), build_decoder(state)]
+    kind = encoder_kind(state)
+    descriptor = Descriptor(**{"architecture": kind, **MEMBERS[kind], **RECIPES.get(recipe, {})})
+    encoder = build_encoder(state, descriptor.normalisation)
+    decoder = build_decoder(state, descriptor.single_mask)
+    return _completed(descriptor, encoder), [encoder, decoder]
 
 
-def builtin() -> list[onnx.ModelProto]:
-    """Read the built-in encoder and decoder."""
-    return [onnx.load_model_from_string(lzma.decompress(path.read_bytes())) for path in BUILTIN]
+def builtin() -> Networks:
+    """Read the built-in networks, too small for OpenVINO: its overhead exceeds its gain."""
+    models = [onnx.load_model_from_string(lzma.decompress(path.read_bytes())) for path in BUILTIN]
+    return _completed(Descriptor("builtin", engines=["onnxruntime"]), models[0]), models
+
+
+def _completed(descriptor: Descriptor, encoder: onnx.ModelProto) -> Descriptor:
+    """Return the descriptor with the tensors of an encoder."""
+    shapes = {
+        value.name: [each.dim_value for each in value.type.tensor_type.shape.dim]
+        for value in (*encoder.graph.input, *encoder.graph.output)
+    }
+    embedding = {value.name: [1, *shapes[value.name][1:]] for value in encoder.graph.output}
+    return replace(descriptor, side=shapes["images"][1], embedding=embedding)

@@ -9,17 +9,18 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sam_onnx.descriptor import Descriptor, check_same_tensors, configured
 from sam_onnx.errors import ExportError
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-BUILDER_VERSION = "9"  # increase with every change of the graphs or the record, so that older exports are replaced
+BUILDER_VERSION = "10"  # increase with every change of the graphs or the record, so that older exports are replaced
 ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam_cached", "mobile_sam")
 """Models that read the record; `mobile_sam` is written last, when everything else is complete."""
 MAX_INLINE_BYTES = 2**30
@@ -39,8 +40,7 @@ class Identity:
     """False for random values."""
     note: str
     """Description in one sentence."""
-    architecture: str = "mobile_sam"
-    """Architecture of the networks, by which the service chooses engines: `mobile_sam`, `vit` or `builtin`."""
+    descriptor: Descriptor = field(default_factory=Descriptor)
     everything: dict[str, float] = field(default_factory=lambda: dict(SAM_THRESHOLDS))
     """Default thresholds of automatic masks; Segment Anything's unless set."""
 
@@ -63,6 +63,7 @@ class Version:
         try:
             record = json.loads(records[-1].read_text(encoding="utf-8"))
             complete = all((self.repository / file).is_file() for file in record.pop("data"))
+            record["descriptor"] = Descriptor(**record["descriptor"])
             return Identity(**record) if record.pop("fingerprint") == _fingerprint(source) and complete else None
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
@@ -81,8 +82,10 @@ class Version:
         id of the weights. The weights of a large network are written to a file beside it, and removed from the model.
 
         Raises:
-            ExportError: a file cannot be written.
+            ExportError: a file cannot be written, or another version's tensors have other shapes.
         """
+        others = self._others()
+        check_same_tensors(identity.descriptor, others)
         networks, records = self._files()
         properties = {
             "weights_name": identity.name,
@@ -100,6 +103,7 @@ class Version:
                     model.metadata_props.add(key=key, value=value)
                 if data := _write_network(path, model):
                     record["data"].append(str(data.relative_to(self.repository)))
+                self._configure(path.parent.parent / "config.pbtxt", identity.descriptor, others)
             self.copy_code()
             for path in records:
                 replace_file(path, (json.dumps(record, indent=2) + "\n").encode())
@@ -122,6 +126,24 @@ class Version:
     def has_code(self) -> bool:
         """Return whether the orchestrator's code exists, without which Triton cannot serve the networks."""
         return all(any(self._folder(model).glob("*.py")) for model in ORCHESTRATORS)
+
+    def _others(self) -> dict[int, Descriptor]:
+        """Return the descriptors of the other versions, by number."""
+        found = {}
+        for path in (self.repository / ORCHESTRATORS[-1]).glob("[1-9]*/weights.json"):
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                found[int(path.parent.name)] = Descriptor(**json.loads(path.read_text(encoding="utf-8"))["descriptor"])
+        found.pop(self.number, None)
+        return found
+
+    @staticmethod
+    def _configure(path: Path, descriptor: Descriptor, others: dict[int, Descriptor]) -> None:
+        """Write a network's configuration for the descriptors of all versions, if the repository has one."""
+        if path.is_file():
+            batch = min(each.batch for each in (descriptor, *others.values()))
+            text = path.read_text(encoding="utf-8")
+            if (new := configured(text, replace(descriptor, batch=batch))) != text:
+                replace_file(path, new.encode())
 
     def _files(self) -> tuple[list[Path], list[Path]]:
         """Return the paths of the encoder and the decoder, and of the records."""

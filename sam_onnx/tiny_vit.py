@@ -9,7 +9,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import EMBEDDING_SIZE, IMAGE_SIZE, PIXEL_STD, as_image, as_tokens
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, IMAGE_SIZE, PIXEL_STD, as_image, as_tokens, neck
 from sam_onnx.nodes import constant, conv_batch_norm, fold_batch_norm, layer_norm, mlp
 from sam_onnx.tensors import Tensors
 from sam_onnx.window_attention import window_attention
@@ -17,15 +17,16 @@ from sam_onnx.window_attention import window_attention
 STEM_STRIDE = 4
 
 
-def tiny_vit(pixels: Var, tensors: Tensors) -> tuple[Var, int]:
-    """Return the tokens (N, 4096, channels) of centred pixels (N, 3, 1024, 1024), and their channels.
+def tiny_vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
+    """Return the embedding of centred pixels (N, 3, 1024, 1024), from all tensors of a checkpoint.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
     """
-    x, channels = _stem(pixels, tensors.under("patch_embed").under("seq"))
+    encoder = tensors.under("image_encoder")
+    x, channels = _stem(pixels, encoder.under("patch_embed").under("seq"))
     size = IMAGE_SIZE // STEM_STRIDE
-    layers = tensors.under("layers")
+    layers = encoder.under("layers")
     for index in range(layers.count()):
         layer = layers.under(index)
         x = _layer(x, layer.under("blocks"), channels, size)
@@ -35,7 +36,7 @@ def tiny_vit(pixels: Var, tensors: Tensors) -> tuple[Var, int]:
             size //= stride
     if size != EMBEDDING_SIZE:
         raise CheckpointError(f"expected two or more down-samplings to {EMBEDDING_SIZE}x{EMBEDDING_SIZE}, got {size}")
-    return as_tokens(x, channels), channels
+    return {EMBEDDING: neck(as_tokens(x, channels), encoder.under("neck"), channels)}
 
 
 def _stem(x: Var, tensors: Tensors) -> tuple[Var, int]:

@@ -14,7 +14,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import EMBEDDING_SIZE, PIXEL_STD, as_tokens
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, PIXEL_STD, as_tokens, neck
 from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp, reshape
 from sam_onnx.tensors import Array, Tensors
 from sam_onnx.window_attention import Windows
@@ -23,27 +23,28 @@ PATCH_SIZE = 16
 EPSILON = 1e-6  # of the encoder's layer norms
 
 
-def vit(pixels: Var, tensors: Tensors) -> tuple[Var, int]:
-    """Return the tokens (N, 4096, channels) of centred pixels (N, 3, 1024, 1024), and their channels.
+def vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
+    """Return the embedding of centred pixels (N, 3, 1024, 1024), from all tensors of a checkpoint.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
     """
-    patches = tensors.under("patch_embed").under("proj")
+    encoder = tensors.under("image_encoder")
+    patches = encoder.under("patch_embed").under("proj")
     weight = patches.get("weight", None, 3, PATCH_SIZE, PATCH_SIZE)
     channels = weight.shape[0]
     weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
     size = [PATCH_SIZE, PATCH_SIZE]
     x = op.conv(pixels, constant(weight), constant(patches.get("bias", channels)), kernel_shape=size, strides=size)
-    positions = tensors.get("pos_embed", 1, EMBEDDING_SIZE, EMBEDDING_SIZE, channels)
+    positions = encoder.get("pos_embed", 1, EMBEDDING_SIZE, EMBEDDING_SIZE, channels)
     tokens = op.add(as_tokens(x, channels), constant(positions.reshape(1, -1, channels)))
-    blocks = tensors.under("blocks")
+    blocks = encoder.under("blocks")
     for block in (blocks.under(index) for index in range(blocks.count())):
         normalised = layer_norm(tokens, block.under("norm1"), channels, EPSILON)
         tokens = op.add(tokens, _attention(normalised, block.under("attn"), channels))
         normalised = layer_norm(tokens, block.under("norm2"), channels, EPSILON)
         tokens = op.add(tokens, mlp(normalised, block.under("mlp"), ("lin1", "lin2"), channels, op.gelu))
-    return tokens, channels
+    return {EMBEDDING: neck(tokens, encoder.under("neck"), channels)}
 
 
 def _attention(tokens: Var, tensors: Tensors, channels: int) -> Var:

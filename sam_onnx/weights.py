@@ -10,17 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from sam_onnx.descriptor import RECIPES
 from sam_onnx.errors import CheckpointError, DownloadError
 from sam_onnx.repository import Identity, Version, sha256_of
 from sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE, SAM, Package, WebFile
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    Networks: TypeAlias = tuple[str, list[ModelProto]]
-    """Architecture in `weights.json`, encoder and decoder."""
+    from sam_onnx.model import Networks
 
 RANDOM_SOURCE = "random:0"
 BUILTIN_NOTE = (
@@ -65,16 +63,20 @@ class Preparer:
     def from_file(self, path: Path) -> Identity:
         """Export the weights in a file.
 
+        The path may follow a word of `RECIPES` and a colon.
+
         Raises:
             SamOnnxError: the file cannot be read, or the export cannot be written.
         """
+        recipe, colon, rest = str(path).partition(":")
+        recipe, path = (recipe, Path(rest)) if colon and recipe in RECIPES else ("", path)
         try:
             digest = sha256_of(path)
         except OSError as error:
             raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
         identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
         identity = next((known for known in _PUBLISHED.values() if known.sha256 == digest), identity)
-        return self._export(identity, digest, lambda: _built(path))
+        return self._export(identity, f"{recipe}:{digest}" if recipe else digest, lambda: _built(path, recipe))
 
     def _auto(self) -> Identity:
         try:
@@ -99,7 +101,7 @@ class Preparer:
         def load() -> Networks:
             from sam_onnx import model  # noqa: PLC0415
 
-            return "builtin", model.builtin()
+            return model.builtin()
 
         digest = sha256_of(*BUILTIN)
         identity = Identity("builtin", digest, trained=True, note=BUILTIN_NOTE, everything=BUILTIN_THRESHOLDS)
@@ -115,7 +117,7 @@ class Preparer:
         for key, value in sorted(state.items()):
             digest.update(key.encode() + value.tobytes())
         identity = Identity("random", digest.hexdigest(), trained=False, note=RANDOM_NOTE)
-        return self._export(identity, RANDOM_SOURCE, lambda: (identity.architecture, model.build(state)))
+        return self._export(identity, RANDOM_SOURCE, lambda: model.build(state))
 
     def _current(self, source: str, name: str | None = None) -> Identity | None:
         """Return the identity of the export in the repository if it matches `source` (and `name`)."""
@@ -130,8 +132,8 @@ class Preparer:
         if done := self._current(source, identity.name):
             return done
         started = time.monotonic()
-        architecture, models = load()
-        identity, before = replace(identity, architecture=architecture), self._version.exported_name()
+        descriptor, models = load()
+        identity, before = replace(identity, descriptor=descriptor), self._version.exported_name()
         self._version.write(models, identity, source)
         what = f"{identity.name} weights to {self._version}"
         what += f", in place of {before}" if before not in ("", identity.name) else ""
@@ -144,8 +146,7 @@ class Preparer:
         return identity
 
 
-def _built(path: Path) -> Networks:
-    from sam_onnx import checkpoint, layouts, model  # noqa: PLC0415
+def _built(path: Path, recipe: str = "") -> Networks:
+    from sam_onnx import checkpoint, model  # noqa: PLC0415
 
-    state = checkpoint.load_checkpoint(path)
-    return layouts.encoder_kind(state), model.build(state)
+    return model.build(checkpoint.load_checkpoint(path), recipe)

@@ -27,11 +27,12 @@ ORIGIN = "https://annotate.example"
 
 def write_other_weights(repository: Path, version: int = 1, name: str = "other") -> str:
     """Write weights of this name that give other masks than the built-in weights; return the name."""
-    networks = model.builtin()
+    descriptor, networks = model.builtin()
     for tensor in (tensor for network in networks for tensor in network.graph.initializer):
         if (values := numpy_helper.to_array(tensor)).ndim > 1 and values.dtype == np.float32:
             tensor.CopyFrom(numpy_helper.from_array(values * np.float32(1.01), tensor.name))
-    identity = Identity(name, hashlib.sha256(name.encode()).hexdigest(), trained=True, note="", architecture="builtin")
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    identity = Identity(name, digest, trained=True, note="", descriptor=descriptor)
     Version(repository, version).write(networks, identity, name)
     return name
 

@@ -17,7 +17,7 @@ Settings (`utils.settings`) override all of this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -31,11 +31,11 @@ ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
 """`onnxruntime`: float32, on a GPU if there is one. `openvino`: float32, on the CPU. `openvino-bf16`: the same with the
 encoder in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16 for the encoder."""
 
+MOBILE_SAM_ENGINES = ("openvino-bf16", "openvino", "onnxruntime")
+"""Engines for weights whose descriptor is not known, such as those in a bucket."""
 CORES_PER_ENCODER = 8
 CORES_PER_DECODER = 4
 MIN_ORCHESTRATORS_GPU, MAX_ORCHESTRATORS = 4, 16
-VIT, VIT_BATCH = "vit", 1
-"""Architecture with Segment Anything's own encoder, and its images per run: the scores of one take 1 GB with ViT-H."""
 DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
 """Prompts per decoder run; more than 8 exceed a CPU's caches."""
 
@@ -59,8 +59,6 @@ class Network:
     """CPU threads per run; unused on a GPU."""
     gpu: bool = False
     tensorrt: bool = False
-    batch: int = 0
-    """Largest batch; 0: as the model's config.pbtxt states."""
 
     @property
     def engine(self) -> str:
@@ -90,26 +88,23 @@ class Plan:
         return "; ".join([*parts, f"orchestrators: {self.instances[SEGMENT]} and {self.instances[SEGMENT_CACHED]}"])
 
 
-def make_plan(machine: Machine, architecture: str, settings: Settings) -> Plan:
+def make_plan(machine: Machine, engines: Sequence[str], settings: Settings) -> Plan:
     """Return the plan for a machine and weights.
 
     Args:
         machine: resources of the machine.
-        architecture: architecture in `weights.json`: `mobile_sam`, `vit` or `builtin`.
+        engines: `engines` in the descriptor of the weights.
         settings: engine, encoders, orchestrators, and threads, which are also the maximum per decoder run.
 
     Raises:
         PlanError: the engine cannot run on this machine.
     """
-    engine = best_engine(machine, architecture) if settings.engine == "auto" else settings.engine
+    engine = best_engine(machine, engines) if settings.engine == "auto" else settings.engine
     _check_engine(engine, machine)
-    encoder_batch = VIT_BATCH if architecture == VIT else 0
     if machine.gpus and not engine.startswith("openvino"):
         tensorrt = engine == "tensorrt"
         precision: Precision = "f16" if tensorrt else "f32"
-        encoder = Network(
-            "onnxruntime", precision, settings.encoders or 1, 1, gpu=True, tensorrt=tensorrt, batch=encoder_batch
-        )
+        encoder = Network("onnxruntime", precision, settings.encoders or 1, 1, gpu=True, tensorrt=tensorrt)
         decoder = Network("onnxruntime", "f32", 1, 1, gpu=True)
         total_encoders = encoder.instances * machine.gpus
         batch = DECODER_BATCH_GPU
@@ -119,7 +114,7 @@ def make_plan(machine: Machine, architecture: str, settings: Settings) -> Plan:
         decoders = max(1, machine.cores // CORES_PER_DECODER)
         threads_each = settings.threads or max(1, machine.cores // total_encoders)
         precision = "bf16" if engine == "openvino-bf16" else "f32"
-        encoder = Network(backend, precision, total_encoders, threads_each, batch=encoder_batch)
+        encoder = Network(backend, precision, total_encoders, threads_each)
         # In bfloat16 the decoder changes too many masks (docs/engines.md).
         decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
         batch = DECODER_BATCH_CPU
@@ -134,15 +129,12 @@ def make_plan(machine: Machine, architecture: str, settings: Settings) -> Plan:
     return Plan(encoder, decoder, instances, batch)
 
 
-def best_engine(machine: Machine, architecture: str) -> str:
-    """Return the fastest engine that preserves the masks; `make gate` measures both.
-
-    With the small built-in weights OpenVINO's overhead exceeds its gain, and bfloat16 changes the masks too much.
-    Only MobileSAM's masks have been compared in bfloat16.
-    """
-    if machine.gpus or not machine.openvino or architecture == "builtin":
+def best_engine(machine: Machine, engines: Sequence[str]) -> str:
+    """Return the first of the engines that this machine can run; ONNX Runtime on a GPU, and where it can run none."""
+    if machine.gpus:
         return "onnxruntime"
-    return "openvino-bf16" if machine.bf16 and architecture == "mobile_sam" else "openvino"
+    runs = {"openvino": machine.openvino, "openvino-bf16": machine.openvino and machine.bf16}
+    return next((engine for engine in engines if runs.get(engine, engine in ENGINES)), "onnxruntime")
 
 
 def _check_engine(engine: str, machine: Machine) -> None:

@@ -18,7 +18,7 @@ from utils.settings import Settings, SettingsError
 from utils.triton import tensors, versions
 from utils.triton.installation import ROOT, TritonSetupError, building
 from utils.triton.machine import this_machine
-from utils.triton.plan import Network, Plan, PlanError, make_plan
+from utils.triton.plan import MOBILE_SAM_ENGINES, Network, Plan, PlanError, make_plan
 from utils.triton.run import RunState
 from utils.triton.versions import DECODER, ENCODER
 
@@ -28,13 +28,17 @@ TENSORRT_WORKSPACE_BYTES = 2 * 2**30
 
 
 def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
-    """Return the plan for this machine, the settings and the newest weights, or for MobileSAM's if there are none.
+    """Return the plan for this machine, the settings and the weights, all versions together.
 
     Raises:
         PlanError: the chosen engine cannot run on this machine.
     """
-    record = versions.weights_record(repository) if repository else {}  # `check_repository` reports missing weights
-    return make_plan(this_machine(), str(record.get("architecture", "mobile_sam")), settings)
+    records = (
+        [versions.weights_record(repository, each) for each in versions.versions(repository)] if repository else []
+    )
+    lists = [record["descriptor"]["engines"] for record in records if record] or [MOBILE_SAM_ENGINES]
+    common = [engine for engine in lists[-1] if all(engine in each for each in lists)]
+    return make_plan(this_machine(), common, settings)
 
 
 def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
@@ -133,7 +137,6 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
 
 def _configure_network(config: ModelConfig, network: Network) -> None:
     config.backend = network.backend
-    config.max_batch_size = network.batch or config.max_batch_size
     _set_instances(config, network.instances, network.gpu)
     if network.backend == "openvino":
         config.ClearField("dynamic_batching")  # this backend runs images one by one

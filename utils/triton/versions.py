@@ -26,10 +26,11 @@ def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
     return sorted(int(entry.name) for entry in _numbered(repository / model) if entry.is_dir())
 
 
-def weights_record(repository: Path) -> dict[str, Any]:
-    """Return the content of the newest version's `weights.json`; empty if it is missing or invalid."""
+def weights_record(repository: Path, version: int | None = None) -> dict[str, Any]:
+    """Return the content of a version's `weights.json`, by default the newest; empty if it is missing or invalid."""
     try:
-        path = repository / tensors.SEGMENT / str(max(versions(repository), default=1)) / "weights.json"
+        number = version or max(versions(repository), default=1)
+        path = repository / tensors.SEGMENT / str(number) / "weights.json"
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}

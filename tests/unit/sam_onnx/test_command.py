@@ -216,8 +216,9 @@ def published(vit_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_word_exports_the_published_file_and_names_its_encoder(output, run, published, vit_checkpoint):
     run("--weights", "sam_vit_b")
-    found = [record(output)[key] for key in ("name", "sha256", "architecture")]
-    assert found == ["sam_vit_b", published.sha256, "vit"]
+    found = record(output)
+    assert (found["name"], found["sha256"]) == ("sam_vit_b", published.sha256)
+    assert (found["descriptor"]["architecture"], found["descriptor"]["batch"]) == ("vit", 1)
     assert "up to date with sam_vit_b weights" in run("--weights", vit_checkpoint)
 
 

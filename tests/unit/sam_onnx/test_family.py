@@ -57,7 +57,7 @@ def answers(decoder: Any, embedding: Array, prompt: dict[str, Any], masks: dict[
 
 @pytest.mark.parametrize("name", ["small", pytest.param("vit_b", marks=pytest.mark.slow)])
 def test_answers_match_the_authors_code(name, expected):
-    encoder, decoder = map(session, build(noisy_state(sam_shapes(**MODELS[name]))))
+    encoder, decoder = map(session, build(noisy_state(sam_shapes(**MODELS[name])))[1])
     for size_hw in sizes_of(name):
         (embedding,) = encoder(images=image(size_hw)[None], sizes_hw=np.array([size_hw], np.int32))
         where = named(size_hw)
@@ -80,7 +80,7 @@ def test_both_layouts_give_the_same_bytes(state, expected, tmp_path):
     assert len(other) == len(state)
     save_file(other, tmp_path / "model.safetensors")
     np.savez(tmp_path / "authors.npz", **state)
-    graphs = [build(load_checkpoint(tmp_path / name)) for name in ("model.safetensors", "authors.npz")]
+    graphs = [build(load_checkpoint(tmp_path / name))[1] for name in ("model.safetensors", "authors.npz")]
     assert [graph.SerializeToString() for graph in graphs[0]] == [graph.SerializeToString() for graph in graphs[1]]
 
 
@@ -104,7 +104,7 @@ def pruned(state: dict[str, Array]) -> dict[str, Array]:
 
 
 def test_pruned_widths_are_read_from_the_tensors(state):
-    encoder = session(build(pruned(state))[0])
+    encoder = session(build(pruned(state))[1][0])
     (embedding,) = encoder(images=image((1024, 1024))[None], sizes_hw=np.array([[1024, 1024]], np.int32))
     assert np.isfinite(embedding).all()
 

@@ -45,12 +45,12 @@ def with_sessions(graphs: list[onnx.ModelProto], channels: int) -> Model:
 
 @pytest.fixture(scope="module")
 def small(small_state: Any) -> Model:
-    return with_sessions(networks.build(small_state), 64)
+    return with_sessions(networks.build(small_state)[1], 64)
 
 
 @pytest.fixture(scope="module")
 def builtin() -> Model:
-    return with_sessions(networks.builtin(), 256)
+    return with_sessions(networks.builtin()[1], 256)
 
 
 def frame_with_disc(

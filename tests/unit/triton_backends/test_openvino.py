@@ -174,7 +174,7 @@ from pathlib import Path
 from sam_onnx.model import builtin
 from triton_backends.common import openvino_engine
 openvino_engine.MEMORY_KEPT_S = 6  # longer than between two large runs, also on a busy machine
-onnx.save(builtin()[1], {str(tmp_path / "decoder.onnx")!r})
+onnx.save(builtin()[1][1], {str(tmp_path / "decoder.onnx")!r})
 model = openvino_engine.Engine(Path({str(tmp_path / "decoder.onnx")!r}), {{}})
 def run(prompts, points):
     model.run({{

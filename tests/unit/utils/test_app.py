@@ -7,7 +7,7 @@ import pytest
 from utils.app import _access, _ready_line
 from utils.settings import Settings, SettingsError
 from utils.triton.machine import Machine
-from utils.triton.plan import make_plan
+from utils.triton.plan import MOBILE_SAM_ENGINES, make_plan
 
 KEY, OTHER = "a:0123456789abcdef", "b:fedcba9876543210"
 
@@ -29,7 +29,7 @@ def test_operators_key_cannot_be_a_callers():
 def test_ready_line_says_that_a_gpu_is_untried_where_one_is_used(tmp_path):
     laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True)
     lines = [
-        _ready_line(tmp_path, make_plan(machine, "mobile_sam", settings), settings)
+        _ready_line(tmp_path, make_plan(machine, MOBILE_SAM_ENGINES, settings), settings)
         for machine in (replace(laptop, gpus=1), laptop)
         for settings in (Settings(), Settings(engine="openvino"))
     ]

@@ -6,35 +6,37 @@ import pytest
 
 from utils.settings import Settings
 from utils.triton.machine import Machine
-from utils.triton.plan import PlanError, make_plan
+from utils.triton.plan import MOBILE_SAM_ENGINES, PlanError, make_plan
 
 LAPTOP = Machine(cores=2, bf16=False, gpus=0, openvino=True)
 WITH_BF16 = replace(LAPTOP, bf16=True)
 SERVER = replace(WITH_BF16, cores=16)
 GPU = replace(SERVER, gpus=1)
+FLOAT32, SMALL = ("openvino", "onnxruntime"), ("onnxruntime",)
+"""Engines of a large network whose masks have not been compared in bfloat16, and of a small one."""
 
 
 @pytest.mark.parametrize(
-    ("machine", "architecture", "setting", "engines"),
+    ("machine", "weights", "setting", "engines"),
     [
-        (LAPTOP, "mobile_sam", "auto", ("openvino f32", "openvino f32")),
-        (WITH_BF16, "mobile_sam", "auto", ("openvino bf16", "openvino f32")),
-        (GPU, "mobile_sam", "auto", ("cuda f32", "cuda f32")),
-        (replace(WITH_BF16, openvino=False), "mobile_sam", "auto", ("onnxruntime f32", "onnxruntime f32")),
-        (WITH_BF16, "builtin", "auto", ("onnxruntime f32", "onnxruntime f32")),
-        (WITH_BF16, "vit", "auto", ("openvino f32", "openvino f32")),
-        (replace(WITH_BF16, openvino=False), "vit", "auto", ("onnxruntime f32", "onnxruntime f32")),
-        (WITH_BF16, "vit", "openvino-bf16", ("openvino bf16", "openvino f32")),
-        (GPU, "vit", "auto", ("cuda f32", "cuda f32")),
-        (WITH_BF16, "mobile_sam", "onnxruntime", ("onnxruntime f32", "onnxruntime f32")),
-        (WITH_BF16, "builtin", "openvino", ("openvino f32", "openvino f32")),
-        (WITH_BF16, "builtin", "openvino-bf16", ("openvino bf16", "openvino f32")),
-        (GPU, "mobile_sam", "tensorrt", ("tensorrt f16", "cuda f32")),
-        (GPU, "mobile_sam", "openvino", ("openvino f32", "openvino f32")),
+        (LAPTOP, MOBILE_SAM_ENGINES, "auto", ("openvino f32", "openvino f32")),
+        (WITH_BF16, MOBILE_SAM_ENGINES, "auto", ("openvino bf16", "openvino f32")),
+        (GPU, MOBILE_SAM_ENGINES, "auto", ("cuda f32", "cuda f32")),
+        (replace(WITH_BF16, openvino=False), MOBILE_SAM_ENGINES, "auto", ("onnxruntime f32", "onnxruntime f32")),
+        (WITH_BF16, SMALL, "auto", ("onnxruntime f32", "onnxruntime f32")),
+        (WITH_BF16, FLOAT32, "auto", ("openvino f32", "openvino f32")),
+        (replace(WITH_BF16, openvino=False), FLOAT32, "auto", ("onnxruntime f32", "onnxruntime f32")),
+        (WITH_BF16, FLOAT32, "openvino-bf16", ("openvino bf16", "openvino f32")),
+        (GPU, FLOAT32, "auto", ("cuda f32", "cuda f32")),
+        (WITH_BF16, MOBILE_SAM_ENGINES, "onnxruntime", ("onnxruntime f32", "onnxruntime f32")),
+        (WITH_BF16, SMALL, "openvino", ("openvino f32", "openvino f32")),
+        (WITH_BF16, SMALL, "openvino-bf16", ("openvino bf16", "openvino f32")),
+        (GPU, MOBILE_SAM_ENGINES, "tensorrt", ("tensorrt f16", "cuda f32")),
+        (GPU, MOBILE_SAM_ENGINES, "openvino", ("openvino f32", "openvino f32")),
     ],
 )
-def test_engine_is_the_fastest_or_the_one_set_and_the_plans_text_names_it(machine, architecture, setting, engines):
-    plan = make_plan(machine, architecture, Settings(engine=setting))
+def test_engine_is_the_fastest_or_the_one_set_and_the_plans_text_names_it(machine, weights, setting, engines):
+    plan = make_plan(machine, weights, Settings(engine=setting))
     assert (plan.encoder.engine, plan.decoder.engine) == engines
     assert f"encoder: {engines[0]}, " in str(plan)
     assert f"decoder: {engines[1]}, " in str(plan)
@@ -50,13 +52,13 @@ def test_engine_is_the_fastest_or_the_one_set_and_the_plans_text_names_it(machin
 )
 def test_unavailable_engine_is_an_error(machine, engine, message):
     with pytest.raises(PlanError, match=message):
-        make_plan(machine, "mobile_sam", Settings(engine=engine))
+        make_plan(machine, MOBILE_SAM_ENGINES, Settings(engine=engine))
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 6, 8, 16, 64])
 @pytest.mark.parametrize("engine", ["auto", "onnxruntime"])
 def test_threads_do_not_exceed_the_cores(cores, engine):
-    plan = make_plan(replace(SERVER, cores=cores), "mobile_sam", Settings(engine=engine))
+    plan = make_plan(replace(SERVER, cores=cores), MOBILE_SAM_ENGINES, Settings(engine=engine))
     for network in (plan.encoder, plan.decoder):
         assert 1 <= network.instances * network.threads <= cores
 
@@ -67,15 +69,15 @@ def test_threads_do_not_exceed_the_cores(cores, engine):
     ids=["two cores", "many cores"],
 )
 def test_plan_has_instances_and_threads_by_cores(machine, encoder, decoder, orchestrators):
-    plan = make_plan(machine, "mobile_sam", Settings())
+    plan = make_plan(machine, MOBILE_SAM_ENGINES, Settings())
     assert (plan.encoder.instances, plan.encoder.threads) == encoder
     assert (plan.decoder.instances, plan.decoder.threads) == decoder
     assert list(plan.instances.values()) == orchestrators
-    assert plan.decoder_batch < make_plan(GPU, "mobile_sam", Settings()).decoder_batch
+    assert plan.decoder_batch < make_plan(GPU, MOBILE_SAM_ENGINES, Settings()).decoder_batch
 
 
 def test_settings_override_the_plan():
-    plan = make_plan(SERVER, "mobile_sam", Settings(threads=3, encoders=5, orchestrators=7))
+    plan = make_plan(SERVER, MOBILE_SAM_ENGINES, Settings(threads=3, encoders=5, orchestrators=7))
     assert (plan.encoder.instances, plan.encoder.threads) == (5, 3)
     assert plan.decoder.threads == 3
     assert (plan.instances["mobile_sam"], plan.instances["mobile_sam_cached"]) == (7, 7)

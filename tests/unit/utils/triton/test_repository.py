@@ -3,7 +3,6 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,12 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from utils.settings import Settings
 from utils.triton.installation import TritonSetupError
 from utils.triton.machine import Machine
-from utils.triton.plan import Plan, make_plan
+from utils.triton.plan import MOBILE_SAM_ENGINES, Plan, make_plan
 from utils.triton.repository import apply_plan, deploy, deploy_once, export, main, plan_for_this_machine
 from utils.triton.run import VARIABLE, RunState
 
 REPOSITORY = Path(__file__).resolve().parents[4] / "model_repository"
-LAPTOP = make_plan(Machine(cores=2, bf16=True, gpus=0, openvino=True), "mobile_sam", Settings())
+LAPTOP = make_plan(Machine(cores=2, bf16=True, gpus=0, openvino=True), MOBILE_SAM_ENGINES, Settings())
 GPU = Machine(cores=8, bf16=False, gpus=1, openvino=False)
 
 
@@ -47,7 +46,7 @@ def test_openvino_runs_the_encoder_alone_in_bfloat16():
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "tensorrt"])
 def test_both_networks_run_on_a_gpu_and_tensorrt_accelerates_the_encoder(engine):
-    plan = make_plan(GPU, "mobile_sam", Settings(engine=engine))
+    plan = make_plan(GPU, MOBILE_SAM_ENGINES, Settings(engine=engine))
     for model in ("mobile_sam_encoder", "mobile_sam_decoder"):
         parsed, instances, parameters = applied(model, plan)
         accelerators = parsed.optimization.execution_accelerators.gpu_execution_accelerator
@@ -66,7 +65,7 @@ def test_both_networks_run_on_a_gpu_and_tensorrt_accelerates_the_encoder(engine)
     ("model", "count"), [("mobile_sam", 3), ("mobile_sam_cached", 3), ("mobile_sam_everything", 1)]
 )
 def test_orchestrator_parameters_describe_the_plan(model, count):
-    _, instances, parameters = applied(model, make_plan(GPU, "mobile_sam", Settings(orchestrators=3)))
+    _, instances, parameters = applied(model, make_plan(GPU, MOBILE_SAM_ENGINES, Settings(orchestrators=3)))
     assert instances == (count, ModelInstanceGroup.KIND_CPU)
     engines = {"encoder_engine": "cuda f32", "decoder_engine": "cuda f32", "decoder_batch": "64"}
     assert engines.items() <= parameters.items()
@@ -88,7 +87,7 @@ def test_each_plan_and_each_set_of_files_has_one_folder_even_when_deployed_concu
     shutil.copytree(REPOSITORY, models, ignore=shutil.ignore_patterns("1"))
     with ThreadPoolExecutor(8) as threads:
         (first,) = set(threads.map(lambda _: deploy(models, LAPTOP, tmp_path), range(8)))
-    assert deploy(models, make_plan(GPU, "mobile_sam", Settings()), tmp_path) != first
+    assert deploy(models, make_plan(GPU, MOBILE_SAM_ENGINES, Settings()), tmp_path) != first
     graph = Path("mobile_sam_encoder", "1", "model.onnx")
     (models / graph).parent.mkdir()
     (models / graph).write_text("a graph")
@@ -111,26 +110,23 @@ def test_an_invalid_configuration_and_an_unwritable_cache_are_one_line_errors(tm
         deploy(REPOSITORY, LAPTOP, tmp_path / "cache")
 
 
-@pytest.mark.parametrize("machine", [GPU, replace(GPU, gpus=0)], ids=["gpu", "cpu"])
-def test_encoder_of_segment_anything_runs_images_one_by_one(machine):
-    parsed, _, _ = applied("mobile_sam_encoder", make_plan(machine, "vit", Settings()))
-    assert parsed.max_batch_size == len(parsed.model_warmup) == 1
-
-
 @pytest.mark.parametrize(
-    ("record", "engine"),
+    ("engines", "engine"),
     [
-        ({"architecture": "builtin"}, "onnxruntime f32"),
-        ({"architecture": "vit"}, "openvino f32"),
-        ({}, "openvino bf16"),
+        ([["onnxruntime"]], "onnxruntime f32"),
+        ([["openvino", "onnxruntime"]], "openvino f32"),
+        ([MOBILE_SAM_ENGINES], "openvino bf16"),
+        ([MOBILE_SAM_ENGINES, ["openvino", "onnxruntime"]], "openvino f32"),
     ],
 )
-def test_the_plan_depends_on_the_weights(tmp_path, monkeypatch, record, engine):
+def test_the_plan_depends_on_the_weights_of_all_versions(tmp_path, monkeypatch, engines, engine):
     monkeypatch.setattr("utils.triton.repository.this_machine", lambda: Machine(2, bf16=True, gpus=0, openvino=True))
     assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == "openvino bf16"
     assert plan_for_this_machine(None, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
-    (tmp_path / "mobile_sam" / "1").mkdir(parents=True)
-    (tmp_path / "mobile_sam" / "1" / "weights.json").write_text(json.dumps(record))
+    for version, each in enumerate(engines, 1):
+        (tmp_path / "mobile_sam" / str(version)).mkdir(parents=True)
+        record = {"descriptor": {"engines": each}}
+        (tmp_path / "mobile_sam" / str(version) / "weights.json").write_text(json.dumps(record))
     assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == engine
 
 
