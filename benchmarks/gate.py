@@ -8,6 +8,7 @@ chooses an engine only if it keeps the masks and is faster.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -57,6 +58,9 @@ class Networks:
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
+        descriptor = json.loads((repository / "mobile_sam" / "1" / "weights.json").read_text())["descriptor"]
+        self._scaling = images.Preprocessing(descriptor["side"], descriptor["resize"])
+        self._tensors = list(descriptor["embedding"])
         self._graph = cache(self._load)
         self._embedding = cache(self._encode)
 
@@ -97,29 +101,32 @@ class Networks:
     ) -> tuple[Masks, Array]:
         """Return the masks of a prompt, and the logits of the single one, (1, 1, 256, 256)."""
         encoder, decoder = engines
-        embedding, frame_hw, size_hw = self._embedding(file, encoder)
+        embedding, size_hw = self._embedding(file, encoder)
+        frame_hw = self._scaling.size_in_frame(size_hw)
+        valid_hw = None if self._scaling.squashes else frame_hw
         in_image = np.array([points_xy], np.float32), np.array([labels], np.int32)
         coords, frame_labels = pipeline.points_to_frame(*in_image, size_hw, frame_hw)
         feed: dict[str, Array] = {
-            "image_embeddings": embedding,
+            **embedding,
             "point_coords": coords,
             "point_labels": frame_labels,
             "mask_input": np.zeros((1, 1, 256, 256), np.float32) if earlier is None else earlier,
             "has_mask_input": np.array([earlier is not None], np.float32),
         }
         (logits,) = self._graph("decoder", decoder)(["low_res_masks"], feed)
-        return [upsample(low_res, frame_hw, size_hw) > 0 for low_res in logits[0]], logits[:, :1].copy()
+        return [upsample(low_res, valid_hw, size_hw) > 0 for low_res in logits[0]], logits[:, :1].copy()
 
     def _load(self, part: str, engine: str) -> Graph:
         return load(self._repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine)
 
-    def _encode(self, file: Path, engine: str) -> tuple[Array, tuple[int, int], tuple[int, int]]:
-        """Return the embedding, and the height and width of the frame and of the picture."""
+    def _encode(self, file: Path, engine: str) -> tuple[dict[str, Array], tuple[int, int]]:
+        """Return the embedding, and the height and width of the picture."""
         picture = read_picture(file)
-        frame = images.to_frame(picture)
+        frame = self._scaling.frame(picture)
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        embedding = self._graph("encoder", engine)(["image_embeddings"], inputs)[0].copy()
-        return embedding, frame.size_hw, (picture.shape[0], picture.shape[1])
+        tensors = self._graph("encoder", engine)(self._tensors, inputs)
+        embedding = {name: tensor.copy() for name, tensor in zip(self._tensors, tensors, strict=True)}
+        return embedding, (picture.shape[0], picture.shape[1])
 
 
 def agreement(made: Sequence[Masks], expected: Sequence[Masks]) -> list[list[float]]:

@@ -3,7 +3,7 @@
 One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
 
     header     64 bytes, see `HEADER`
-    embedding  (1, 64, 64, 256) float16, little-endian
+    embedding  the tensors in the order of their `Layout`, float16, little-endian
     file       the image file as received, for pictures and crops
 
 A file is written under a temporary name and renamed when it is complete. A reader copies it into memory and verifies
@@ -14,14 +14,15 @@ The modification time is the time of the last use.
 import contextlib
 import fcntl
 import hashlib
+import math
 import os
 import struct
 import tempfile
 import time
 import zlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,12 @@ import numpy.typing as npt
 
 from orchestrator.images import MAX_SIDE_PIXELS
 
-HEADER = struct.Struct("<8sIIQ8sI28x")
+HEADER = struct.Struct("<8sIIQ8s16sQI4x")
 """Magic, height and width of the displayed image in pixels, bytes of the image file, hash of the caller who stored the
-entry, CRC-32 of the whole entry."""
-MAGIC = b"MSAMEMB3"
-EMBEDDING_SHAPE = (1, 64, 64, 256)
-EMBEDDING_BYTES = 2 * 256 * 64 * 64
+entry, fingerprint of the weights, bytes of the embedding, CRC-32 of the whole entry."""
+MAGIC = b"MSAMEMB4"
+MOBILE_SAM_SHAPES = {"image_embeddings": (1, 64, 64, 256)}
+"""Tensors of an embedding of MobileSAM and of Segment Anything."""
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
 MAX_MEMORY_BYTES = 16 * 2**20
@@ -46,7 +47,23 @@ CROPS_SHARE = 16
 MAX_SHARES = 32
 """Callers that share the disk equally. A caller with many addresses gets no more shares than this."""
 
-Embedding = npt.NDArray[np.float16]
+Embedding = Mapping[str, npt.NDArray[np.float16]]
+"""The tensors of an embedding by name."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the embeddings of one set of weights are."""
+
+    fingerprint: str
+    """Id of the weights, of at least 16 hexadecimal digits; the first 16 count."""
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: MOBILE_SAM_SHAPES)
+    """Shape of each tensor by name."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of an embedding."""
+        return sum(2 * math.prod(shape) for shape in self.shapes.values())
 
 
 @dataclass(frozen=True)
@@ -54,7 +71,6 @@ class Entry:
     """Cached data of an image."""
 
     embedding: Embedding
-    """(1, 64, 64, 256) float16."""
     size_hw: tuple[int, int]
     """Height and width of the displayed image."""
     file: memoryview | bytes
@@ -63,19 +79,22 @@ class Entry:
     @property
     def nbytes(self) -> int:
         """Size in memory."""
-        return self.embedding.nbytes + len(self.file)
+        return sum(tensor.nbytes for tensor in self.embedding.values()) + len(self.file)
 
 
 class InvalidEntry(ValueError):
-    """The bytes are not a complete entry."""
+    """The bytes are not a complete entry of the weights."""
 
 
-def pack(entry: Entry, caller: str = "") -> list[memoryview | bytes]:
+def pack(entry: Entry, layout: Layout, caller: str = "") -> list[memoryview | bytes]:
     """Return the content of an entry's file, in pieces."""
-    embedding = np.ascontiguousarray(entry.embedding, "<f2").data.cast("B")
-    fields = (MAGIC, *entry.size_hw, len(entry.file), caller_hash(caller))
-    checksum = zlib.crc32(entry.file, zlib.crc32(embedding, zlib.crc32(HEADER.pack(*fields, 0))))
-    return [HEADER.pack(*fields, checksum), embedding, entry.file]
+    body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in layout.shapes]
+    weights = layout.fingerprint[:16].encode()
+    fields = (MAGIC, *entry.size_hw, len(entry.file), caller_hash(caller), weights, layout.nbytes)
+    checksum = zlib.crc32(HEADER.pack(*fields, 0))
+    for piece in (*body, entry.file):
+        checksum = zlib.crc32(piece, checksum)
+    return [HEADER.pack(*fields, checksum), *body, entry.file]
 
 
 def caller_hash(caller: str) -> bytes:
@@ -83,23 +102,37 @@ def caller_hash(caller: str) -> bytes:
     return hashlib.sha256(caller.encode()).digest()[:8]
 
 
-def unpack(data: Any) -> Entry:
+def unpack(data: Any, layout: Layout) -> Entry:
     """Return the entry in the content of a file, without copying it.
 
     Args:
         data: bytes, or anything with the buffer interface.
+        layout: what the entry's embedding must be.
 
     Raises:
-        InvalidEntry: another format, a wrong length, a wrong checksum, or a size that no image has.
+        InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size that no image has.
     """
+    weights, size_hw, body, file = _checked(data)
+    if weights != layout.fingerprint[:16] or len(body) != layout.nbytes:
+        expected = f"{layout.nbytes} bytes by the weights {layout.fingerprint[:16]}"
+        raise InvalidEntry(f"expected an embedding of {expected}, got {len(body)} bytes by {weights}")
+    embedding = {}
+    for name, shape in layout.shapes.items():
+        piece, body = body[: 2 * math.prod(shape)], body[2 * math.prod(shape) :]
+        embedding[name] = np.frombuffer(piece, "<f2").reshape(shape)
+    return Entry(embedding, size_hw, file)
+
+
+def _checked(data: Any) -> tuple[str, tuple[int, int], memoryview, memoryview]:
+    """Return weights, height and width, embedding and image file of an entry of any weights."""
     view = memoryview(data)
     if len(view) < HEADER.size:
         raise InvalidEntry(f"expected at least {HEADER.size} bytes, got {len(view)}")
     *fields, checksum = HEADER.unpack(view[: HEADER.size])
-    magic, height, width, file_bytes, _ = fields
+    magic, height, width, file_bytes, _, weights, embedding_bytes = fields
     if magic != MAGIC:
         raise InvalidEntry(f"expected an entry that begins with {MAGIC!r}, got {magic!r}")
-    expected = HEADER.size + EMBEDDING_BYTES + file_bytes
+    expected = HEADER.size + embedding_bytes + file_bytes
     if len(view) != expected:
         raise InvalidEntry(f"expected {expected} bytes, got {len(view)}")
     body = view[HEADER.size :]
@@ -107,23 +140,23 @@ def unpack(data: Any) -> Entry:
         raise InvalidEntry("the checksum does not match the content")
     if not (0 < height <= MAX_SIDE_PIXELS and 0 < width <= MAX_SIDE_PIXELS):
         raise InvalidEntry(f"expected an image with sides of 1 to {MAX_SIDE_PIXELS} pixels, got {width} x {height}")
-    embedding = np.frombuffer(body[:EMBEDDING_BYTES], "<f2").reshape(EMBEDDING_SHAPE)
-    return Entry(embedding, (height, width), body[EMBEDDING_BYTES:])
+    name = weights.rstrip(b"\0").decode("ascii", "replace")
+    return name, (height, width), body[:embedding_bytes], body[embedding_bytes:]
 
 
 class EmbeddingCache:
     """Entries of one set of weights, in a folder that several sets may share."""
 
-    def __init__(self, folder: Path, fingerprint: str, max_bytes: int, warn: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, layout: Layout, max_bytes: int, warn: Callable[[str], None]) -> None:
         """Open a cache; the first write makes the folder.
 
         Args:
             folder: folder of the files.
-            fingerprint: id of the weights.
+            layout: weights and tensors of the embeddings.
             max_bytes: size of all entries together; 0: write none.
             warn: called with a message for each damaged file, and when the folder fails, once until it works again.
         """
-        self._folder, self._fingerprint, self._max_bytes, self._warn = folder, fingerprint[:16], max_bytes, warn
+        self._folder, self._layout, self._max_bytes, self._warn = folder, layout, max_bytes, warn
         self._failing = False
         self._memory: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # entry, and whether it is on disk
         self._memory_bytes = 0
@@ -133,7 +166,7 @@ class EmbeddingCache:
         """Give a part of the disk space to a cache for crops, in a subfolder, and return that cache."""
         share = self._max_bytes // CROPS_SHARE
         self._max_bytes -= share
-        return EmbeddingCache(self._folder / "crops", self._fingerprint, share, self._warn)
+        return EmbeddingCache(self._folder / "crops", self._layout, share, self._warn)
 
     def get(self, image_id: str) -> Entry | None:
         """Return the entry of an image, None if there is none. Counts as a use.
@@ -156,7 +189,7 @@ class EmbeddingCache:
         """
         for path in self._folder.glob(f"{image_id}-*{SUFFIX}") if self._max_bytes else ():
             with contextlib.suppress(OSError, InvalidEntry):
-                return bytes(unpack(path.read_bytes()).file) or None
+                return bytes(_checked(path.read_bytes())[3]) or None
         return None
 
     def put(self, image_id: str, entry: Entry, caller: str = "") -> None:
@@ -171,12 +204,13 @@ class EmbeddingCache:
         """
         on_disk = False
         try:
-            on_disk = self._write(self._path(image_id), pack(entry, caller), caller_hash(caller))
+            on_disk = self._write(self._path(image_id), pack(entry, self._layout, caller), caller_hash(caller))
             self._failing = False
         except OSError as error:
             self._report_failure(error)
         # A copy: the encoder's output is in memory shared with Triton, which would grow with every entry kept.
-        self._remember(image_id, replace(entry, embedding=entry.embedding.copy()), on_disk)
+        own = {name: tensor.copy() for name, tensor in entry.embedding.items()}
+        self._remember(image_id, replace(entry, embedding=own), on_disk)
 
     @contextlib.contextmanager
     def encode_lock(self, image_id: str) -> Iterator[None]:
@@ -191,7 +225,7 @@ class EmbeddingCache:
             yield
 
     def _path(self, image_id: str) -> Path:
-        return self._folder / f"{image_id}-{self._fingerprint}{SUFFIX}"
+        return self._folder / f"{image_id}-{self._layout.fingerprint[:16]}{SUFFIX}"
 
     def _touch(self, path: Path, entry: Entry | None) -> Entry | None:
         """Set a file's time of last use, and return `entry` or read it; None if the file is missing or damaged."""
@@ -206,7 +240,7 @@ class EmbeddingCache:
         if entry is not None:
             return entry
         try:
-            return unpack(path.read_bytes())
+            return unpack(path.read_bytes(), self._layout)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -320,7 +354,7 @@ class _StoredFile:
         """Return the hash of the caller in the header, empty for other formats and files that are gone."""
         try:
             with self.path.open("rb") as file:
-                magic, *_, caller, _ = HEADER.unpack(file.read(HEADER.size))
+                magic, _, _, _, caller, *_ = HEADER.unpack(file.read(HEADER.size))
         except (OSError, struct.error):
             return b""
         return bytes(caller) if magic == MAGIC else b""

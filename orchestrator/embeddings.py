@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator import images
-from orchestrator.cache import EmbeddingCache, Entry
+from orchestrator.cache import Embedding, EmbeddingCache, Entry
 from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
+from orchestrator.masks import Logits, upsample
 from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
 
@@ -23,7 +23,7 @@ FOUND, SHARED, ENCODED = "found", "shared", "encoded"
 """Sources of an embedding: this machine's cache, Redis, the encoder."""
 IMAGE_ID = re.compile("[0-9a-f]{64}")
 
-Encode = Callable[[images.Frame], npt.NDArray[np.float16]]
+Encode = Callable[[images.Frame], Embedding]
 Source = Callable[[], tuple[bytes, images.RGB]]
 """Function that returns an image's file (empty for a crop) and its pixels."""
 
@@ -51,11 +51,21 @@ class EncodedImage:
     stages: Stages
     last: dict[str, DecodedImage] = field(default_factory=dict)
     """The image decoded last, by cache key."""
+    preprocessing: images.Preprocessing = images.LONGEST_SIDE
 
     @property
     def size_hw(self) -> tuple[int, int]:
         """Height and width of the displayed image."""
         return self.entry.size_hw
+
+    @property
+    def frame_hw(self) -> tuple[int, int]:
+        """Height and width of the image in the frame in which the decoder takes points."""
+        return self.preprocessing.size_in_frame(self.size_hw)
+
+    def upsample(self, logits: Logits) -> Logits:
+        """Scale low-resolution logits (256, 256) to the size of the image, as `masks.upsample`."""
+        return upsample(logits, None if self.preprocessing.squashes else self.frame_hw, self.size_hw)
 
     def decode(self) -> DecodedImage:
         """Return the image's pixels, decoded only if this is not the image decoded last."""
@@ -81,6 +91,7 @@ class Embeddings:
         count: Callable[[str], None],
         *,
         stages: Stages,
+        preprocessing: images.Preprocessing = images.LONGEST_SIDE,
     ) -> None:
         """Combine the sources of embeddings.
 
@@ -92,10 +103,12 @@ class Embeddings:
             max_pixels: largest width times height of an image.
             count: called with the source of each embedding.
             stages: timer of the process.
+            preprocessing: scaling of images for the encoder.
         """
         self._cache, self._redis, self._encode = cache, redis, encode
         self._crops = cache.split_crops()
         self._max_pixels, self._count, self._stages = max_pixels, count, stages
+        self._preprocessing = preprocessing
         # Only the last image: the next request for a picture is usually for the same one.
         self._last: dict[str, DecodedImage] = {}
         self.refresh = False
@@ -182,7 +195,9 @@ class Embeddings:
                 # Another process may have encoded the image while this one waited for the lock.
                 entry = None if refresh else self._look_up(location) or self._fetch(location)
                 entry = entry or self._make(self._encode, location, *source())
-        return EncodedImage(image_id, location.key, entry, self._max_pixels, self._stages, self._last)
+        return EncodedImage(
+            image_id, location.key, entry, self._max_pixels, self._stages, self._last, self._preprocessing
+        )
 
     def _look_up(self, location: "_Location") -> Entry | None:
         with self._stages(CACHE):
@@ -203,7 +218,7 @@ class Embeddings:
 
     def _make(self, encode: Encode, location: "_Location", file: bytes, pixels: images.RGB) -> Entry:
         with self._stages(RESIZE):
-            frame = images.to_frame(pixels)
+            frame = self._preprocessing.frame(pixels)
         with self._stages(ENCODE):
             embedding = encode(frame)
         entry = Entry(embedding, (pixels.shape[0], pixels.shape[1]), file)

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from orchestrator import images
 from orchestrator.call import RECORD, UPSAMPLE, Call, Part
 from orchestrator.costs import check_batch
-from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle, upsample
+from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
 from orchestrator.pipeline import POSITIVE, Pipeline
 from orchestrator.problems import INVALID_REQUEST, rejected
 
@@ -28,6 +27,7 @@ Box = tuple[int, int, int, int]
 
 def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     """Return the records of a batch as a JSON list."""
+    pipeline.check_accepted(np.full((1, 1), POSITIVE, np.int32))
     image = pipeline.find(call)
     options = {**pipeline.thresholds, **call.options}
     crop = checked_crop(options["crop_box"], image.size_hw)
@@ -36,7 +36,6 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
     check_batch(len(points_xy), image.size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))
     part = pipeline.embeddings.crop(image, crop, call.caller)
-    frame_hw = images.frame_size_hw(part.size_hw)
     in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
     labels = np.full(in_crop.shape[:2], POSITIVE, np.int32)
     decoded = pipeline.decode(part, in_crop, labels, candidates=True)
@@ -46,7 +45,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
             if score <= options["pred_iou_thresh"]:
                 continue
             with image.stages(UPSAMPLE):
-                logits = upsample(low_res, frame_hw, part.size_hw)
+                logits = part.upsample(low_res)
             with image.stages(RECORD):
                 found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, options=options)
             if found is not None:

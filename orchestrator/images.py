@@ -24,7 +24,7 @@ from orchestrator.problems import (
 )
 
 FRAME = 1024
-"""Side of the encoder's square input, and the longest side of a scaled image."""
+"""Side of the square in which the decoder takes points, and the encoder's input unless its weights say otherwise."""
 FORMATS = ("PNG", "JPEG", "WEBP")
 FIELD, READABLE = "input_image", "a PNG, JPEG or WebP file"
 """Field that errors name, and what it should be."""
@@ -72,7 +72,7 @@ class Frame:
     """An image scaled and padded for the encoder."""
 
     pixels: RGB
-    """(1024, 1024, 3) uint8 RGB; zero right of and below the valid area."""
+    """(S, S, 3) uint8 RGB, S = 1024 for most weights; zero right of and below the valid area."""
     size_hw: tuple[int, int]
     """Height and width of the valid area, in pixels of the frame."""
 
@@ -125,27 +125,45 @@ def decode(image: Image.Image) -> RGB:
         raise rejected(UNDECODABLE_IMAGE, FIELD, "a complete image file", reason) from None
 
 
-def frame_size_hw(size_hw: tuple[int, int]) -> tuple[int, int]:
-    """Return height and width after scaling the longest side to 1024, rounded as in the official predictor."""
-    scale = FRAME / max(size_hw)
-    height, width = (max(1, int(side * scale + 0.5)) for side in size_hw)
-    return height, width
+@dataclass(frozen=True)
+class Preprocessing:
+    """Scaling of an image to a square, as the weights' descriptor says."""
+
+    side: int = FRAME
+    """Side of the encoder's input in pixels."""
+    resize: str = "longest_side"
+    """`longest_side`: the rest of the square is padded. `squash`: both sides, which loses the image's shape."""
+
+    @property
+    def squashes(self) -> bool:
+        """Whether an image fills the square."""
+        return self.resize == "squash"
+
+    def size_in_frame(self, size_hw: tuple[int, int], side: int = FRAME) -> tuple[int, int]:
+        """Return height and width of an image in a square with this side, rounded as in the official predictor."""
+        if self.squashes:
+            return side, side
+        scale = side / max(size_hw)
+        height, width = (max(1, int(length * scale + 0.5)) for length in size_hw)
+        return height, width
+
+    def frame(self, pixels: RGB) -> Frame:
+        """Scale and pad an image for the encoder.
+
+        Args:
+            pixels: (H, W, 3) uint8 RGB.
+        """
+        height, width = self.size_in_frame((pixels.shape[0], pixels.shape[1]), self.side)
+        frame = np.zeros((self.side, self.side, 3), np.uint8)
+        if pixels.shape[:2] == (height, width):
+            frame[:height, :width] = pixels
+        else:
+            scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+            frame[:height, :width] = np.asarray(scaled)
+        return Frame(frame, (height, width))
 
 
-def to_frame(pixels: RGB) -> Frame:
-    """Scale and pad an image for the encoder.
-
-    Args:
-        pixels: (H, W, 3) uint8 RGB.
-    """
-    height, width = frame_size_hw((pixels.shape[0], pixels.shape[1]))
-    frame = np.zeros((FRAME, FRAME, 3), np.uint8)
-    if pixels.shape[:2] == (height, width):
-        frame[:height, :width] = pixels
-    else:
-        scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
-        frame[:height, :width] = np.asarray(scaled)
-    return Frame(frame, (height, width))
+LONGEST_SIDE = Preprocessing()
 
 
 def _decode_jpeg_fast(image: Image.Image) -> RGB | None:

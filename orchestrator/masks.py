@@ -30,7 +30,7 @@ Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
-def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> Logits:
+def upsample(logits: Logits, frame_hw: tuple[int, int] | None, size_hw: tuple[int, int]) -> Logits:
     """Scale low-resolution logits to the size of the image; the mask is where they are above a threshold, by default 0.
 
     The steps follow the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the
@@ -38,14 +38,16 @@ def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]
 
     Args:
         logits: (256, 256) float32.
-        frame_hw: height and width of the image's valid area in the frame.
+        frame_hw: height and width of the image's valid area in the frame; None if it was squashed to fill the frame:
+            then there is a single step, as in SAM 2's and MedSAM's predictors.
         size_hw: height and width of the displayed image.
 
     Returns:
         (H, W) float32 logits, valid until the next call, which may reuse the memory.
     """
-    in_frame = cv2.resize(logits, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)
-    valid = in_frame[: frame_hw[0], : frame_hw[1]]
+    valid: Any = logits
+    if frame_hw:
+        valid = cv2.resize(logits, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)[: frame_hw[0], : frame_hw[1]]
     height, width = size_hw
     buffer = _reused_buffer(size_hw) if height * width <= MAX_REUSED_PIXELS else None
     # Not only the part that can be positive: OpenCV rounds differently at the edges of its vectors, so that the last

@@ -5,7 +5,7 @@ that the official predictor appends to prompts without a box, -2 no point (fills
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator import images
 from orchestrator.call import DECODER, Call, Stages
 from orchestrator.embeddings import Embeddings, EncodedImage
-from orchestrator.problems import INVALID_REQUEST, Rejected
+from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -32,6 +31,8 @@ SIDE = 256
 MAX_ERRORS = 20
 """Offending points that an error lists."""
 
+PROMPTS = ("points", "boxes", "masks")
+"""Kinds of prompts: clicks, boxes, earlier masks."""
 SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
 """The decoder's outputs for unambiguous and for ambiguous prompts."""
 
@@ -55,6 +56,8 @@ class Pipeline:
     max_answer_bytes: int
     decoder_batch: int
     """Largest number of prompts in one run of the decoder."""
+    prompts: Collection[str] = PROMPTS
+    """Prompts that the weights accept."""
 
     def find(
         self,
@@ -67,6 +70,26 @@ class Pipeline:
         if file is not None and not (image_id and call.from_service):
             image_id = hashlib.sha256(file).hexdigest()
         return self.embeddings.find(file, image_id or "", check, call.owner, check_cost, caller=call.caller)
+
+    def check_accepted(self, labels: Labels, earlier_masks: Array | None = None) -> None:
+        """Check that the weights accept these prompts.
+
+        Args:
+            labels: (N, P) int32.
+            earlier_masks: as in `decode`.
+
+        Raises:
+            Rejected: they do not.
+        """
+        given = {
+            "points": np.isin(labels, (NEGATIVE, POSITIVE)).any(),
+            "boxes": np.isin(labels, (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)).any(),
+            "masks": earlier_masks is not None and len(earlier_masks) > 0,
+        }
+        for kind, found in given.items():
+            if found and kind not in self.prompts:
+                expected = f"{' or '.join(self.prompts)}, the prompts that these weights were trained for"
+                raise rejected(INVALID_REQUEST, "prompts", expected, kind)
 
     def decode(
         self,
@@ -94,7 +117,6 @@ class Pipeline:
         Raises:
             DecoderError: the decoder returned values that are not finite.
         """
-        frame_hw = images.frame_size_hw(image.size_hw)
         counts = count_points(labels)
         mask_input, has_mask = mask_inputs(earlier_masks, mask_objects, len(labels))
         mask_per_prompt = len(has_mask) > 1
@@ -103,10 +125,10 @@ class Pipeline:
         def run(part: slice) -> list[Array]:
             points = slice(0, max(counts[part]))
             coords, decoder_labels = points_to_frame(
-                points_xy[part, points], labels[part, points], image.size_hw, frame_hw
+                points_xy[part, points], labels[part, points], image.size_hw, image.frame_hw
             )
             inputs: dict[str, Array] = {
-                "image_embeddings": image.entry.embedding,
+                **image.entry.embedding,
                 "point_coords": coords,
                 "point_labels": decoder_labels,
                 "mask_input": mask_input[part] if mask_per_prompt else mask_input,

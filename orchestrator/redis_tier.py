@@ -11,11 +11,11 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from orchestrator.cache import Entry, InvalidEntry, pack, unpack
+from orchestrator.cache import Entry, InvalidEntry, Layout, pack, unpack
 
 CONNECT_TIMEOUT_S = 0.25
 TRANSFER_TIMEOUT_S = 1.0
-"""Longest time without a byte. An entry has 2 MB and the image."""
+"""Longest time without a byte. An entry has 2 to 8 MB and the image."""
 ANSWER_TIMEOUT_S = 2.0
 """Longest time for an answer, however its bytes arrive. Encoding the image takes about as long."""
 RETRY_AFTER_S = 10.0
@@ -29,12 +29,12 @@ MAX_PENDING_WRITES = 4
 class RedisTier:
     """Embeddings of one set of weights in Redis."""
 
-    def __init__(self, url: str, fingerprint: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, url: str, layout: Layout, warn: Callable[[str], None]) -> None:
         """Prepare the client; the first use connects.
 
         Args:
             url: `redis://`, `rediss://` or `unix://`, as redis-py takes it.
-            fingerprint: id of the weights.
+            layout: weights and tensors of the embeddings.
             warn: called with a message when Redis fails, once until it works again.
 
         Raises:
@@ -51,7 +51,7 @@ class RedisTier:
             pool.connection_class(**pool.connection_kwargs)  # validates the options; does not connect
         except TypeError as error:
             raise ValueError(error) from None
-        self._prefix, self._warn = f"mobile-sam:{fingerprint[:16]}:", warn
+        self._layout, self._prefix, self._warn = layout, f"mobile-sam:{layout.fingerprint[:16]}:", warn
         self._paused_until, self._failing = 0.0, False
         self._pending: queue.Queue[tuple[str, Entry]] = queue.Queue(MAX_PENDING_WRITES)
         threading.Thread(target=self._write_pending, name="redis", daemon=True).start()
@@ -62,7 +62,7 @@ class RedisTier:
         if not isinstance(data, bytes):
             return None
         try:
-            return unpack(data)
+            return unpack(data, self._layout)
         except InvalidEntry as error:
             self._warn(f"Redis: {self._prefix}{image_id} cannot be used: {error}")
             return None
@@ -75,7 +75,8 @@ class RedisTier:
     def _write_pending(self) -> None:
         while True:
             image_id, entry = self._pending.get()
-            self._guarded(partial(self._redis.set, self._prefix + image_id, b"".join(pack(entry)), ex=ENTRY_TTL_S))
+            data = b"".join(pack(entry, self._layout))
+            self._guarded(partial(self._redis.set, self._prefix + image_id, data, ex=ENTRY_TTL_S))
 
     def _guarded(self, work: Callable[[], object]) -> object:
         """Return the result of `work`, None if it fails or a failure was less than `RETRY_AFTER_S` ago."""

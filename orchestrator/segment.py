@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,14 +11,13 @@ import numpy.typing as npt
 import orjson
 from PIL import Image
 
-from orchestrator import images
-from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.cache import Entry
 from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part, Stages
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
-from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, remove_small_regions, upsample
+from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, remove_small_regions
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import Pipeline, check_inside, count_points
+from orchestrator.pipeline import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, Pipeline, check_inside, count_points
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 
@@ -48,6 +47,8 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     points_xy, labels = call.read("point_coords"), call.read("point_labels")
     if points_xy is None or labels is None:
         points_xy, labels = NO_POINTS, NO_LABELS
+    earlier = call.read("mask_input"), call.read("mask_input_object")
+    pipeline.check_accepted(labels, earlier[0])
     objects, candidates = len(labels), bool(options["multimask_output"])
     workload = Workload(
         objects=objects,
@@ -70,7 +71,6 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
     if not objects:
         return [], [], [orjson.dumps(result)]
-    earlier = call.read("mask_input"), call.read("mask_input_object")
     decoded = pipeline.decode(image, points_xy, labels, *earlier, candidates=candidates)
     count = None if workload.masks == 1 or workload.document else workload.masks
     mask, picture, records = draw(image, decoded, options, count, pipeline.max_answer_bytes)
@@ -103,7 +103,7 @@ def draw(
     Raises:
         Rejected: they are larger, or the masks do not fit into the format.
     """
-    frame_hw, stages = images.frame_size_hw(image.size_hw), image.stages
+    stages = image.stages
     mask_format, style, tolerance = options["mask_format"], options["segmented_image"], options["polygon_tolerance"]
     masks = MaskPart(mask_format, image.size_hw, count, tolerance)
     records: list[bytes] = []
@@ -125,7 +125,7 @@ def draw(
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
             with stages(UPSAMPLE):
-                mask: Mask = upsample(low_res, frame_hw, image.size_hw) > options["mask_threshold"]
+                mask: Mask = image.upsample(low_res) > options["mask_threshold"]
             with stages(MASK):
                 if options["min_mask_region_area"]:
                     mask, _ = remove_small_regions(mask, options["min_mask_region_area"])
@@ -158,8 +158,10 @@ def npy_base64(array: npt.NDArray[Any]) -> str:
     return base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def warm_up(pipeline: Pipeline | None) -> None:
-    """Decode and scale an image, and make masks and pictures of it; with a pipeline, click on it once.
+def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Decode and scale an image, and make masks and pictures of it; with a pipeline, draw a box on it once.
+
+    The embedding consists of zeros, of these shapes.
 
     So the first request does not pay for lazy imports and first allocations. Triton warms up the networks that it runs
     (`model_warmup` in their config.pbtxt).
@@ -168,12 +170,13 @@ def warm_up(pipeline: Pipeline | None) -> None:
     ramp = np.linspace(0, 255, width, dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
-    entry = Entry(np.zeros(EMBEDDING_SHAPE, np.float16), WARM_UP_SIZE_HW, file.getvalue())
+    embedding = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
+    entry = Entry(embedding, WARM_UP_SIZE_HW, file.getvalue())
     image = EncodedImage("", "", entry, height * width, Stages(lambda *_: None))
-    images.to_frame(image.decode().pixels)
+    image.preprocessing.frame(image.decode().pixels)
     if pipeline:
         pipeline.stages.begin(counts=False)
-        points_xy, labels = np.zeros((1, 1, 2), np.float32), np.ones((1, 1), np.int32)
+        points_xy, labels = np.zeros((1, 2, 2), np.float32), np.array([[BOX_TOP_LEFT, BOX_BOTTOM_RIGHT]], np.int32)
         list(pipeline.decode(image, points_xy, labels, candidates=False))
     logits = np.full((1, 256, 256), -1, np.float32)
     logits[:, 60:120, 80:180] = 1

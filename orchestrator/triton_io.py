@@ -17,7 +17,7 @@ import orjson
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 from orchestrator import everything, images, segment
-from orchestrator.cache import EmbeddingCache
+from orchestrator.cache import Embedding, EmbeddingCache, Layout
 from orchestrator.call import Call, Outcome, Part, RequestCancelled, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.masks import release_logits
@@ -71,17 +71,18 @@ class OrchestratorModel:
         if nice >= BACKGROUND_NICE:
             return_large_blocks_on_free()
             decoder_batch = max(1, decoder_batch // 2)
-        fingerprint = _fingerprint(written["fingerprint"], engine["encoder"])
+        descriptor = written["descriptor"]
+        self._layout = Layout(_fingerprint(written["fingerprint"], engine["encoder"]), descriptor["embedding"])
         cache = EmbeddingCache(
             Path(os.path.expanduser(_setting(config, "embedding_cache_dir"))),  # noqa: PTH111  (no error without a home)
-            fingerprint,
+            self._layout,
             _whole_number(config, "embedding_cache_bytes", 0),
             _warn,
         )
         encodes = config.get("answers") != "known images"
         try:
             url = _setting(config, "redis_url")
-            redis = _redis_tier(url, fingerprint) if url and encodes else None
+            redis = _redis_tier(url, self._layout) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
         self._sources = Counter(
@@ -102,13 +103,20 @@ class OrchestratorModel:
         self._pipeline = Pipeline(
             run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, DECODER),
             embeddings=Embeddings(
-                cache, redis, self._encode if encodes else None, max_pixels, self._count_source, stages=stages
+                cache,
+                redis,
+                self._encode if encodes else None,
+                max_pixels,
+                self._count_source,
+                stages=stages,
+                preprocessing=images.Preprocessing(descriptor["side"], descriptor["resize"]),
             ),
             stages=stages,
             identity={"weights": weights, "engine": engine, "model_version": int(args["model_version"])},
             thresholds=written["everything"],
             max_answer_bytes=_whole_number(config, "max_answer_bytes", 1),
             decoder_batch=decoder_batch,
+            prompts=descriptor["prompts"],
         )
         self._report_loaded()
 
@@ -141,10 +149,11 @@ class OrchestratorModel:
         named = zip((*self.outputs, OUTCOME), (*parts, orjson.dumps(outcome)), strict=True)
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named])
 
-    def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:
-        """Return the embedding of an image, (1, 64, 64, 256) float16."""
+    def _encode(self, frame: images.Frame) -> Embedding:
+        """Return the embedding of an image."""
+        names = list(self._layout.shapes)
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        return self._call(ENCODER, inputs, ["image_embeddings"])[0]
+        return dict(zip(names, self._call(ENCODER, inputs, names), strict=True))
 
     def _call(self, model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
         """Run another model of this Triton.
@@ -204,7 +213,7 @@ class SegmentModel(OrchestratorModel):
     def initialize(self, args: dict[str, str]) -> None:
         """Read the settings, open the cache, and warm up."""
         super().initialize(args)
-        segment.warm_up(self._pipeline if self.decoder else None)
+        segment.warm_up(self._pipeline if self.decoder else None, self._layout.shapes)
 
 
 class EverythingModel(OrchestratorModel):
@@ -251,10 +260,10 @@ def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
     return importlib.import_module(f"triton_backends.common.{backend}_engine").Engine(path, config)
 
 
-def _redis_tier(url: str, fingerprint: str) -> Any:
+def _redis_tier(url: str, layout: Layout) -> Any:
     from orchestrator.redis_tier import RedisTier  # noqa: PLC0415  (11 MB in each process, needed by few)
 
-    return RedisTier(url, fingerprint, _warn)
+    return RedisTier(url, layout, _warn)
 
 
 def _warn(text: str) -> None:

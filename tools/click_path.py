@@ -31,7 +31,7 @@ PHOTO = ROOT / "page/samples/balloons.jpg"
 
 def pipeline(folder: Path) -> Any:
     """Return the orchestrator's pipeline with a stand-in for the networks."""
-    from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache  # noqa: PLC0415
+    from orchestrator.cache import MOBILE_SAM_SHAPES, EmbeddingCache, Layout  # noqa: PLC0415
     from orchestrator.call import Stages  # noqa: PLC0415
     from orchestrator.embeddings import Embeddings  # noqa: PLC0415
     from orchestrator.pipeline import Pipeline  # noqa: PLC0415
@@ -42,12 +42,11 @@ def pipeline(folder: Path) -> Any:
         return [np.tile(logits, (len(inputs["point_labels"]), 1, 1, 1)), np.full((1, 4), 0.9, np.float32)]
 
     stages = Stages(lambda *_: None)
-    cache = EmbeddingCache(folder, "a", 2**30, lambda _: None)
+    embedding = {name: np.zeros(shape, np.float16) for name, shape in MOBILE_SAM_SHAPES.items()}
+    cache = EmbeddingCache(folder, Layout("a" * 16), 2**30, lambda _: None)
     return Pipeline(
         run_decoder=decode,
-        embeddings=Embeddings(
-            cache, None, lambda _: np.zeros(EMBEDDING_SHAPE, np.float16), 25_000_000, lambda _: None, stages=stages
-        ),
+        embeddings=Embeddings(cache, None, lambda _: embedding, 25_000_000, lambda _: None, stages=stages),
         stages=stages,
         identity={"weights": {"name": "none"}, "engine": {}, "model_version": 1},
         thresholds={},

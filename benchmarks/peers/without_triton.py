@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
-from orchestrator.cache import EmbeddingCache
+from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding, EmbeddingCache, Layout
 from orchestrator.call import Call, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
@@ -76,15 +76,16 @@ class InProcessSegmenter:
             raise ServiceError(str(error)) from None
         return AnswerParts(mask, picture or None, result)
 
-    def _encode(self, frame: Frame) -> Array:
+    def _encode(self, frame: Frame) -> Embedding:
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        return self._encoder(["image_embeddings"], inputs)[0]
+        names = list(MOBILE_SAM_SHAPES)
+        return dict(zip(names, self._encoder(names, inputs), strict=True))
 
     def _pipeline(self) -> Pipeline:
         """Return this thread's pipeline; threads share only the files of embeddings, as Triton's processes do."""
         if not hasattr(self._own, "pipeline"):
             ignore: Callable[[str], None] = lambda _: None  # noqa: E731
-            cache = EmbeddingCache(Path(os.environ[CACHE]), self._identity["fingerprint"], CACHE_BYTES, ignore)
+            cache = EmbeddingCache(Path(os.environ[CACHE]), Layout(self._identity["fingerprint"]), CACHE_BYTES, ignore)
             stages = Stages(lambda *_: None)
             self._own.pipeline = Pipeline(
                 run_decoder=lambda inputs, outputs: self._decoder(outputs, inputs),

@@ -42,7 +42,7 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
     assert pixels.dtype == np.uint8
     assert pixels.shape in {(stored[1], stored[0], 3), (stored[0], stored[1], 3)}
     assert 0 < pixels.shape[0] * pixels.shape[1] <= max_pixels
-    frame = images.to_frame(pixels)
+    frame = images.LONGEST_SIDE.frame(pixels)
     assert frame.pixels.shape == (images.FRAME, images.FRAME, 3)
     assert max(frame.size_hw) == images.FRAME
     return pixels
@@ -90,6 +90,6 @@ def check_prompts(job: Job, size_hw: tuple[int, int]) -> None:
         assert job.inputs["mask_input"].shape == (*job.inputs["mask_input_object"].shape, 256, 256)
     assert [len(names) for names in job.fields] == (labels != pipeline.ABSENT).sum(1).tolist()
     pipeline.check_inside(points_xy, labels, size_hw)
-    coords, labels = pipeline.points_to_frame(points_xy, labels, size_hw, images.frame_size_hw(size_hw))
+    coords, labels = pipeline.points_to_frame(points_xy, labels, size_hw, images.LONGEST_SIDE.size_in_frame(size_hw))
     assert coords.shape[:2] == labels.shape
     assert ((coords >= 0) & (coords <= images.FRAME + 1)).all()

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache, Entry, pack
+from orchestrator.cache import EmbeddingCache, Entry, Layout, pack
+
+WEIGHTS = "f" * 64
 
 
 class Entries:
@@ -17,20 +19,24 @@ class Entries:
         """Return a stand-in for the SHA-256 of an image."""
         return hashlib.sha256(str(seed).encode()).hexdigest()
 
-    def make(self, seed: int, file_bytes: int = 100) -> Entry:
+    def make(self, seed: int, file_bytes: int = 100, layout: Layout = Layout(WEIGHTS)) -> Entry:  # noqa: B008
         generator = np.random.default_rng(seed)
-        embedding = generator.random(EMBEDDING_SHAPE, np.float32).astype(np.float16) - np.float16(0.5)
+        embedding = {
+            name: generator.random(shape, np.float32).astype(np.float16) - np.float16(0.5)
+            for name, shape in layout.shapes.items()
+        }
         return Entry(embedding, (480 + seed, 640 + seed), generator.bytes(file_bytes))
 
     def file(self, seed: int) -> bytes:
-        return b"".join(pack(self.make(seed)))
+        return b"".join(pack(self.make(seed), Layout(WEIGHTS)))
 
     def same(self, found: Entry | None, wanted: Entry) -> bool:
         """Return whether an entry was found and equals another."""
         return (
             found is not None
-            and found.embedding.dtype == np.float16
-            and np.array_equal(found.embedding, wanted.embedding)
+            and found.embedding.keys() == wanted.embedding.keys()
+            and all(tensor.dtype == np.float16 for tensor in found.embedding.values())
+            and all(np.array_equal(found.embedding[name], wanted.embedding[name]) for name in wanted.embedding)
             and found.size_hw == wanted.size_hw
             and bytes(found.file) == bytes(wanted.file)
         )
@@ -56,7 +62,7 @@ def warnings() -> list[str]:
 def open_cache(folder: Path, warnings: list[str]) -> Callable[..., EmbeddingCache]:
     """Function that opens a cache as a new process does: no entries in memory."""
 
-    def opened(max_bytes: int = 2**30, fingerprint: str = "f" * 64, at: Path = folder) -> EmbeddingCache:
-        return EmbeddingCache(at, fingerprint, max_bytes, warnings.append)
+    def opened(max_bytes: int = 2**30, fingerprint: str = WEIGHTS, at: Path = folder) -> EmbeddingCache:
+        return EmbeddingCache(at, Layout(fingerprint), max_bytes, warnings.append)
 
     return opened

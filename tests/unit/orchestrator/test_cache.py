@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from orchestrator import cache as cache_module
-from orchestrator.cache import EMBEDDING_BYTES, HEADER, MAGIC, PARTIAL, SUFFIX, EmbeddingCache, InvalidEntry, unpack
-from tests.unit.orchestrator.conftest import Entries
+from orchestrator.cache import HEADER, MAGIC, PARTIAL, SUFFIX, EmbeddingCache, InvalidEntry, Layout, unpack
+from tests.unit.orchestrator.conftest import WEIGHTS, Entries
 
-ENTRY_BYTES = HEADER.size + EMBEDDING_BYTES + 100
+LAYOUT = Layout(WEIGHTS)
+ENTRY_BYTES = HEADER.size + LAYOUT.nbytes + 100
 """Size of the file of an entry of the fixture `entries`."""
 
 
@@ -172,7 +173,7 @@ def test_entry_truncated_overwritten_or_with_a_flipped_bit_is_not_served(open_ca
     half = len(whole) // 2
     damaged = [b"MSAMEMB1" + whole[8:], bytes(len(whole)), whole[:half] + bytes(len(whole) - half)]
     fields = range(len(MAGIC) + 4 + 4 + 8 + 4)
-    edges = [HEADER.size, HEADER.size + EMBEDDING_BYTES, len(whole) - 1]
+    edges = [HEADER.size, HEADER.size + LAYOUT.nbytes, len(whole) - 1]
     for offset in [*fields, *edges, *(generator.randrange(HEADER.size, len(whole)) for _ in range(20))]:
         flipped = bytearray(whole)
         flipped[offset] ^= 1 << generator.randrange(8)
@@ -206,7 +207,7 @@ def test_entries_in_memory_are_copies_of_the_encoder_output(open_cache, entries)
     cache.put(entries.name(1), entry)
     found = cache.get(entries.name(1))
     assert found is not None
-    assert not np.shares_memory(found.embedding, entry.embedding)
+    assert not np.shares_memory(found.embedding["image_embeddings"], entry.embedding["image_embeddings"])
 
 
 def test_entries_with_a_future_time_of_use_are_evicted_first(open_cache, entries, folder):
@@ -224,10 +225,10 @@ def test_entries_with_a_future_time_of_use_are_evicted_first(open_cache, entries
 
 def test_unpack_does_not_copy(entries):
     whole = entries.file(1)
-    entry = unpack(whole)
-    assert np.shares_memory(entry.embedding, np.frombuffer(whole, np.uint8))
+    entry = unpack(whole, LAYOUT)
+    assert np.shares_memory(entry.embedding["image_embeddings"], np.frombuffer(whole, np.uint8))
     with pytest.raises(InvalidEntry, match=f"expected at least {HEADER.size} bytes, got 3"):
-        unpack(b"abc")
+        unpack(b"abc", LAYOUT)
 
 
 def test_partial_file_of_a_killed_writer_is_not_served_and_makes_room(open_cache, entries, folder):
@@ -302,3 +303,27 @@ def test_encode_lock_without_a_writable_folder_does_not_block(open_cache, folder
             pass
         with pytest.raises(OSError, match="from inside"), open_cache().encode_lock(entries.name(1)):
             raise OSError("from inside")
+
+
+def test_embedding_of_several_tensors_is_returned_as_stored(entries, folder, warnings):
+    layout = Layout(WEIGHTS, {"image_embeddings": [1, 4, 4, 8], "high_res": [1, 16, 16, 2]})
+    stored = entries.make(1, layout=layout)
+    EmbeddingCache(folder, layout, 2**20, warnings.append).put(entries.name(1), stored)
+    assert entries.same(EmbeddingCache(folder, layout, 2**20, warnings.append).get(entries.name(1)), stored)
+    assert not warnings
+
+
+@pytest.mark.parametrize(
+    "layout", [Layout("e" * 64), Layout(WEIGHTS, {"image_embeddings": [1, 2, 2, 8]})], ids=["weights", "tensors"]
+)
+def test_entry_of_other_weights_is_refused_although_it_has_the_right_name(
+    open_cache, entries, folder, layout, warnings
+):
+    open_cache().put(entries.name(1), entries.make(1))
+    (path,) = files(folder)
+    message = f"of {layout.nbytes} bytes by the weights {layout.fingerprint[:16]}, got {LAYOUT.nbytes} bytes by ffff"
+    with pytest.raises(InvalidEntry, match=message):
+        unpack(path.read_bytes(), layout)
+    path.rename(folder / f"{entries.name(1)}-{layout.fingerprint[:16]}{SUFFIX}")
+    assert EmbeddingCache(folder, layout, 2**30, warnings.append).get(entries.name(1)) is None
+    assert "is removed: expected an embedding of" in warnings[0]

@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from orchestrator import images
-from orchestrator.cache import CROPS_SHARE, EMBEDDING_BYTES, EMBEDDING_SHAPE, SUFFIX, Entry
+from orchestrator.cache import CROPS_SHARE, MOBILE_SAM_SHAPES, SUFFIX, Embedding, Entry, Layout
 from orchestrator.call import Stages
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings
 from orchestrator.problems import Rejected, UnknownImage
 
 MAX_PIXELS = 10_000
-ENTRY_BYTES = EMBEDDING_BYTES + 8000
+ENTRY_BYTES = Layout("").nbytes + 8000
 """More than the size of the file of an entry."""
 HEIGHT, WIDTH = 30, 40
 
@@ -47,9 +47,9 @@ class Encoder:
     def __init__(self) -> None:
         self.frames: list[images.Frame] = []
 
-    def __call__(self, frame: images.Frame) -> np.ndarray:
+    def __call__(self, frame: images.Frame) -> Embedding:
         self.frames.append(frame)
-        return np.full(EMBEDDING_SHAPE, frame.pixels.mean(), np.float16)
+        return {name: np.full(shape, frame.pixels.mean(), np.float16) for name, shape in MOBILE_SAM_SHAPES.items()}
 
 
 class SharedEntries(dict[str, Entry]):
@@ -86,7 +86,7 @@ def test_new_image_is_scaled_and_encoded(open_embeddings, encoder, counted):
     assert bytes(image.entry.file) == photo()
     (frame,) = encoder.frames
     assert frame.size_hw == (768, 1024)
-    assert (image.entry.embedding == np.float16(frame.pixels.mean())).all()
+    assert (image.entry.embedding["image_embeddings"] == np.float16(frame.pixels.mean())).all()
     assert counted == [ENCODED]
 
 
@@ -98,7 +98,7 @@ def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted,
     later = embeddings if same_process else open_embeddings()
     image = later.find(*sent()) if by == "file" else later.find(None, ID)
     assert (image.image_id, image.size_hw) == (first.image_id, first.size_hw)
-    assert np.array_equal(image.entry.embedding, first.entry.embedding)
+    assert np.array_equal(image.entry.embedding["image_embeddings"], first.entry.embedding["image_embeddings"])
     assert len(encoder.frames) == 1
     assert counted == [ENCODED, FOUND]
 
@@ -117,7 +117,7 @@ def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cac
     here = open_embeddings(redis=redis)
     for source in (SHARED, FOUND):
         image = here.find(None, ID)
-        assert np.array_equal(image.entry.embedding, first.entry.embedding)
+        assert np.array_equal(image.entry.embedding["image_embeddings"], first.entry.embedding["image_embeddings"])
         assert image.size_hw == (HEIGHT, WIDTH)
         assert counted[-1] == source
     assert open_embeddings(redis=None).find(*sent()).image_id == first.image_id
@@ -222,12 +222,12 @@ def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, co
     crop = embeddings.crop(whole, (10, 5, 30, 20))
     assert crop.size_hw == (15, 20)
     assert crop.image_id != whole.image_id
-    wanted = images.to_frame(np.ascontiguousarray(whole.decode().pixels[5:20, 10:30]))
+    wanted = images.LONGEST_SIDE.frame(np.ascontiguousarray(whole.decode().pixels[5:20, 10:30]))
     assert np.array_equal(encoder.frames[1].pixels, wanted.pixels)
     assert encoder.frames[1].size_hw == wanted.size_hw
     later = open_embeddings()
     again = later.crop(later.find(None, whole.image_id), (10, 5, 30, 20))
-    assert np.array_equal(again.entry.embedding, crop.entry.embedding)
+    assert np.array_equal(again.entry.embedding["image_embeddings"], crop.entry.embedding["image_embeddings"])
     assert again.size_hw == (15, 20)
     assert counted == [ENCODED, ENCODED, FOUND, FOUND]
     assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
@@ -265,7 +265,7 @@ def test_entry_with_more_pixels_than_accepted_is_encoded_again(open_embeddings, 
 def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, counted):
     embeddings = open_embeddings()
     first, second = embeddings.find(*sent(1)), embeddings.find(*sent(2))
-    assert first.entry.embedding.flat[0] != second.entry.embedding.flat[0]
+    assert first.entry.embedding["image_embeddings"].flat[0] != second.entry.embedding["image_embeddings"].flat[0]
     other = embeddings.find(*sent(1), owner="you")
     crops = [embeddings.crop(image, (0, 0, 20, 20)) for image in (first, second, other)]
     crops.append(embeddings.crop(first, (1, 0, 21, 20)))

@@ -295,7 +295,7 @@ def test_image_with_too_many_pixels_is_rejected_by_its_header():
     [((1, 1), (1024, 1024)), ((1200, 1800), (683, 1024)), ((4000, 3), (1024, 1)), ((1, 5000), (1, 1024))],
 )
 def test_longest_side_becomes_1024(size_hw, frame_hw):
-    assert images.frame_size_hw(size_hw) == frame_hw
+    assert images.LONGEST_SIDE.size_in_frame(size_hw) == frame_hw
 
 
 FRAME_SIZES = [(1, 1), (1, 5000), (5000, 1), (7, 5), (427, 640), (683, 1024), (1024, 1023), (1024, 1024), (1501, 999)]
@@ -304,10 +304,24 @@ FRAME_SIZES = [(1, 1), (1, 5000), (5000, 1), (7, 5), (427, 640), (683, 1024), (1
 @pytest.mark.parametrize("size_hw", FRAME_SIZES)
 def test_frame_scaling_matches_pillow(size_hw):
     pixels = textured(size_hw[0] + 1, size_hw[1] + 1)[1:, 1:]  # not contiguous
-    frame = images.to_frame(pixels)
+    frame = images.LONGEST_SIDE.frame(pixels)
     height, width = frame.size_hw
     wanted = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
     assert np.array_equal(frame.pixels[:height, :width], np.asarray(wanted))
     assert not frame.pixels[height:].any()
     assert not frame.pixels[:, width:].any()
     assert not np.shares_memory(frame.pixels, pixels)
+
+
+@pytest.mark.parametrize("size_hw", FRAME_SIZES)
+def test_squashed_image_fills_the_square_and_a_smaller_one_has_the_same_points(size_hw):
+    squash, small = images.Preprocessing(side=64, resize="squash"), images.Preprocessing(side=64)
+    pixels = textured(*size_hw)
+    frame = squash.frame(pixels)
+    assert frame.size_hw == (64, 64)
+    wanted = Image.fromarray(pixels).resize((64, 64), Image.Resampling.BILINEAR)
+    assert np.array_equal(frame.pixels, np.asarray(wanted))
+    assert squash.size_in_frame(size_hw) == (1024, 1024)
+    assert small.size_in_frame(size_hw) == images.LONGEST_SIDE.size_in_frame(size_hw)
+    assert max(small.frame(pixels).size_hw) == 64
+    assert small.frame(pixels).pixels.shape == (64, 64, 3)

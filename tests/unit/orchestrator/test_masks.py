@@ -253,3 +253,9 @@ def test_mask_with_thousands_of_regions_is_cleaned_without_following_their_conto
 
     monkeypatch.setattr(cv2, "findContours", bounded)
     check_tidied(mask, min_area)
+
+
+def test_mask_of_a_squashed_image_is_scaled_in_one_step():
+    logits = np.random.default_rng(0).normal(0, 10, (256, 256)).astype(np.float32)
+    found = masks.upsample(logits, None, (300, 500))
+    assert np.array_equal(found, cv2.resize(logits, (500, 300), interpolation=cv2.INTER_LINEAR))

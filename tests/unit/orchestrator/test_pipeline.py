@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.cache import Entry
 from orchestrator.call import Stages
 from orchestrator.embeddings import EncodedImage
 from orchestrator.pipeline import (
@@ -23,7 +23,7 @@ from orchestrator.pipeline import (
 from orchestrator.problems import Rejected
 
 STAGES = Stages(lambda *_: None)
-IMAGE = EncodedImage("id", "id", Entry(np.zeros(EMBEDDING_SHAPE, np.float16), (480, 640), b""), 10**6, STAGES)
+IMAGE = EncodedImage("id", "id", Entry({"image_embeddings": np.zeros(1, np.float16)}, (480, 640), b""), 10**6, STAGES)
 
 
 class Decoder:
@@ -172,3 +172,25 @@ def test_batches_are_bounded_by_prompts_and_points(counts, expected):
 
 def test_count_points_ignores_trailing_absent_points():
     assert count_points(np.array([[1, 0, -2], [2, 3, 1], [-2, 1, -2]], np.int32)) == [2, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "earlier", "refused"),
+    [
+        ([2, 3], None, None),
+        ([2, 3], np.zeros((0, 256, 256), np.float32), None),
+        ([1, ABSENT], None, "points"),
+        ([2, 3, 0], None, "points"),
+        ([2, 3], np.zeros((1, 256, 256), np.float32), "masks"),
+    ],
+)
+def test_prompts_that_the_weights_do_not_accept_are_refused(kinds, earlier, refused):
+    boxes_only = Pipeline(None, None, STAGES, {}, {}, 0, 8, prompts=["boxes"])  # type: ignore[arg-type]
+    Pipeline(None, None, STAGES, {}, {}, 0, 8).check_accepted(labels(*kinds), earlier)  # type: ignore[arg-type]
+    if refused is None:
+        boxes_only.check_accepted(labels(*kinds), earlier)
+        return
+    with pytest.raises(Rejected) as caught:
+        boxes_only.check_accepted(labels(*kinds), earlier)
+    expected = "boxes, the prompts that these weights were trained for"
+    assert caught.value.errors == [{"field": "prompts", "expected": expected, "got": refused}]

@@ -11,10 +11,11 @@ import pytest
 
 from harness import wait_until
 from orchestrator import redis_tier
+from orchestrator.cache import Layout
 from orchestrator.redis_tier import RedisTier
 from tests.redis_server import RedisServer, redis_server
+from tests.unit.orchestrator.conftest import WEIGHTS
 
-WEIGHTS = "f" * 64
 PREFIX = f"mobile-sam:{WEIGHTS[:16]}:"
 
 
@@ -29,7 +30,7 @@ def open_tier(server, warnings, monkeypatch) -> Callable[..., RedisTier]:
     """Return a function that opens a tier with long timeouts."""
     for name in ("CONNECT_TIMEOUT_S", "TRANSFER_TIMEOUT_S", "ANSWER_TIMEOUT_S"):
         monkeypatch.setattr(redis_tier, name, 60)
-    return lambda fingerprint=WEIGHTS: RedisTier(server.url, fingerprint, warnings.append)
+    return lambda fingerprint=WEIGHTS: RedisTier(server.url, Layout(fingerprint), warnings.append)
 
 
 def test_entry_is_visible_to_other_machines_with_the_same_weights_for_a_time(server, open_tier, entries, warnings):
@@ -122,7 +123,7 @@ def test_redis_whose_answer_never_ends_is_not_waited_for_and_then_not_asked(entr
     monkeypatch.setattr(redis_tier, "ANSWER_TIMEOUT_S", 0.3)
     monkeypatch.setattr(redis_tier, "TRANSFER_TIMEOUT_S", 60)
     with dripping_server(entries.file(1)) as (url, commands):
-        tier = RedisTier(url, WEIGHTS, warnings.append)
+        tier = RedisTier(url, Layout(WEIGHTS), warnings.append)
         assert [tier.get(entries.name(1)) for _ in range(3)] == [None] * 3
     assert len(commands) == 1
     assert len(warnings) == 1
@@ -154,4 +155,4 @@ def test_write_queue_is_bounded_while_redis_hangs(server, open_tier, entries, wa
 )
 def test_invalid_redis_url_is_an_error(url, message):
     with pytest.raises(ValueError, match=message):
-        RedisTier(url, WEIGHTS, print)
+        RedisTier(url, Layout(WEIGHTS), print)

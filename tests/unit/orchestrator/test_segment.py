@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from orchestrator import masks
-from orchestrator.cache import EMBEDDING_SHAPE
+from orchestrator.cache import MOBILE_SAM_SHAPES
 from orchestrator.call import Call, Exchange, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.everything import records
@@ -32,15 +32,16 @@ def decoder(inputs: dict[str, Any], outputs: list[str]) -> list[Any]:
     return [logits, np.tile(np.array([0.6, 0.7, 0.8, 0.9], np.float32), (count, 1))]
 
 
+EMBEDDING = {name: np.zeros(shape, np.float16) for name, shape in MOBILE_SAM_SHAPES.items()}
+
+
 @pytest.fixture
 def pipeline(open_cache) -> Pipeline:
     stages = Stages(lambda *_: None)
     stages.begin(lambda: None, counts=False)
     return Pipeline(
         run_decoder=decoder,
-        embeddings=Embeddings(
-            open_cache(), None, lambda _: np.zeros(EMBEDDING_SHAPE, np.float16), 10**6, lambda _: None, stages=stages
-        ),
+        embeddings=Embeddings(open_cache(), None, lambda _: EMBEDDING, 10**6, lambda _: None, stages=stages),
         stages=stages,
         identity={"weights": {"name": "none"}, "engine": {"encoder": "a", "decoder": "b"}, "model_version": 3},
         thresholds={"pred_iou_thresh": 0.75, "stability_score_thresh": 0.5},
@@ -205,7 +206,7 @@ def test_warm_up_leaves_nothing_for_the_first_request(pipeline):
         shapes.append(inputs["point_coords"].shape)
         return decoder(inputs, outputs)
 
-    warm_up(replace(pipeline, run_decoder=run_decoder))
+    warm_up(replace(pipeline, run_decoder=run_decoder), MOBILE_SAM_SHAPES)
     assert shapes == [(1, 2, 2)]  # a click and its padding point, as in the watchdog's probes
     assert masks._reused_buffer.cache_info().currsize == 1
 

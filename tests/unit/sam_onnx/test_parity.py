@@ -57,13 +57,13 @@ class Official:
     """The graphs with the official weights."""
 
     def __init__(self, checkpoint: Path) -> None:
-        self._encoder, self._decoder = map(session, build(load_checkpoint(checkpoint)))
+        self._encoder, self._decoder = map(session, build(load_checkpoint(checkpoint))[1])
         self.encode, self.answer = cache(self._encode), cache(self._answer)
 
     def _encode(self, file: Path) -> tuple[Array, tuple[int, int], tuple[int, int]]:
         """Return an image's embedding (1, 64, 64, 256), size_hw in the encoder's frame, and size_hw."""
         pixels = images.decode(images.open_image(file.read_bytes(), 10**8))
-        frame = images.to_frame(pixels)
+        frame = images.LONGEST_SIDE.frame(pixels)
         (embedding,) = self._encoder(images=frame.pixels[None], sizes_hw=np.array([frame.size_hw], np.int32))
         return embedding.copy(), frame.size_hw, (pixels.shape[0], pixels.shape[1])
 

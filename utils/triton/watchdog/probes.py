@@ -29,8 +29,8 @@ IMAGE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEElEQVR4nGNsYIAAJgaKGAAmCACQXTClHgAAAABJRU5ErkJggg=="
 )
 CALL = {"image_id": hashlib.sha256(IMAGE).hexdigest(), "options": {"mask_format": "rle"}}
-SIDE_PIXELS = 1024
-"""Side of the encoder's square input."""
+FRAME_PIXELS = 1024
+"""Side of the square in which the decoder takes points."""
 
 Values = Mapping[str, npt.NDArray[Any]]
 
@@ -78,6 +78,12 @@ class LocalTriton:
                 raise ProbeError(f"{model}: {str(error)[:200]}") from None
             return {name: result.as_numpy(name) for name in outputs}
 
+    def tensors(self, model: str, timeout_s: float, version: int | None = None) -> dict[str, list[int]]:
+        """Return the shape of each input and output of a model, by name."""
+        with self._client(timeout_s) as client:
+            found = client.get_model_metadata(model, str(version or ""), headers=dict(self.key_header))
+        return {tensor["name"]: tensor["shape"] for tensor in (*found["inputs"], *found["outputs"])}
+
     def check_ready(self, timeout_s: float) -> None:
         """Check that the server and all its models are ready."""
         with self._client(timeout_s) as client:
@@ -115,14 +121,15 @@ class LocalTriton:
 
 
 def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
-    """Click on the probes' image, sent with its file to the model for new images only; raise as `LocalTriton`.
+    """Draw a box on the probes' image, sent with its file to the model for new images only; raise as `LocalTriton`.
 
-    Without the embedding cache, the model for cached images answers that it does not know this one.
+    All weights accept a box. Without the embedding cache, the model for cached images answers that it does not know
+    this one.
     """
     inputs = {
         tensors.CALL.name: np.array([json.dumps(CALL).encode()], np.object_),
-        tensors.POINT_COORDS.name: np.full((1, 1, 2), 4, np.float32),
-        tensors.POINT_LABELS.name: np.ones((1, 1), np.int32),
+        tensors.POINT_COORDS.name: np.array([[[2, 2], [6, 6]]], np.float32),
+        tensors.POINT_LABELS.name: np.array([[2, 3]], np.int32),
     }
     if model == tensors.SEGMENT:
         inputs[tensors.INPUT_IMAGE.name] = np.array([IMAGE], np.object_)
@@ -132,38 +139,40 @@ def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
 
 
 def check_engines(triton: LocalTriton, timeout_s: float, version: int | None = None) -> None:
-    """Check that two images have different embeddings, and that a click on a white square has a mask.
+    """Check that two images have different embeddings, and that a box around a white square has a mask.
 
     An engine that runs without an error may still be wrong: a half-precision build has been seen to give the same
     embedding for every image.
 
     Args:
         triton: the server.
-        timeout_s: time for each of the three inferences.
+        timeout_s: time for each of the three inferences and the request for the tensors.
         version: version of the models; default: the newest.
 
     Raises:
         EngineError: they do not.
         Exception: as `LocalTriton`.
     """
-    middle, quarter = SIDE_PIXELS // 2, SIDE_PIXELS // 4
-    scene = np.zeros((1, SIDE_PIXELS, SIDE_PIXELS, 3), np.uint8)
-    scene[:, quarter:-quarter, quarter:-quarter] = 255
-    size_hw = np.array([[SIDE_PIXELS, SIDE_PIXELS]], np.int32)
+    shapes = triton.tensors(ENCODER, timeout_s, version)
+    side, parts = shapes["images"][1], [name for name in shapes if name not in ("images", "sizes_hw")]
+    scene = np.zeros((1, side, side, 3), np.uint8)
+    scene[:, side // 4 : -side // 4, side // 4 : -side // 4] = 255
+    size_hw = np.array([[side, side]], np.int32)
     empty, embedding = (
-        triton.infer(ENCODER, {"images": images, "sizes_hw": size_hw}, ["image_embeddings"], timeout_s, version)
+        triton.infer(ENCODER, {"images": images, "sizes_hw": size_hw}, parts, timeout_s, version)
         for images in (np.zeros_like(scene), scene)
     )
-    if np.array_equal(empty["image_embeddings"], embedding["image_embeddings"]):
+    if all(np.array_equal(empty[name], embedding[name]) for name in parts):
         raise EngineError(f"{ENCODER} returned the same embedding for two different images")
+    near, far = FRAME_PIXELS // 4, FRAME_PIXELS * 3 // 4
     inputs = {
         **embedding,
-        # With the padding point: the shapes of Triton's warm-up, for which the decoder always stays prepared.
-        "point_coords": np.array([[[middle, middle], [0, 0]]], np.float32),
-        "point_labels": np.array([[1, -1]], np.float32),
+        # Two points: the shapes of Triton's warm-up, for which the decoder always stays prepared.
+        "point_coords": np.array([[[near, near], [far, far]]], np.float32),
+        "point_labels": np.array([[2, 3]], np.float32),
         "mask_input": np.zeros((1, 1, 256, 256), np.float32),
         "has_mask_input": np.zeros(1, np.float32),
     }
     masks = triton.infer(DECODER, inputs, ["low_res_masks"], timeout_s, version)["low_res_masks"]
     if not (masks > 0).any():
-        raise EngineError(f"{DECODER} returned no mask for a click on a white square")
+        raise EngineError(f"{DECODER} returned no mask for a box around a white square")

@@ -17,7 +17,7 @@ from mobile_sam_client.compat import (
     sam_model_registry,
     torch,
 )
-from orchestrator.images import frame_size_hw
+from orchestrator.images import LONGEST_SIDE
 from orchestrator.masks import upsample
 from tests.unit.client.mobile_sam_client import fake_service as fake
 from tests.unit.client.mobile_sam_client.fake_service import mask_with_area
@@ -169,7 +169,7 @@ def test_embeddings_are_not_available(predictor, call):
 @pytest.mark.parametrize("size_hw", [(853, 1280), (480, 320), (7, 5), (1, 300)], ids=str)
 def test_logits_are_scaled_as_by_the_service(size_hw):
     low_res = np.random.default_rng(0).normal(0, 10, (256, 256)).astype(np.float32)
-    expected = upsample(low_res, frame_size_hw(size_hw), size_hw)
+    expected = upsample(low_res, LONGEST_SIDE.size_in_frame(size_hw), size_hw)
     np.testing.assert_allclose(upsampled(low_res, size_hw), expected, atol=1e-4)
 
 

@@ -39,6 +39,12 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v2":
             self.answer(200, b'{"name": "triton", "version": "2.51.0", "extensions": []}')
             return
+        if self.path == "/v2/models/mobile_sam_encoder":
+            images = {"name": "images", "datatype": "UINT8", "shape": [-1, 1024, 1024, 3]}
+            sizes = {"name": "sizes_hw", "datatype": "INT32", "shape": [-1, 2]}
+            embedding = {"name": "image_embeddings", "datatype": "FP16", "shape": [-1, 64, 64, 256]}
+            self.answer(200, json.dumps({"inputs": [images, sizes], "outputs": [embedding]}).encode())
+            return
         lines = ['mobile_sam_loaded_timestamp_seconds{encoder="an engine",decoder="another"} 1']
         lines += ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
         self.answer(200, "\n".join([*lines, ""]).encode())

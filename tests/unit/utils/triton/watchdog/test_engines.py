@@ -21,7 +21,12 @@ def run(builtin_repository: Path, monkeypatch) -> dict[str, Callable[[Any], Any]
         values = zip(outputs, session.run(outputs, inputs), strict=True)
         return {name: changes.get(name, np.asarray)(value) for name, value in values}
 
+    def tensors(_: LocalTriton, model: str, *__: Any) -> dict[str, Any]:
+        session = ort.InferenceSession(builtin_repository / model / "1" / "model.onnx")
+        return {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
+
     monkeypatch.setattr(LocalTriton, "infer", infer)
+    monkeypatch.setattr(LocalTriton, "tensors", tensors)
     return changes
 
 
