@@ -58,5 +58,5 @@ async def everything(request: Request) -> Response:
     steps = segment_everything(app.segmenter, image, received.fields, app.settings.max_answer_bytes)
     if received.fields.progress:
         return await json_lines(steps)
-    result = await result_of(steps, app.settings.inference_timeout)
+    result = await result_of(steps, app.timeout_s())
     return json_response(await asyncio.to_thread(orjson.dumps, result))

@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from utils.api.jobs import Segmenter
 from utils.api.openapi import pages
 from utils.bento import (
     check_hooks,
+    connect,
     disconnect,
     refuse_to_serve,
     service_with_document,
@@ -65,6 +67,8 @@ class App:
     """A `bentoml.legacy.Service`."""
     segmenter: Segmenter
     settings: Settings
+    timeout_s: Callable[[], float]
+    """Returns the maximum time for one call of Triton, by the time that the encoder takes."""
 
 
 def build() -> App:
@@ -105,12 +109,16 @@ def build() -> App:
         return runner.infer(headers={**headers, **run.key_header}, **call)
 
     report_fault = partial(health.report_fault, run.health_file)
-    segmenter = TritonSegmenter(infer, settings.inference_timeout, plan.instances, report_fault)
-    app = App(service, segmenter, settings)
+    read_health = partial(health.read_health, run.health_file)
+
+    def timeout_s() -> float:
+        return settings.timeout_s(read_health().encode_s)
+
+    segmenter = TritonSegmenter(infer, timeout_s, plan.instances, report_fault)
+    app = App(service, segmenter, settings, timeout_s)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     deployment = versions.Deployment(source, Path(served)) if source else None
     models = Models(partial(triton_address, runner.name), run, deployment)
-    read_health = partial(health.read_health, run.health_file)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
     lifecycle = WorkerLifecycle(
@@ -118,11 +126,11 @@ def build() -> App:
     )
     service.on_deployment(check_hooks)
     service.on_deployment(partial(_check_deployment, source, plan))
-    service.on_startup(partial(_start_worker, origins, lifecycle))
+    service.on_startup(partial(_start_worker, partial(connect, runner), origins, lifecycle))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     on, active = set(settings.integrations), ActiveCallers()
-    masks = MaskService(lambda: app.segmenter, settings, active)
+    masks = MaskService(lambda: app.segmenter, settings, timeout_s, active)
     adapters = Adapters(chosen(on), masks, chosen(set(INTEGRATIONS) - on))
     service.mount_asgi_app(adapters, path="/")
     work_paths = WORK_PATHS.union(adapters.work)
@@ -145,7 +153,7 @@ def build() -> App:
             **page_pages(),
             "/info": InfoEndpoint(service_info, models.versions, read_triton_metrics, lambda: read_health().version),
         },
-        limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
+        limits=Limits(settings.max_body_bytes, settings.body_timeout, lambda: timeout_s() + 5),
         keys=keys,
         rate=rate,
         admission=admission,
@@ -214,8 +222,9 @@ def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:
     return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}{untried}"
 
 
-def _start_worker(origins: Origins, lifecycle: WorkerLifecycle, _: Any) -> None:
+def _start_worker(connect: Callable[[], None], origins: Origins, lifecycle: WorkerLifecycle, _: Any) -> None:
     prepare_files()
+    connect()
     threading.Thread(target=origins.look_up_own_name, daemon=True).start()
     lifecycle.start()
 

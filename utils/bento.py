@@ -22,6 +22,7 @@ from bentoml import serving
 from bentoml._internal.configuration.containers import BentoMLContainer
 from bentoml._internal.utils import circus
 from opentelemetry.util.http import ExcludeList
+from tritonclient.http.aio import InferenceServerClient
 
 from utils.triton.run import METRICS_DIR
 
@@ -35,6 +36,7 @@ HOOKS = {
     "bentoml._internal.utils.circus:Arbiter": "exit_stack stop",
     "bentoml:serving": "API_SERVER_NAME find_triton_binary",
     "bentoml.legacy:Service": "openapi_spec",
+    "bentoml._internal.runner.runner_handle.remote:TritonRunnerHandle": "_http_client_cache",
     "bentoml.triton:Runner": "protocol_address",
     "circus.arbiter:Arbiter": "_exclusive_running_command _stopping loop sockets start watchers",
     "circus.watcher:Watcher": "stop_children",
@@ -210,6 +212,11 @@ def triton_address(runner: str) -> str:
         LookupError: the process is not an API worker of a running service.
     """
     return str(BentoMLContainer.remote_runner_mapping.get()[runner])
+
+
+def connect(runner: Any) -> None:
+    """Give a worker's runner a client of Triton without a time limit: BentoML's gives up after 60 s."""
+    runner._runner_handle._http_client_cache = InferenceServerClient(triton_address(runner.name), conn_timeout=None)
 
 
 async def disconnect(runner: Any) -> None:

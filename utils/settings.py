@@ -26,8 +26,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from utils.triton.plan import ENGINES
 
 PREFIX = "MOBILE_SAM_"
-CLIENT_TIMEOUT_S = 60
-"""Timeout of tritonclient as BentoML configures it."""
+INFERENCE_TIMEOUT_S = 55.0
+"""Default of `inference_timeout` with weights that encode an image within a second."""
 REMOTE_REPOSITORIES = ("s3://", "gs://", "as://")
 """URL schemes of S3 and compatible storages (`s3://http://host:port/bucket/folder`), Google and Azure."""
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
@@ -153,10 +153,9 @@ class Settings(BaseSettings):
     """Maximum request body; base64 makes an image a third larger than its file."""
     body_timeout: Seconds = 30.0
     """Maximum time for a request's body to arrive; then 408."""
-    inference_timeout: Annotated[
-        Seconds, _expect(f"less than {CLIENT_TIMEOUT_S} (Triton's client timeout)", lambda s: s < CLIENT_TIMEOUT_S)
-    ] = 55.0
-    """Maximum time for one call of Triton, queueing included; then 504."""
+    inference_timeout: Seconds | None = None
+    """Maximum time for one call of Triton, queueing included; then 504. Default: 55 s, or with slower weights twice the
+    time to encode `max_requests` images."""
     max_requests: Count = 32
     """Maximum running and waiting requests per API worker; further requests get a 503 with Retry-After."""
     max_connections: Count = 1000
@@ -216,6 +215,10 @@ class Settings(BaseSettings):
     def repository_in(self, folder: Path) -> Path | None:
         """Return the model repository as a folder, relative to the given one, or None for a remote one."""
         return None if isinstance(self.model_repository, str) else folder / self.model_repository
+
+    def timeout_s(self, encode_s: float) -> float:
+        """Return the maximum time for one call of Triton, if the encoder takes this many seconds for an image."""
+        return self.inference_timeout or max(INFERENCE_TIMEOUT_S, 2 * self.max_requests * encode_s)
 
     @classmethod
     def from_environment(cls) -> Settings:

@@ -132,7 +132,7 @@ svc.add_asgi_middleware(
     work_paths=frozenset(api.route for api in svc.apis.values()),
     file_paths=frozenset(),
     pages={},
-    limits=Limits(max_body_bytes=2**25, body_timeout_s=30, answer_timeout_s=60),
+    limits=Limits(max_body_bytes=2**25, body_timeout_s=30, answer_timeout_s=lambda: 60),
     admission=Admission(max_requests=1000, max_body_bytes=2**30),
     health=lambda: Health("ready"),
     counts=Counts(),

@@ -31,6 +31,7 @@ MAX_CONNECTIONS = 16
 limit, and they would be retried."""
 MIN_WRITE_TIMEOUT_S = 60.0
 """Minimum time to send each 64 KiB of a request: `timeout` is meant for answers and must not abort a slow upload."""
+MAX_CONNECT_TIMEOUT_S = 60.0
 RETRYABLE_STATUSES = (429, 503)
 """Statuses worth retrying. Not 504: the server has already done the work once."""
 MAX_RETRY_WAIT_S = 30.0
@@ -54,7 +55,7 @@ class BaseClient:
         url: str | None = None,
         *,
         api_key: str | None = None,
-        timeout: float = 60.0,
+        timeout: float = 300.0,
         retries: int = 5,
         model_version: int | None = None,
         max_side: int | None = None,
@@ -68,8 +69,8 @@ class BaseClient:
         Args:
             url: URL of the service, or `host:port`. None: the environment variable MOBILE_SAM_URL, or else http://127.0.0.1:3000.
             api_key: API key. None: the environment variable MOBILE_SAM_API_KEY; empty: no key.
-            timeout: seconds to wait for a connection, for an answer to begin, and between its parts. It does not limit
-                uploads; after a large upload the wait is up to 32 s longer.
+            timeout: seconds to wait for a connection (60 at most), for an answer to begin, and between its parts. It
+                does not limit uploads; after a large upload the wait is up to 32 s longer.
             retries: maximum number of retries per request.
             model_version: version of the model for all calls, one of `Info.model_versions`. None: the newest.
             max_side: longest side in pixels of the images that are sent. Larger ones are scaled down and sent as JPEG;
@@ -99,7 +100,12 @@ class BaseClient:
             base_url=checked_url(url),
             headers=all_headers,
             # No limit on the wait for a free connection: they are in use by this client's own requests.
-            timeout=httpx.Timeout(timeout, write=max(timeout, MIN_WRITE_TIMEOUT_S), pool=None),
+            timeout=httpx.Timeout(
+                timeout,
+                connect=min(timeout, MAX_CONNECT_TIMEOUT_S),
+                write=max(timeout, MIN_WRITE_TIMEOUT_S),
+                pool=None,
+            ),
             limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
             **network,
         )

@@ -82,7 +82,7 @@ def test_timeout_is_a_504_with_advice(http, service, segmenter, monkeypatch):
             ended.append(True)
 
     monkeypatch.setattr(segmenter, "records", never)
-    monkeypatch.setattr(service.app, "settings", service.app.settings.model_copy(update={"inference_timeout": 0.05}))
+    monkeypatch.setattr(service.app, "timeout_s", lambda: 0.05)
     response = post_everything(http)
     assert response.status_code == 504
     assert "no response within 0.05 s: set progress to true" in response.json()["detail"]

@@ -85,7 +85,7 @@ class Limits:
 
     max_body_bytes: int
     body_timeout_s: float
-    answer_timeout_s: float
+    answer_timeout_s: Callable[[], float]
     """Time from the end of the body to the start of the answer."""
 
 
@@ -236,7 +236,7 @@ class Edge:
             self.counts.tracked_in_progress(),
             self.admission.abortable("the service is shutting down and could not finish this request in time"),
         ):
-            await run_application(self.app, scope, data.pop(), receive, send, timeout_s=limits.answer_timeout_s)
+            await run_application(self.app, scope, data.pop(), receive, send, timeout_s=limits.answer_timeout_s())
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
         # Only pages send an Origin, never the path's tool: the tool's form of errors may have the status 200.

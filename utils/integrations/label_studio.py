@@ -203,7 +203,7 @@ async def _batch(call: ToolCall, config: LabelConfig, tasks: list[Task]) -> dict
 
     An empty list stands for none, so that Label Studio asks for it again: it would keep an empty prediction.
     """
-    deadline = time.monotonic() + call.service.settings.inference_timeout - RESERVED_S
+    deadline = time.monotonic() + call.service.timeout_s() - RESERVED_S
     results: list[Any] = []
     errors = {}
     for task in tasks:

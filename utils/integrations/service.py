@@ -19,7 +19,7 @@ from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.edge.admission import ActiveCallers, FairSemaphore
 from utils.integrations.rasters import DECODE_NS, Record, size_of
 from utils.observability.context import ADDRESS, CALLER
-from utils.settings import Settings
+from utils.settings import INFERENCE_TIMEOUT_S, Settings
 
 T = TypeVar("T")
 Fields = Mapping[str, Any]
@@ -44,10 +44,17 @@ class MaskService:
     """
 
     def __init__(
-        self, segmenter: Callable[[], Segmenter], settings: Settings, active: ActiveCallers | None = None
+        self,
+        segmenter: Callable[[], Segmenter],
+        settings: Settings,
+        timeout_s: Callable[[], float] = lambda: INFERENCE_TIMEOUT_S,
+        active: ActiveCallers | None = None,
     ) -> None:
-        """Create the functions of one API worker; `active` has the addresses of its callers."""
-        self._segmenter, self.settings = segmenter, settings
+        """Create the functions of one API worker.
+
+        It needs functions that return the segmenter and the seconds for an answer, and the addresses of its callers.
+        """
+        self._segmenter, self.settings, self.timeout_s = segmenter, settings, timeout_s
         self._costly = FairSemaphore(1, MAX_WAITING)
         self._active = active or ActiveCallers()
 
@@ -83,7 +90,7 @@ class MaskService:
         """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
         request = validated(EverythingRequest, fields)
         steps = everything(self._segmenter(), image, request, self.settings.max_answer_bytes)
-        document = await result_of(steps, self.settings.inference_timeout)
+        document = await result_of(steps, self.timeout_s())
         return {**document, "masks": [_as_mask(record) for record in document["masks"]], "work_s": 0.0}
 
     async def converted(

@@ -41,6 +41,8 @@ class Health:
     """Number of restarts by cause."""
     version: str = ""
     """Triton's version, once it is known."""
+    encode_s: float = 0.0
+    """Shortest time for a new image so far, in seconds; 0 before the first."""
     written_at: float = 0.0
     """Time of the record on the system-wide monotonic clock."""
     watchdog: int = 0

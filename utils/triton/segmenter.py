@@ -83,7 +83,7 @@ class TritonSegmenter:
     def __init__(
         self,
         infer: Callable[..., Awaitable[Any]],
-        timeout: float,
+        timeout_s: Callable[[], float],
         instances: Mapping[str, int] | None = None,
         report_fault: Callable[[], None] = lambda: None,
     ) -> None:
@@ -91,14 +91,14 @@ class TritonSegmenter:
 
         Args:
             infer: `InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name.
-            timeout: seconds for one request, including the wait for a slot.
+            timeout_s: returns the seconds for one request, including the wait for a slot.
             instances: number of processes per model. Triton gets this many requests and one more at a time; the others
                 wait here, where slots are shared fairly between callers and requests of disconnected callers are
                 dropped.
             report_fault: called when Triton took a model's process for dead (`utils.triton.health.report_fault`).
         """
         self._infer, self._report_fault = infer, report_fault
-        self._timeout = timeout
+        self._timeout_s = timeout_s
         self._semaphores = {
             model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
             for model, count in (instances or {}).items()
@@ -156,7 +156,7 @@ class TritonSegmenter:
         """
         image_id, by_id = await _image_id(image), model != tensors.SEGMENT_COSTLY
         call: dict[str, Any] = {"image_id": image_id, "owner": image.owner, "caller": _caller(), "options": job.options}
-        with Exchange(time.monotonic() + self._timeout) as exchange:
+        with Exchange(time.monotonic() + self._timeout_s()) as exchange:
             while True:
                 call["costly"] = model == tensors.SEGMENT_COSTLY
                 inputs = job.inputs if by_id else {**job.inputs, **image_file(image)}
@@ -180,7 +180,7 @@ class TritonSegmenter:
     ) -> Any:
         """Run a model and return Triton's result."""
         try:
-            with service_errors(self._timeout, self._report_fault):
+            with service_errors(self._timeout_s, self._report_fault):
                 left = exchange.deadline - time.monotonic()
                 return await asyncio.wait_for(self._run_in_slot(model, version, exchange, inputs, call), left)
         except NotLoaded:
@@ -268,7 +268,7 @@ def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:
 
 
 @contextlib.contextmanager
-def service_errors(timeout: float, report_fault: Callable[[], None]) -> Iterator[None]:
+def service_errors(timeout_s: Callable[[], float], report_fault: Callable[[], None]) -> Iterator[None]:
     """Translate the exceptions of a Triton call to `ServiceError`s.
 
     Triton's message is only logged, because it can contain paths and addresses.
@@ -281,8 +281,8 @@ def service_errors(timeout: float, report_fault: Callable[[], None]) -> Iterator
     try:
         yield
     except asyncio.TimeoutError:
-        logger.error("Triton did not respond within %g s", timeout)
-        raise InferenceTimeout(f"no response within {timeout:g} s") from None
+        logger.error("Triton did not respond within %g s", timeout_s())
+        raise InferenceTimeout(f"no response within {timeout_s():g} s") from None
     except (aiohttp.ClientError, OSError) as error:
         logger.error("Triton cannot be reached: %s", error)
         raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None

@@ -103,7 +103,7 @@ def test_answers_are_not_larger_than_estimated(mask_format, share):
 
 
 def test_default_timeout_exceeds_the_largest_accepted_work():
-    assert Settings().inference_timeout > 2 * costs.MAX_WORK_S
+    assert Settings().timeout_s(0) > 2 * costs.MAX_WORK_S
 
 
 @pytest.mark.parametrize(

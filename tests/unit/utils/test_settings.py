@@ -63,7 +63,6 @@ def test_value_is_accepted_and_converted_to_its_type(read, name, text, value):
     [
         *refused("MAX_BODY_BYTES", "expected a positive whole number, got {!r}", "many", "0", "-5", "1.5", "nan"),
         *refused("INFERENCE_TIMEOUT", "expected a positive number, got {!r}", "soon", "0", "-5", "nan", "inf"),
-        *refused("INFERENCE_TIMEOUT", "expected less than 60 (Triton's client timeout), got {!r}", "60", "1e9"),
         *refused("EMBEDDING_CACHE_BYTES", "expected a positive whole number or 0, got {!r}", "-1"),
         *refused("ENGINE", "expected one of auto, onnxruntime, openvino, openvino-bf16, tensorrt, got {!r}", "fast"),
         *refused(
@@ -168,3 +167,11 @@ def test_repository_is_a_url_or_a_folder_beside_the_service(monkeypatch, text, f
     settings = Settings.from_environment()
     assert settings.repository_in(Path("/here")) == folder
     assert folder or settings.model_repository == text
+
+
+@pytest.mark.parametrize(
+    ("given", "encode_s", "timeout_s"),
+    [(None, 0, 55), (None, 0.4, 55), (None, 16, 1024), (5, 0, 5), (5, 16, 5), (90, 0.1, 90)],
+)
+def test_time_limit_follows_the_encoder_unless_it_is_set(given, encode_s, timeout_s):
+    assert Settings(inference_timeout=given, max_requests=32).timeout_s(encode_s) == timeout_s

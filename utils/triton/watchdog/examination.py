@@ -16,9 +16,11 @@ from utils.triton.watchdog.process import FAILED, HUNG, RestartReason
 
 MAX_CONSECUTIVE_ERRORS = 3
 """Consecutive errors of one probe after which Triton is restarted."""
-IDLE_RUNS, LATE_RUNS = 20, 4
-"""Runs of a probe that take as long as the pause before the next one at least, and as it may last before it is late.
-A probe of Segment Anything's ViT-H takes 16 s on two cores."""
+IDLE_RUNS, LATE_RUNS, HUNG_RUNS = 20, 4, 8
+"""Runs of a probe that take as long as the pause before the next one at least, and as it may last before it is late and
+before it counts as hung. A probe of Segment Anything's ViT-H takes 16 s on two cores."""
+START_FACTOR = 4
+"""How much longer a probe may last before its first success: three of them encode at the same time."""
 NEVER = -float("inf")
 
 
@@ -93,11 +95,16 @@ class Examination:
                 self._collect(probe)
             elif self._is_due(probe, started=started):
                 probe.began_at = self._now
-                probe.pending = self._threads.submit(probe.run, self._hang_timeout_s + 10)
+                probe.pending = self._threads.submit(probe.run, self._hung_after_s(probe) + 10)
 
     def all_succeeded(self) -> bool:
         """Return whether every probe has succeeded, and the check of the engines."""
         return all(probe.succeeded_at > NEVER for probe in self._at_start)
+
+    @property
+    def encode_s(self) -> float:
+        """Shortest time for a new image so far, in seconds; 0 before the first."""
+        return next((probe.fastest_s for probe in self._probes if ENCODER in probe.models), 0.0)
 
     def broken_engine(self) -> str:
         """Return how an engine was found broken and the remedy, or an empty string."""
@@ -141,8 +148,12 @@ class Examination:
             if probe.pending:
                 answers = [self._success_at.get(model, NEVER) for model in (probe.name, *probe.models)]
                 silence_s = self._now - max(probe.began_at, probe.succeeded_at, *answers)
-                late_s = max(self._timings.late_after_s, LATE_RUNS * probe.fastest_s)
-                yield probe.name, silence_s, min(late_s, self._hang_timeout_s), self._hang_timeout_s
+                late_s, hung_s = LATE_RUNS * probe.fastest_s, self._hung_after_s(probe)
+                yield probe.name, silence_s, min(max(self._timings.late_after_s, late_s), hung_s), hung_s
+
+    def _hung_after_s(self, probe: Probe) -> float:
+        started = probe.succeeded_at > NEVER
+        return max(self._hang_timeout_s * (1 if started else START_FACTOR), HUNG_RUNS * probe.fastest_s)
 
     def _is_due(self, probe: Probe, *, started: bool) -> bool:
         if probe.errors:

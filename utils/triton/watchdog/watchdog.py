@@ -60,7 +60,7 @@ class Watchdog:
         self._manager, self._workers = manager, Workers(manager)
         given, settings = flags(command), Settings.from_environment()
         self._local = LocalTriton(int(given["http-port"]), run.key_header, run.metrics_port)
-        self._hang_timeout_s = settings.inference_timeout + timings.hang_margin_s
+        self._hang_timeout_s = settings.timeout_s(0) + timings.hang_margin_s
         self._models_change = given["model-control-mode"] != "none"
         repository, deployed = settings.repository_in(ROOT), Path(given["model-repository"])
         # None if Triton reads the repository itself.
@@ -72,7 +72,7 @@ class Watchdog:
         self._stopped_since: float | None = None
         self._attempts = 0
         self._was_ready = False
-        self._version = ""
+        self._version, self._encode_s = "", 0.0
 
     def run(self) -> int:
         """Keep Triton running until a stop signal; return the exit status."""
@@ -129,6 +129,7 @@ class Watchdog:
                     triton.kill()
                     return reason.cause
                 if ready:
+                    self._encode_s = examination.encode_s
                     fault = triton.process_fault()
                     problem = fault.detail if fault else examination.problem() or shared_memory_problem()
                     self._publish("failing" if problem else "ready", problem)
@@ -217,7 +218,8 @@ class Watchdog:
         self._last = (state, reason)
         # After the service was killed, the file is gone, and so are its readers.
         with contextlib.suppress(OSError):
-            health.write_health(self._file, Health(state, reason, dict(self._restarts), self._version))
+            restarts = dict(self._restarts)
+            health.write_health(self._file, Health(state, reason, restarts, self._version, self._encode_s))
 
 
 def main(command: Sequence[str], timings: Timings | None = None) -> int:

@@ -49,7 +49,7 @@ def make_edge(app, **options) -> Edge:
         "work_paths": frozenset({"/work"}),
         "file_paths": frozenset(),
         "pages": {},
-        "limits": Limits(100, 1, 1),
+        "limits": Limits(100, 1, lambda: 1),
         "admission": Admission(1, 100),
         "health": lambda: Health("ready"),
         "counts": FakeCounts(),

@@ -51,7 +51,7 @@ class Server:
             self.app,
             work_paths=frozenset({"/echo", "/large", "/slow"}),
             pages={"/page": PlainTextResponse("a page")},
-            limits=Limits(MAX_BODY, 3 * TIMEOUT_S, 3 * TIMEOUT_S),
+            limits=Limits(MAX_BODY, 3 * TIMEOUT_S, lambda: 3 * TIMEOUT_S),
             admission=self.admission,
             counts=self.counts,
         )

@@ -57,7 +57,7 @@ class Service:
             work_paths=frozenset({"/work", "/odd", "/broken", "/busy", "/endless"}),
             file_paths=frozenset({"/static_content/a.css"}),
             pages={"/page": PlainTextResponse("a page")},
-            limits=Limits(MAX_BODY_BYTES, self.body_timeout_s, self.answer_timeout_s),
+            limits=Limits(MAX_BODY_BYTES, self.body_timeout_s, lambda: self.answer_timeout_s),
             keys=ApiKeys.from_setting(self.keys, None),
             rate=RateLimit(self.rate, None) if self.rate else None,
             admission=self.admission,

@@ -84,7 +84,7 @@ class Tools(Http, FakeSegmenter):
             self.adapters,
             work_paths=frozenset(PATHS),
             adapters=self.adapters,
-            limits=Limits(MAX_BYTES, 9, 9),
+            limits=Limits(MAX_BYTES, 9, lambda: 9),
             admission=Admission(1, 2 * MAX_BYTES),
         )
         Http.__init__(self, edge)

@@ -61,7 +61,7 @@ def test_costly_conversion_pauses_after_each_mask_while_others_are_active(monkey
     monkeypatch.setattr("utils.integrations.service.threading", SimpleNamespace(Event=lambda: left))
     if others:
         active.note("192.0.2.1")
-    service = MaskService(FakeSegmenter, Settings(), active)
+    service = MaskService(FakeSegmenter, Settings(), active=active)
     asyncio.run(service.converted(document([SMALL] * 3), Mock(return_value=[]), box_ns=10.0))
     assert waited == pauses
 

@@ -106,7 +106,7 @@ def array_of(entry: Any) -> np.ndarray:
 
 
 def segmenter_of(client: Client, timeout: float = 60, **instances: int) -> TritonSegmenter:
-    return TritonSegmenter(client.infer, timeout, instances)
+    return TritonSegmenter(client.infer, lambda: timeout, instances)
 
 
 def segment(client: Client, image: ImageSource = NEW, job: Job = ONE, timeout: float = 60):
@@ -388,7 +388,7 @@ def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, 
     if isinstance(error, str):
         error = InferenceServerException(error, "500")
     report_fault = Mock()
-    with pytest.raises(errors.ServiceError) as caught, service_errors(30, report_fault):
+    with pytest.raises(errors.ServiceError) as caught, service_errors(lambda: 30, report_fault):
         raise error
     assert report_fault.call_count == ("Stub process" in str(error))
     assert type(caught.value) is expected

@@ -10,7 +10,7 @@ import pytest
 from utils.triton import tensors
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings, examination
-from utils.triton.watchdog.examination import Examination
+from utils.triton.watchdog.examination import START_FACTOR, Examination
 from utils.triton.watchdog.probes import LocalTriton, NotLoadedError
 from utils.triton.watchdog.process import HUNG
 
@@ -147,3 +147,28 @@ def test_slow_model_is_probed_less_often_and_gets_more_time(triton):
     pass_time(examined, triton, TIMINGS.late_after_s + 20)
     assert "has not answered for" in examined.problem()
     assert examined.restart_reason() is None
+
+
+def test_slow_model_is_not_hung_before_several_times_its_first_run(triton):
+    triton.answers = False
+    examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
+    assert examined.encode_s == 0
+    took_s = int(2 * HANG_TIMEOUT_S)
+    pass_time(examined, triton, took_s)  # three at once, at the start
+    assert examined.restart_reason() is None
+    for future in triton.pending:
+        future.set_result(None)
+    pass_time(examined, triton, 1)
+    assert examined.encode_s >= took_s
+    pass_time(examined, triton, 20 * took_s + 2)  # until the next probe
+    pass_time(examined, triton, 7 * took_s)
+    assert examined.restart_reason() is None
+    pass_time(examined, triton, 2 * took_s)
+    assert examined.restart_reason().cause == HUNG
+
+
+def test_hung_start_is_found(triton):
+    triton.answers = False
+    examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
+    pass_time(examined, triton, START_FACTOR * HANG_TIMEOUT_S + 2)
+    assert examined.restart_reason().cause == HUNG
