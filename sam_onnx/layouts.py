@@ -48,7 +48,8 @@ OTHERS = (
     (r"image_encoder\.trunk\.|vision_encoder\.backbone\.", "SAM 2 or its kin, with a Hiera or RepViT encoder"),
     (r"mask_decoder\.(hf_token|hq_token)\.", "SAM-HQ, whose decoder has more tensors"),
     (r"image_encoder\.(backbone|neck)\..*op_list\.", "EfficientViT-SAM"),
-    (r"image_encoder\.features\.", "EdgeSAM, which is non-commercial, or RepViT-SAM"),
+    (r"image_encoder\.fuse_stage", "EdgeSAM, whose licence is non-commercial"),
+    (r"image_encoder\.features\.", "RepViT-SAM"),
 )
 """Patterns of keys of relatives that are not served, the first that fits."""
 

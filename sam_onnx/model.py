@@ -8,6 +8,7 @@ import onnx
 from sam_onnx.decoder import build_decoder
 from sam_onnx.descriptor import MEMBERS, RECIPES, Descriptor
 from sam_onnx.encoder import build_encoder
+from sam_onnx.errors import CheckpointError
 from sam_onnx.layouts import encoder_kind
 from sam_onnx.sources import BUILTIN
 from sam_onnx.tensors import StateDict
@@ -20,10 +21,12 @@ def build(state: StateDict, recipe: str = "") -> Networks:
     """Build the networks of a checkpoint; `recipe` is a word of `RECIPES`, or empty.
 
     Raises:
-        CheckpointError: a tensor is missing or does not fit.
+        CheckpointError: a tensor is missing or does not fit, or the recipe is for another encoder.
     """
     kind = encoder_kind(state)
     descriptor = Descriptor(**{"architecture": kind, **MEMBERS[kind], **RECIPES.get(recipe, {})})
+    if descriptor.architecture != kind:
+        raise CheckpointError(f"{recipe}: expected weights of a {descriptor.architecture} encoder, got a {kind} one")
     encoder = build_encoder(state, descriptor.normalisation)
     decoder = build_decoder(state, descriptor.single_mask)
     return _completed(descriptor, encoder), [encoder, decoder]

@@ -1,5 +1,6 @@
-"""Sources of published weights. A new one of the SAM family needs a line in `SAM`."""
+"""Sources of published weights. A new one of the SAM family needs a line in `published.csv`."""
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +10,10 @@ class WebFile:
     """A file at a web address."""
 
     url: str
-    size: int
-    """Bytes."""
+    size: int | None
+    """Bytes; None if unknown."""
     sha256: str
-    """In hex; may be only the first digits."""
+    """In hex; may be only the first digits, or empty if unknown."""
 
     @property
     def name(self) -> str:
@@ -50,24 +51,18 @@ OFFICIAL_PACKAGE = Package(
 )
 """Contains the same file as `OFFICIAL`; Apache-2.0."""
 
-SAM = {
-    "sam_vit_b": WebFile(
-        url="https://dl.fbaipublicfiles.com/segment_anything/sam_vit_b_01ec64.pth",
-        size=375_042_383,
-        sha256="ec2df62732614e57411cdcf32a23ffdf28910380d03139ee0f4fcbe91eb8c912",
-    ),
-    "sam_vit_l": WebFile(
-        url="https://dl.fbaipublicfiles.com/segment_anything/sam_vit_l_0b3195.pth",
-        size=1_249_524_607,
-        sha256="3adcc4315b642a4d2101128f611684e8734c41232a17c648ed1693702a49a622",
-    ),
-    "sam_vit_h": WebFile(
-        url="https://dl.fbaipublicfiles.com/segment_anything/sam_vit_h_4b8939.pth",
-        size=2_564_550_879,
-        sha256="a7bf3b02f3ebf1267aba913ff637d9a2d5c33d3173bb679e46d9f338c26f262e",
-    ),
+with Path(__file__).with_name("published.csv").open(encoding="utf-8", newline="") as table:
+    PUBLISHED = {
+        row["word"]: WebFile(row["url"], int(row["bytes"] or 0) or None, row["sha256"]) for row in csv.DictReader(table)
+    }
+"""Checkpoints at their authors' addresses, by their word; Apache-2.0."""
+
+UNSERVED = {
+    "edgesam": "its licence is non-commercial; nearest is tinysam",
+    "repvit_sam": "its encoder is not built; nearest is efficientvit_sam_l0",
+    "sam3": "its licence is gated; nearest is sam2.1_hiera_large",
 }
-"""Segment Anything's checkpoints at its authors' address, by their word; Apache-2.0."""
+"""Reasons and the nearest words for relatives that are not served."""
 
 BUILTIN = tuple(Path(__file__).parent / "builtin" / f"{network}.onnx.xz" for network in ("encoder", "decoder"))
 """Files of the built-in networks."""

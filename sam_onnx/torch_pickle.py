@@ -123,7 +123,10 @@ class _Unpickler(pickle._Unpickler):
         if not name:
             raise EOFError("the file ends within a name")
         if (module, name) not in allowed:
-            raise CheckpointError(f"refused: expected tensors only, got a reference to {printable(f'{module}.{name}')}")
+            raise CheckpointError(
+                f"refused: expected tensors only, got a reference to {printable(f'{module}.{name}')}, as in a pickled "
+                "module: save its state_dict(), or use its .safetensors"
+            )
         return allowed[module, name]
 
     def persistent_load(self, pid: Any) -> Storage:
