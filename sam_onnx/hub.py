@@ -34,18 +34,15 @@ def fetch_from_hub(name: str, revision: str) -> tuple[Path, str]:
     Raises:
         DownloadError: the model or its file is missing, access is denied, or there is no network or disk space.
     """
-    cached = None
     try:
-        cached = try_to_load_from_cache(name, FILE, revision=revision)
-        get_hf_file_metadata(hf_hub_url(name, FILE, revision=revision))  # fails at once, and a download after retries
+        if not isinstance(try_to_load_from_cache(name, FILE, revision=revision), str):
+            get_hf_file_metadata(hf_hub_url(name, FILE, revision=revision))  # fails at once, a download after retries
         path = Path(hf_hub_download(name, FILE, revision=revision))
     except Exception as error:  # the client's, its transport's and the disk's
-        if not isinstance(cached, str):
-            reason = next((text for kind, text in REASONS if isinstance(error, kind)), None)
-            reason = reason or getattr(error, "strerror", None) or f"cannot connect ({type(error).__name__})"
-            raise DownloadError(
-                f"cannot fetch {FILE} of {constants.ENDPOINT}/{name} at {revision}: {reason}; "
-                "or give the path of a copy (WEIGHTS=path)"
-            ) from error
-        path = Path(cached)
+        reason = next((text for kind, text in REASONS if isinstance(error, kind)), None)
+        reason = reason or getattr(error, "strerror", None) or f"cannot connect ({type(error).__name__})"
+        raise DownloadError(
+            f"cannot fetch {FILE} of {constants.ENDPOINT}/{name} at {revision}: {reason}; "
+            "or give the path of a copy (WEIGHTS=path)"
+        ) from error
     return path, path.parent.name

@@ -1,4 +1,6 @@
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -6,7 +8,9 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 
+from sam_onnx.__main__ import main
 from sam_onnx.random_weights import mobile_sam_shapes, random_state
+from tests.family.cases import MODELS, noisy_state, sam_shapes
 
 SMALL = mobile_sam_shapes(
     widths=(16, 24, 32, 40),
@@ -45,3 +49,37 @@ def decode(decoder: Any, embedding: Any, points: Any, labels: Any, *masks: Any) 
 @pytest.fixture(scope="session")
 def small_state() -> Mapping[str, npt.NDArray[np.generic]]:
     return random_state(SMALL)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def run(output: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Function that runs the command, checks its exit status, and returns what it reports."""
+
+    def run(*arguments: object, status: int = 0) -> str:
+        assert main(["--output", str(output), *map(str, arguments)]) == status
+        return capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, small_state: Any) -> Path:
+    path = tmp_path / "small.npz"
+    np.savez(path, **small_state)
+    return path
+
+
+def record(output: Path, version: int = 1) -> Any:
+    return json.loads((output / f"mobile_sam/{version}/weights.json").read_text())
+
+
+@pytest.fixture
+def vit_checkpoint(tmp_path: Path) -> Path:
+    path = tmp_path / "vit.npz"
+    np.savez(path, **noisy_state(sam_shapes(**MODELS["small"])))
+    return path

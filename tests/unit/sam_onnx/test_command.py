@@ -1,11 +1,9 @@
 import errno
 import hashlib
-import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +14,11 @@ import pytest
 
 from sam_onnx import random_weights, repository, weights
 from sam_onnx.__main__ import main
-from sam_onnx.repository import ORCHESTRATORS, Identity
-from sam_onnx.sources import BUILTIN, SAM, WebFile
-from tests.family.cases import MODELS, noisy_state, sam_shapes
+from sam_onnx.repository import ORCHESTRATORS
+from sam_onnx.sources import BUILTIN, WebFile
+from tests.unit.sam_onnx.conftest import record
 
 ENCODER = "mobile_sam_encoder/1/model.onnx"
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    return tmp_path / "repository"
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path, small_state: Any) -> Path:
-    path = tmp_path / "small.npz"
-    np.savez(path, **small_state)
-    return path
-
-
-@pytest.fixture
-def run(output: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Function that runs the command, checks its exit status, and returns what it reports."""
-
-    def run(*arguments: object, status: int = 0) -> str:
-        assert main(["--output", str(output), *map(str, arguments)]) == status
-        return capsys.readouterr().err
-
-    return run
-
-
-def record(output: Path, version: int = 1) -> Any:
-    return json.loads((output / f"mobile_sam/{version}/weights.json").read_text())
 
 
 def change(checkpoint: Path, state: Any) -> None:
@@ -193,51 +164,6 @@ def test_missing_code_is_copied_and_existing_code_stays(output, checkpoint, run)
     found = {model: (output / model / "2" / "model.py").read_text() for model in ORCHESTRATORS}
     assert found == {**dict.fromkeys(ORCHESTRATORS, "first"), "mobile_sam": "own"}
     assert not (output / "mobile_sam_cached" / "2" / "model.py").is_symlink()
-
-
-@pytest.fixture
-def vit_checkpoint(tmp_path: Path) -> Path:
-    path = tmp_path / "vit.npz"
-    np.savez(path, **noisy_state(sam_shapes(**MODELS["small"])))
-    return path
-
-
-@pytest.fixture
-def published(vit_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WebFile:
-    """A small ViT in place of Segment Anything's ViT-B, in the cache as after a download."""
-    digest = hashlib.sha256(vit_checkpoint.read_bytes()).hexdigest()
-    file = WebFile(f"http://127.0.0.1:1/{vit_checkpoint.name}", vit_checkpoint.stat().st_size, digest)
-    identity = Identity("sam_vit_b", digest, trained=True, note="")
-    monkeypatch.setattr(weights, "SAM", {"sam_vit_b": file})
-    monkeypatch.setitem(weights._PUBLISHED, "sam_vit_b", identity)
-    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path))
-    return file
-
-
-def test_word_exports_the_published_file_and_names_its_encoder(output, run, published, vit_checkpoint):
-    run("--weights", "sam_vit_b")
-    found = record(output)
-    assert (found["name"], found["sha256"]) == ("sam_vit_b", published.sha256)
-    assert (found["descriptor"]["architecture"], found["descriptor"]["batch"]) == ("vit", 1)
-    assert "up to date with sam_vit_b weights" in run("--weights", vit_checkpoint)
-
-
-def test_word_whose_file_cannot_be_had_is_one_line(output, run, published, vit_checkpoint):
-    vit_checkpoint.unlink()
-    assert run("--weights", "sam_vit_b", status=1).splitlines() == [
-        "fetching failed: cannot download http://127.0.0.1:1/vit.npz: cannot connect",
-        "error: cannot fetch vit.npz from its authors; try again, or give the path of a copy (WEIGHTS=path)",
-    ]
-    assert not output.exists()
-
-
-def test_words_name_the_authors_files():
-    assert {word: file.url for word, file in SAM.items()} == {
-        "sam_vit_b": "https://dl.fbaipublicfiles.com/segment_anything/sam_vit_b_01ec64.pth",
-        "sam_vit_l": "https://dl.fbaipublicfiles.com/segment_anything/sam_vit_l_0b3195.pth",
-        "sam_vit_h": "https://dl.fbaipublicfiles.com/segment_anything/sam_vit_h_4b8939.pth",
-    }
-    assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in SAM.values())
 
 
 def test_weights_of_a_large_network_lie_beside_it(output, run, checkpoint, vit_checkpoint, monkeypatch):

@@ -10,11 +10,12 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from sam_onnx.decoder import with_best_first
-from sam_onnx.descriptor import MIN_MAX, RECIPES, Descriptor, check_same_tensors, configured
-from sam_onnx.errors import ExportError
+from sam_onnx.descriptor import MIN_MAX, Descriptor, check_same_tensors, configured
+from sam_onnx.errors import CheckpointError, ExportError
 from sam_onnx.images import PIXEL_STD, centred_pixels
 from sam_onnx.model import build, builtin
 from sam_onnx.nodes import finished_model
+from tests.family.cases import MODELS, noisy_state, sam_shapes
 from tests.unit.sam_onnx.conftest import decode, session
 
 REPOSITORY = Path(__file__).parents[3] / "model_repository"
@@ -88,10 +89,14 @@ def test_recipe_of_tinysam_changes_the_single_mask_only(small_state):
     assert np.array_equal(single[0, 0], masks[0, 1 + scores[0, 1:].argmax()])
 
 
-def test_recipe_of_medsam_squashes_and_takes_boxes_only(small_state):
-    descriptor = build(small_state, "medsam")[0]
-    assert {key: getattr(descriptor, key) for key in RECIPES["medsam"]} == RECIPES["medsam"]
-    assert RECIPES["medsam"] == {"resize": "squash", "normalisation": "min_max", "prompts": ["boxes"]}
+def test_recipe_of_medsam_squashes_and_takes_boxes_only():
+    descriptor = build(noisy_state(sam_shapes(**MODELS["small"])), "medsam")[0]
+    assert (descriptor.resize, descriptor.normalisation, descriptor.prompts) == ("squash", "min_max", ["boxes"])
+
+
+def test_recipe_for_another_encoder_is_refused(small_state):
+    with pytest.raises(CheckpointError, match="medsam: expected weights of a vit encoder, got a mobile_sam one"):
+        build(small_state, "medsam")
 
 
 def test_min_max_normalisation_uses_the_images_own_range():

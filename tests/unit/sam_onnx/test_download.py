@@ -19,6 +19,7 @@ import pytest
 
 from harness import wait_until
 from sam_onnx import DownloadError, package_index
+from sam_onnx import download as downloads
 from sam_onnx.download import cache_directory, cached, download, fetch
 from sam_onnx.sources import Package, WebFile
 
@@ -61,6 +62,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.server.ranges else 0
+        if start >= len(CONTENT):
+            self.send_error(416)
+            return
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}")
@@ -115,6 +119,29 @@ def test_altered_cached_file_is_downloaded_again(server, tmp_path):
     (tmp_path / "weights.pt").write_bytes(b"x" * len(CONTENT))
     assert cached(server.source(), tmp_path) is None
     assert download(server.source(), tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("have", [1000, len(CONTENT)], ids=["resumed", "complete"])
+def test_file_of_unknown_size_is_resumed(server, tmp_path, have):
+    (tmp_path / "weights.pt.part").write_bytes(CONTENT[:have])
+    assert download(replace(server.source(), size=None), tmp_path).read_bytes() == CONTENT
+    assert server.asked == [f"bytes={have}-"]
+
+
+def test_file_without_a_known_hash_is_not_resumed(server, tmp_path):
+    (tmp_path / "weights.pt.part").write_bytes(b"old")
+    source = replace(server.source(), size=None, sha256="")
+    path = download(source, tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert server.asked == [None]
+    assert cached(source, tmp_path) == path
+
+
+def test_file_of_unknown_size_is_bounded(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "MAX_FILE_BYTES", 1000)
+    with pytest.raises(DownloadError, match=r"expected at most 1000 bytes from http.*, got more"):
+        download(replace(server.source(), size=None), tmp_path)
+    assert not (tmp_path / "weights.pt").exists()
 
 
 def test_http_error_is_one_line(server, tmp_path):
@@ -262,6 +289,8 @@ def test_file_without_a_package_comes_from_its_authors_address(server, index):
     assert len(lines) == 1
     assert lines[0].startswith(f"weights.pt: 0 s (http://127.0.0.1:{server.server_port}/weights.pt, in ")
     path.unlink()
-    with pytest.raises(DownloadError, match=r"cannot fetch weights\.pt from its authors; try again, or give the path"):
-        fetch(UNREACHABLE, None, lines.append)
+    with pytest.raises(
+        DownloadError, match=r"cannot fetch weights\.pt from http.*; try again, or give the path .*=a copy"
+    ):
+        fetch(UNREACHABLE, None, lines.append, copy="a copy")
     assert lines[1:] == ["fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"]

@@ -138,7 +138,8 @@ def test_tensors_that_do_not_fit_are_named(state, key, shape, message):
         ("vision_encoder.backbone.pos_embed", "SAM 2"),
         ("detector.backbone.vision_backbone.trunk.pos_embed", "SAM 3, whose licence is gated"),
         ("image_encoder.backbone.input_stem.op_list.0.conv.weight", "EfficientViT-SAM"),
-        ("image_encoder.features.0.0.c.weight", "EdgeSAM, which is non-commercial, or RepViT-SAM"),
+        ("image_encoder.fuse_stage2.weight", "EdgeSAM, whose licence is non-commercial"),
+        ("image_encoder.features.0.0.c.weight", "RepViT-SAM"),
         ("encoder.weight", "another model"),
     ],
 )
