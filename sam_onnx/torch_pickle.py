@@ -125,7 +125,7 @@ class _Unpickler(pickle._Unpickler):
         if (module, name) not in allowed:
             raise CheckpointError(
                 f"refused: expected tensors only, got a reference to {printable(f'{module}.{name}')}, as in a pickled "
-                "module: save its state_dict(), or use its .safetensors"
+                "module such as SlimSAM's; save its state_dict(), or use its .safetensors"
             )
         return allowed[module, name]
 
