@@ -2,7 +2,7 @@
 
 SamOnnxError
  ├─ CheckpointError   the weights file is missing, damaged, unsafe or not a MobileSAM
- ├─ DownloadError     the official weights cannot be fetched, or do not match their checksum
+ ├─ DownloadError     weights cannot be fetched, or do not match their checksum
  └─ ExportError       the model repository cannot be written
 """
 
@@ -16,7 +16,7 @@ class CheckpointError(SamOnnxError):
 
 
 class DownloadError(SamOnnxError):
-    """The official weights cannot be fetched, or do not match their checksum."""
+    """The weights cannot be fetched, or do not match their checksum."""
 
 
 class ExportError(SamOnnxError):

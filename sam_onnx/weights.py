@@ -76,7 +76,7 @@ class Preparer:
         try:
             digest = sha256_of(path)
         except OSError as error:
-            similar = get_close_matches(file, PUBLISHED, 1)
+            similar = get_close_matches(file, ["official", "builtin", *PUBLISHED, *UNSERVED], 1)
             hint = f"; did you mean {similar[0]}?" if similar else ""
             raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}{hint}") from error
         published = {"official": OFFICIAL, **PUBLISHED}

@@ -94,11 +94,12 @@ def test_relative_that_is_not_served_is_one_line_with_the_nearest(run, word):
     assert line.split()[-1] in PUBLISHED
 
 
-def test_misspelt_word_is_answered_with_the_one_that_was_meant(run):
-    message = (
-        "error: cannot read the weights file sam2.1_tiny: No such file or directory; did you mean sam2.1_hiera_tiny?"
-    )
-    assert run("--weights", "sam2.1_tiny", status=1) == f"{message}\n"
+@pytest.mark.parametrize(
+    ("word", "meant"), [("sam2.1_tiny", "sam2.1_hiera_tiny"), ("edge_sam", "edgesam"), ("offical", "official")]
+)
+def test_misspelt_word_is_answered_with_the_one_that_was_meant(run, word, meant):
+    message = f"error: cannot read the weights file {word}: No such file or directory; did you mean {meant}?\n"
+    assert run("--weights", word, status=1) == message
 
 
 def test_words_choose_files_of_the_authors():
