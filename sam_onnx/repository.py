@@ -84,8 +84,7 @@ class Version:
         Raises:
             ExportError: a file cannot be written, or another version's tensors have other shapes.
         """
-        others = self._others()
-        check_same_tensors(identity.descriptor, others)
+        check_same_tensors(identity.descriptor, self._others())
         networks, records = self._files()
         properties = {
             "weights_name": identity.name,
@@ -103,18 +102,25 @@ class Version:
                     model.metadata_props.add(key=key, value=value)
                 if data := _write_network(path, model):
                     record["data"].append(str(data.relative_to(self.repository)))
-                self._configure(path.parent.parent / "config.pbtxt", identity.descriptor, others)
-            self.copy_code()
+            self.complete(identity.descriptor)
             for path in records:
                 replace_file(path, (json.dumps(record, indent=2) + "\n").encode())
 
-    def copy_code(self) -> None:
-        """Copy what Triton loads of the orchestrator's models, `model.py`, from the newest other version.
+    def complete(self, descriptor: Descriptor) -> None:
+        """Write the networks' configuration for the descriptors of all versions, and copy code from another version.
+
+        The code is what Triton loads of the orchestrator's models, `model.py`, from the newest other version.
 
         Raises:
             ExportError: a file cannot be written.
         """
+        batch = min(each.batch for each in (descriptor, *self._others().values()))
         with _writing(self.repository):
+            for network in self._files()[0]:
+                path = network.parent.parent / "config.pbtxt"
+                text = path.read_text(encoding="utf-8") if path.is_file() else ""
+                if text and (new := configured(text, replace(descriptor, batch=batch))) != text:
+                    replace_file(path, new.encode())
             for model in ORCHESTRATORS:
                 others = [int(path.parent.name) for path in (self.repository / model).glob("[1-9]*/*.py")]
                 others = [number for number in others if number != self.number]
@@ -135,15 +141,6 @@ class Version:
                 found[int(path.parent.name)] = Descriptor(**json.loads(path.read_text(encoding="utf-8"))["descriptor"])
         found.pop(self.number, None)
         return found
-
-    @staticmethod
-    def _configure(path: Path, descriptor: Descriptor, others: dict[int, Descriptor]) -> None:
-        """Write a network's configuration for the descriptors of all versions, if the repository has one."""
-        if path.is_file():
-            batch = min(each.batch for each in (descriptor, *others.values()))
-            text = path.read_text(encoding="utf-8")
-            if (new := configured(text, replace(descriptor, batch=batch))) != text:
-                replace_file(path, new.encode())
 
     def _files(self) -> tuple[list[Path], list[Path]]:
         """Return the paths of the encoder and the decoder, and of the records."""

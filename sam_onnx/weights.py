@@ -156,7 +156,7 @@ class Preparer:
         done = self._version.identity(source)
         if done is None or name not in (None, done.name):  # same file, other name
             return None
-        self._version.copy_code()
+        self._version.complete(done.descriptor)
         self._report(f"{self._version} is up to date with {done.name} weights")
         return done
 

@@ -2,6 +2,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -187,3 +188,19 @@ def test_weights_of_a_large_network_lie_beside_it(output, run, checkpoint, vit_c
     monkeypatch.undo()
     run("--checkpoint", checkpoint)
     assert not data.exists()
+
+
+def test_configuration_fits_the_weights_of_all_versions_also_after_it_was_reset(
+    output, run, checkpoint, vit_checkpoint
+):
+    config = output / "mobile_sam_encoder" / "config.pbtxt"
+    config.parent.mkdir(parents=True)
+    for _ in range(2):
+        config.write_text("max_batch_size: 8\n")
+        run("--checkpoint", vit_checkpoint)
+        assert "max_batch_size: 1\n" in config.read_text()
+    run("--checkpoint", checkpoint, "--model-version", 2)
+    assert "max_batch_size: 1\n" in config.read_text()
+    shutil.rmtree(output / "mobile_sam" / "1")
+    run("--checkpoint", checkpoint, "--model-version", 2)
+    assert config.read_text() == "max_batch_size: 8\n"

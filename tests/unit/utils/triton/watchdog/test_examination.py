@@ -82,7 +82,7 @@ def test_a_model_that_answers_callers_while_its_probe_waits_is_not_hung_but_a_si
     assert "has not answered for" in examined.problem()
     assert examined.restart_reason() is None
     pass_time(examined, triton, HANG_TIMEOUT_S)
-    assert examined.restart_reason().cause == HUNG
+    assert [found.cause for found in [examined.restart_reason()] if found] == [HUNG]
 
 
 def test_time_in_which_the_watchdog_itself_was_suspended_does_not_count(examined, triton):
@@ -164,11 +164,11 @@ def test_slow_model_is_not_hung_before_several_times_its_first_run(triton):
     pass_time(examined, triton, 7 * took_s)
     assert examined.restart_reason() is None
     pass_time(examined, triton, 2 * took_s)
-    assert examined.restart_reason().cause == HUNG
+    assert [found.cause for found in [examined.restart_reason()] if found] == [HUNG]
 
 
 def test_hung_start_is_found(triton):
     triton.answers = False
     examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
     pass_time(examined, triton, START_FACTOR * HANG_TIMEOUT_S + 2)
-    assert examined.restart_reason().cause == HUNG
+    assert [found.cause for found in [examined.restart_reason()] if found] == [HUNG]
