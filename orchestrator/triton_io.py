@@ -118,7 +118,7 @@ class OrchestratorModel:
             decoder_batch=decoder_batch,
             prompts=descriptor["prompts"],
         )
-        self._report_loaded()
+        self._report_loaded(json.dumps(descriptor))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; an error of one does not affect the others."""
@@ -178,20 +178,20 @@ class OrchestratorModel:
         self._pipeline.embeddings.release_pixels()
         release_logits()
 
-    def _report_loaded(self) -> None:
-        """Export the loaded weights as a metric, from which the service makes `/info`.
+    def _report_loaded(self, descriptor: str) -> None:
+        """Export the loaded weights and their descriptor as a metric, from which the service makes `/info`.
 
         The series of an unloaded model stays: of several series of a version, the one with the highest value counts.
         """
         family = pb_utils.MetricFamily(
             "mobile_sam_loaded_timestamp_seconds",
-            "Unix time at which a model last loaded these weights, by model, version, weights and engines",
+            "Unix time at which a model last loaded these weights, by model, version, weights, descriptor and engines",
             pb_utils.MetricFamily.GAUGE,
         )
         identity = self._pipeline.identity
         weights = {**identity["weights"], "trained": str(identity["weights"]["trained"]).lower()}
         version = str(identity["model_version"])
-        labels = {"model": self._name, "version": version, **weights, **identity["engine"]}
+        labels = {"model": self._name, "version": version, "descriptor": descriptor, **weights, **identity["engine"]}
         self._loaded = family, family.Metric(labels)  # keeps the series alive
         self._loaded[1].set(time.time())
 

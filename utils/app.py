@@ -151,7 +151,7 @@ def build() -> App:
         pages={
             **documents,
             **page_pages(),
-            "/info": InfoEndpoint(service_info, models.versions, read_triton_metrics, lambda: read_health().version),
+            "/info": InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health),
         },
         limits=Limits(settings.max_body_bytes, settings.body_timeout, lambda: timeout_s() + 5),
         keys=keys,

@@ -62,7 +62,7 @@ def expect_valid_answer(url: str) -> Iterator[None]:
 def parse_info(body: bytes) -> Info:
     """Parse the answer of `GET /info`. Call the parsers inside `expect_valid_answer`, which converts their errors."""
     document = _parse_object(body)
-    limits = document["limits"]
+    limits, loaded = document["limits"], document.get("loaded")
     return Info(
         version=str(document["version"]),
         weights=None if document["weights"] is None else _weights(document["weights"]),
@@ -70,6 +70,7 @@ def parse_info(body: bytes) -> Info:
         key_needed=bool(document["key_needed"]),
         **{name: int(limits[name]) for name in ("max_body_bytes", "max_image_pixels", "max_objects")},
         model_versions=tuple(int(version) for version in document["model_versions"]),
+        squashes=bool(loaded and loaded[-1]["descriptor"]["resize"] == "squash"),
     )
 
 

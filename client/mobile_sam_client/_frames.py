@@ -85,8 +85,10 @@ class ResizeLongestSide:
         return np.array([width / size_hw[1], height / size_hw[0]])
 
 
-def upsampled(logits: Floats, size_hw: SizeHw) -> Floats:
-    """Scale (256, 256) float32 logits to the size of an image, in Segment Anything's steps."""
+def upsampled(logits: Floats, size_hw: SizeHw, *, squashed: bool) -> Floats:
+    """Scale (256, 256) float32 logits to the size of an image, in one step if it was `squashed`."""
+    if squashed:
+        return _bilinear(logits, size_hw)
     height, width = ResizeLongestSide.get_preprocess_shape(*size_hw, FRAME)
     return _bilinear(_bilinear(logits, (FRAME, FRAME))[:height, :width], size_hw)
 

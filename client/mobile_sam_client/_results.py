@@ -67,6 +67,8 @@ class Info:
     """Maximum number of prompts per `segment_many`."""
     model_versions: tuple[int, ...]
     """Loaded versions of the model, the last being the default; empty while the service starts."""
+    squashes: bool = False
+    """True if the newest weights see an image scaled to a square, without its shape."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,6 +12,7 @@ image's embedding raises `NotImplementedError`.
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -62,7 +63,9 @@ class Sam(Client):
             _, scores, low_res = predictor.predict_torch(
                 points, labels, boxes, given.get("mask_inputs"), multimask_output
             )
-            logits = tensor([[upsampled(plane, given["original_size"]) for plane in planes] for planes in low_res])
+            logits = tensor(
+                [[predictor.upsampled(plane, given["original_size"]) for plane in planes] for planes in low_res]
+            )
             masks = logits if return_logits else tensor(logits > self.mask_threshold)
             answers.append({"masks": masks, "iou_predictions": scores, "low_res_logits": low_res})
         return answers
@@ -187,10 +190,18 @@ class SamPredictor:
         low_res = np.array([[result.low_res_mask for result in results] for results in objects])
         scores = np.array([[result.score for result in results] for results in objects], np.float32)
         if return_logits:
-            masks = np.array([[upsampled(plane, self.original_size) for plane in planes] for planes in low_res])
+            masks = np.array([[self.upsampled(plane, self.original_size) for plane in planes] for planes in low_res])
         else:
             masks = np.array([[result.mask for result in results] for results in objects])
         return masks, scores, low_res
+
+    @cached_property
+    def _squashes(self) -> bool:
+        return self.model.info().squashes
+
+    def upsampled(self, logits: Floats, size_hw: tuple[int, int]) -> Floats:
+        """Scale (256, 256) float32 logits to the size of an image, as the service's weights ask for."""
+        return upsampled(logits, size_hw, squashed=self._squashes)
 
     def reset_image(self) -> None:
         """Forget the current image."""

@@ -80,6 +80,8 @@ def test_info_is_served_without_triton(http):
         "key_needed": False,
         "limits": {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256},
         "model_versions": [],
+        "loaded": [],
+        "encode_s": None,
     }
 
 

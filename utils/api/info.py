@@ -4,16 +4,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from google.protobuf import text_format
-from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from utils.api.errors import InferenceUnavailable
 from utils.api.requests import MAX_OBJECTS
-from utils.api.responses import Engine, Info, RequestLimits, Weights
+from utils.api.responses import Descriptor, Engine, Info, Loaded, RequestLimits, Weights
 from utils.settings import Settings
 from utils.triton import tensors
+from utils.triton.health import Health
 
 OWN_REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
 VERSION = "0.1.0"
@@ -36,6 +36,8 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
         key_needed=key_needed,
         limits=limits,
         model_versions=[],
+        loaded=[],
+        encode_s=None,
     )
 
 
@@ -47,14 +49,14 @@ class InfoEndpoint:
         unloaded: Info,
         versions: Callable[[], Awaitable[list[int]]],
         metrics: Callable[[], Awaitable[bytes]],
-        triton: Callable[[], str],
+        health: Callable[[], Health],
     ) -> None:
         """Create the application.
 
         It needs the result of `describe`, and functions that return the versions that serve requests, ascending,
-        Triton's metrics in the Prometheus text format, empty while Triton is down, and Triton's own version.
+        Triton's metrics in the Prometheus text format, empty while Triton is down, and Triton's health.
         """
-        self._unloaded, self._versions, self._metrics, self._triton = unloaded, versions, metrics, triton
+        self._unloaded, self._versions, self._metrics, self._health = unloaded, versions, metrics, health
 
     async def document(self) -> Info:
         """Return the document; weights and engine are None while no version is loaded."""
@@ -63,9 +65,18 @@ class InfoEndpoint:
         except InferenceUnavailable:
             versions = []
         # After the versions: a ready version has already reported its weights.
-        newest = loaded_by_version(await self._metrics()).get(versions[-1], {}) if versions else {}
+        found = loaded_by_version(await self._metrics())
+        loaded, health = [found[version] for version in versions if version in found], self._health()
+        newest = found.get(versions[-1]) if versions else None
         return self._unloaded.model_copy(
-            update={**newest, "triton": self._triton() or None, "model_versions": versions}
+            update={
+                "weights": newest and newest.weights,
+                "engine": newest and newest.engine,
+                "triton": health.version or None,
+                "model_versions": versions,
+                "loaded": loaded,
+                "encode_s": round(health.encode_s, 1) or None,
+            }
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,8 +85,8 @@ class InfoEndpoint:
         await response(scope, receive, send)
 
 
-def loaded_by_version(metrics: bytes) -> dict[int, dict[str, BaseModel]]:
-    """Return weights and engine of each model version in Triton's metrics, in the Prometheus text format."""
+def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:
+    """Return each version of the model in Triton's metrics, in the Prometheus text format."""
     # prometheus_client must not be imported before BentoML has set up the workers' multiprocess directory.
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
@@ -84,7 +95,12 @@ def loaded_by_version(metrics: bytes) -> dict[int, dict[str, BaseModel]]:
     samples.sort(key=lambda sample: sample.value)  # the last loaded one serves requests
     series = [sample.labels for sample in samples if sample.labels["model"] == tensors.SEGMENT]
     return {
-        int(labels["version"]): {"weights": Weights.model_validate(labels), "engine": Engine.model_validate(labels)}
+        int(labels["version"]): Loaded(
+            version=int(labels["version"]),
+            weights=Weights.model_validate(labels),
+            engine=Engine.model_validate(labels),
+            descriptor=Descriptor.model_validate_json(labels["descriptor"]),
+        )
         for labels in series
     }
 

@@ -1,6 +1,6 @@
 """The response models. The OpenAPI document describes answers with them, and tests hold real answers to them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -139,6 +139,27 @@ class RequestLimits(BaseModel):
     max_objects: int = Field(ge=1, description="objects in `prompts`")
 
 
+class Descriptor(BaseModel):
+    """How the weights are used."""
+
+    architecture: str = Field(description="kind of the encoder, such as `mobile_sam` or `vit`")
+    side: int = Field(description="side of the encoder's square input, in pixels")
+    resize: Literal["longest_side", "squash"] = Field(description="`squash`: both sides, the image loses its shape")
+    normalisation: str = Field(description="`imagenet`, or `min_max`: the image's own range")
+    embedding: dict[str, list[int]] = Field(description="shape of each tensor of an embedding, in float16")
+    single_mask: str = Field(description="rule of the single mask, such as `first` or `best_of_three`")
+    prompts: list[str] = Field(description="accepted prompts, of `points`, `boxes` and `masks`")
+
+
+class Loaded(BaseModel):
+    """A loaded version of the model."""
+
+    version: Version
+    weights: Weights
+    engine: Engine
+    descriptor: Descriptor
+
+
 class Info(BaseModel):
     """Version, model and limits of the service."""
 
@@ -149,6 +170,8 @@ class Info(BaseModel):
     key_needed: bool = Field(description="whether inference requires an API key")
     limits: RequestLimits
     model_versions: list[Version] = Field(description="loaded versions, ascending; the last is the default")
+    loaded: list[Loaded] = Field(description="the same with weights, engine and descriptor")
+    encode_s: float | None = Field(description="shortest time for a new image so far, in seconds; null: not known")
 
 
 class Model(BaseModel):

@@ -48,6 +48,23 @@ INFO: dict[str, Any] = {
     "key_needed": False,
     "limits": {"max_body_bytes": 33_554_432, "max_image_pixels": 25_000_000, "max_objects": 256},
     "model_versions": [1],
+    "loaded": [
+        {
+            "version": 1,
+            "weights": IMAGE["weights"],
+            "engine": IMAGE["engine"],
+            "descriptor": {
+                "architecture": "mobile_sam",
+                "side": 1024,
+                "resize": "longest_side",
+                "normalisation": "imagenet",
+                "embedding": {"image_embeddings": [1, 64, 64, 256]},
+                "single_mask": "first",
+                "prompts": ["points", "boxes", "masks"],
+            },
+        }
+    ],
+    "encode_s": 0.2,
 }
 MODELS: dict[str, Any] = {"models": _DATA["models"]}
 

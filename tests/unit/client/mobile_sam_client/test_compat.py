@@ -149,12 +149,12 @@ def test_batch_of_images_has_masks_in_their_original_sizes(service, monkeypatch)
     with pytest.warns(UserWarning, match="sam_vit_h.pth is not loaded: the service answers with its own weights"):
         sam = sam_model_registry["vit_h"](checkpoint="sam_vit_h.pth")
     service.replies = [fake.json_reply({**fake.IMAGE, "width": 1024, "height": 683})]
-    service.replies += [fake.segment_reply(fake.three_candidates()[:1])]
+    service.replies += [fake.segment_reply(fake.three_candidates()[:1]), fake.json_reply(fake.INFO)]
     image = torch.as_tensor(ResizeLongestSide(sam.image_encoder.img_size).apply_image(RGB), device=sam.device)
     image = image.permute(2, 0, 1).contiguous()
     given = {"image": image, "original_size": (4, 6), "boxes": torch.tensor([[0, 0, 1024, 683]])}
     (answer,) = sam.to(device="cuda").eval()([given], multimask_output=False)
-    assert service.fields[-1]["prompts"] == [{"box": [0, 0, 1024, 683]}]
+    assert service.fields[1]["prompts"] == [{"box": [0, 0, 1024, 683]}]
     assert answer["masks"].shape == (1, 1, 4, 6)
     assert answer["masks"].all()  # all logits are 0.5
     assert answer["low_res_logits"].shape == (1, 1, 256, 256)
@@ -169,8 +169,19 @@ def test_embeddings_are_not_available(predictor, call):
 @pytest.mark.parametrize("size_hw", [(853, 1280), (480, 320), (7, 5), (1, 300)], ids=str)
 def test_logits_are_scaled_as_by_the_service(size_hw):
     low_res = np.random.default_rng(0).normal(0, 10, (256, 256)).astype(np.float32)
-    expected = upsample(low_res, LONGEST_SIDE.size_in_frame(size_hw), size_hw)
-    np.testing.assert_allclose(upsampled(low_res, size_hw), expected, atol=1e-4)
+    for squashed, frame_hw in ((False, LONGEST_SIDE.size_in_frame(size_hw)), (True, None)):
+        expected = upsample(low_res, frame_hw, size_hw)
+        np.testing.assert_allclose(upsampled(low_res, size_hw, squashed=squashed), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("resize", "squashes"), [("longest_side", False), ("squash", True)])
+def test_predictor_asks_the_service_once_how_images_are_scaled(service, model, resize, squashes):
+    predictor = SamPredictor(model)
+    service.reply_with(fake.json_reply({**fake.INFO, "loaded": [{"descriptor": {"resize": resize}}]}))
+    plane = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
+    for _ in range(2):
+        assert np.array_equal(predictor.upsampled(plane, (4, 6)), upsampled(plane, (4, 6), squashed=squashes))
+    assert len(service.requests) == 1
 
 
 def test_generator_sends_its_parameters_and_returns_official_records(service, model):

@@ -1,6 +1,7 @@
 """The document of `GET /info`."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,27 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from utils.api.errors import InferenceUnavailable
 from utils.api.info import LOADED_METRIC, InfoEndpoint, describe, loaded_by_version
+from utils.api.openapi.examples import INFO
 from utils.settings import Settings
+from utils.triton.health import Health
 
-LABELS = ("model", "version", "name", "sha256", "trained", "note", "encoder", "decoder")
+LABELS = ("model", "version", "name", "sha256", "trained", "note", "encoder", "decoder", "descriptor")
+DESCRIPTOR = INFO["loaded"][0]["descriptor"]
 
 
 def loaded(name: str, *, version: int = 1, model: str = "mobile_sam", trained: str = "true") -> tuple[str, ...]:
     """Return the metric labels of a model with weights of that name."""
-    return (model, str(version), name, "00", trained, f"{name}!", "cuda f32", "cuda f16")
+    return (
+        model,
+        str(version),
+        name,
+        "00",
+        trained,
+        f"{name}!",
+        "cuda f32",
+        "cuda f16",
+        json.dumps({**DESCRIPTOR, "batch": 8}),
+    )
 
 
 def metrics_of(series: Sequence[tuple[str, ...]]) -> bytes:
@@ -36,22 +50,23 @@ def weights_of(name: str, *, trained: bool = True) -> dict[str, Any]:
     return {"weights": weights, "engine": {"encoder": "cuda f32", "decoder": "cuda f16"}}
 
 
+def loaded_as(name: str, version: int = 1, *, trained: bool = True) -> dict[str, Any]:
+    return {"version": version, **weights_of(name, trained=trained), "descriptor": DESCRIPTOR}
+
+
 def read_back(metrics: bytes) -> dict[int, dict[str, Any]]:
-    return {
-        version: {name: model.model_dump() for name, model in found.items()}
-        for version, found in loaded_by_version(metrics).items()
-    }
+    return {version: found.model_dump() for version, found in loaded_by_version(metrics).items()}
 
 
 def test_loaded_by_version_returns_the_latest_weights_and_engine_of_each_version():
     others = [loaded("other", model=model) for model in ("mobile_sam_cached", "mobile_sam_everything")]
     series = [loaded("old"), loaded("new"), loaded("tenth", version=10, trained="false"), *others]
-    assert read_back(metrics_of(series)) == {1: weights_of("new"), 10: weights_of("tenth", trained=False)}
+    assert read_back(metrics_of(series)) == {1: loaded_as("new"), 10: loaded_as("tenth", 10, trained=False)}
 
 
 @pytest.mark.parametrize("name", ['a "quoted" name', "back\\slash, {brace} = 1", "two\nlines", "ü\u2028\x85.pt"])
 def test_loaded_by_version_keeps_every_character_of_names(name):
-    assert read_back(metrics_of([loaded(name)])) == {1: weights_of(name)}
+    assert read_back(metrics_of([loaded(name)])) == {1: loaded_as(name)}
 
 
 NOTHING: dict[str, Any] = {"weights": None, "engine": None}
@@ -73,9 +88,18 @@ ALL = metrics_of([loaded("tenth", version=10), loaded("second", version=2), load
 def test_info_has_weights_and_engine_of_the_newest_loaded_version(versions, metrics, expected):
     unloaded = describe(None, Settings(), key_needed=True)
     ready, read = AsyncMock(side_effect=[versions]), AsyncMock(return_value=metrics)
-    found = asyncio.run(InfoEndpoint(unloaded, ready, read, lambda: "2.51.0").document()).model_dump()
-    loaded_versions = versions if isinstance(versions, list) else []
-    assert found == {**unloaded.model_dump(), **expected, "triton": "2.51.0", "model_versions": loaded_versions}
+    health = Health("ready", version="2.51.0", encode_s=16.12)
+    found = asyncio.run(InfoEndpoint(unloaded, ready, read, lambda: health).document()).model_dump()
+    ready_versions = versions if isinstance(versions, list) else []
+    listed = [loaded_as({1: "first", 2: "second", 10: "tenth"}[each], each) for each in ready_versions]
+    assert found == {
+        **unloaded.model_dump(),
+        **expected,
+        "triton": "2.51.0",
+        "model_versions": ready_versions,
+        "loaded": listed if metrics == ALL else [],
+        "encode_s": 16.1,
+    }
 
 
 def test_max_image_pixels_defaults_to_that_of_the_orchestrator(tmp_path: Path):
