@@ -44,6 +44,11 @@ def reshape(x: Var, *shape: int) -> Var:
     return op.reshape(x, ints(*shape))
 
 
+def sizes_of(x: Var) -> list[int]:
+    """Return the sizes of `x` that are known, which are all but the batch's."""
+    return [size for size in x.unwrap_tensor().shape or () if isinstance(size, int)]
+
+
 def linear(x: Var, weight: Array, bias: Array | None) -> Var:
     """Return `x @ weight + bias` for `weight` (in, out), the transpose of torch's (out, in)."""
     y = op.matmul(x, constant(weight))
@@ -64,7 +69,9 @@ def mlp(x: Var, tensors: Tensors, names: tuple[str, str], width: int, activation
     return linear(y, second.get("weight", width, len(weight)).T, second.get("bias", width))
 
 
-def fold_batch_norm(tensors: Tensors, *shape: Size, names: tuple[str, str] = ("c", "bn")) -> tuple[Array, Array]:
+def fold_batch_norm(
+    tensors: Tensors, *shape: Size, names: tuple[str, str] = ("c", "bn"), epsilon: float = BATCH_NORM_EPSILON
+) -> tuple[Array, Array]:
     """Fold a batch norm into the bias-free convolution before it: weight (out, in/groups, kh, kw) and bias (out,).
 
     Inference-time batch norm is gamma * (y - mean) / sqrt(var + eps) + beta, a scale and a shift per output channel.
@@ -76,7 +83,7 @@ def fold_batch_norm(tensors: Tensors, *shape: Size, names: tuple[str, str] = ("c
         tensors.get(f"{norm}.{name}", channels).astype(np.float64)
         for name in ("weight", "bias", "running_mean", "running_var")
     )
-    scale = gamma / np.sqrt(variance + BATCH_NORM_EPSILON)
+    scale = gamma / np.sqrt(variance + epsilon)
     folded = weight * scale[:, None, None, None]
     return folded.astype(np.float32), (beta - mean * scale).astype(np.float32)
 
@@ -92,15 +99,20 @@ def conv_batch_norm(
 ) -> Var:
     """Apply a convolution and its batch norm to `x` (NCHW), padded to keep the size (divided by `stride`)."""
     weight, bias = fold_batch_norm(tensors, *shape, names=names)
-    padding = weight.shape[-1] // 2
+    return convolution(x, weight, bias, stride=stride, groups=len(weight) if depthwise else 1)
+
+
+def convolution(x: Var, weight: Array, bias: Array | None, *, stride: int = 1, groups: int = 1) -> Var:
+    """Convolve `x` (NCHW) with `weight` (out, in/groups, k, k), padded to keep the size (divided by `stride`)."""
+    size = weight.shape[-1]
     return op.conv(
         x,
         constant(weight),
-        constant(bias),
-        kernel_shape=weight.shape[2:],
-        pads=[padding] * 4,
+        None if bias is None else constant(bias),
+        kernel_shape=[size, size],
+        pads=[size // 2] * 4,
         strides=[stride, stride],
-        group=weight.shape[0] if depthwise else 1,
+        group=groups,
     )
 
 
