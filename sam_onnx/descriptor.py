@@ -8,8 +8,8 @@ from typing import Any
 
 from sam_onnx.errors import ExportError
 
-TINY_VIT, VIT = "mobile_sam", "vit"
-"""Kinds of image encoders: TinyViT as in MobileSAM, and ViTDet as in Segment Anything."""
+TINY_VIT, VIT, EFFICIENT_VIT = "mobile_sam", "vit", "efficientvit"
+"""Kinds of image encoders: TinyViT as in MobileSAM, ViTDet as in Segment Anything, and EfficientViT-SAM's."""
 LONGEST_SIDE, SQUASH = "longest_side", "squash"
 """Scaling of an image to the encoder's square: its longest side, the rest padded; or both sides, its shape lost."""
 IMAGENET, MIN_MAX = "imagenet", "min_max"
@@ -41,6 +41,7 @@ class Descriptor:
 
 MEMBERS: dict[str, dict[str, Any]] = {
     TINY_VIT: {"engines": ["openvino-bf16", "openvino", "onnxruntime"]},
+    EFFICIENT_VIT: {},
     VIT: {"batch": 1},  # the scores of one image take 1 GB with ViT-H
 }
 """Descriptor fields of the members of the family, by the kind of their encoder; unless a recipe sets others."""

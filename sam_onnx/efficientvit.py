@@ -9,17 +9,20 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import EMBEDDING_SIZE, PIXEL_STD, as_tokens
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, PIXEL_STD, as_tokens
 from sam_onnx.nodes import constant, convolution, fold_batch_norm, ints, layer_norm, reshape, sizes_of
 from sam_onnx.tensors import Array, Tensors
 
 FRAME_SIDES = {5: 512, 6: 1024}
 """Pixels of the encoder's frame by the number of stages: L0, L1 and L2 have five, XL0 and XL1 six."""
-NECK_STAGES = 3
 EPSILON = 1e-6  # of all norms, as the authors set it after they build a model
 ATTENTION_EPSILON = 1e-15
-BLOCKS = (("conv1", "conv2"), ("inverted_conv", "depth_conv", "point_conv"), ("spatial_conv", "point_conv"))
-"""Convolutions of residual blocks, MBConv and fused MBConv; an activation follows each but the last."""
+BLOCKS = (
+    {"spatial_conv": 3, "point_conv": 1},
+    {"inverted_conv": 1, "depth_conv": 3, "point_conv": 1},
+    {"conv1": 3, "conv2": 3},
+)
+"""Kernel sizes of fused MBConv, MBConv and residual blocks, by name; an activation follows all but the last."""
 
 
 def frame_side(tensors: Tensors) -> int:
@@ -42,79 +45,88 @@ def efficientvit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
     """
     encoder = tensors.under("image_encoder")
     stages, neck = encoder.under("backbone").under("stages"), encoder.under("neck")
-    weight, bias = _weights(stages.under(0).under("op_list").under(0), 3)
+    weight, bias = _weights(stages.under(0).under("op_list").under(0), None, 3, 3, 3)
     weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
-    x = op.gelu(convolution(pixels, weight, bias, stride=2), approximate="tanh")
+    x = _gelu(convolution(pixels, weight, bias, stride=2))
     outputs: list[Var] = []
     for stage in range(stages.count()):
         blocks = stages.under(stage).under("op_list")
         for index in range(0 if stage else 1, blocks.count()):
             x = _block(x, blocks.under(index), stride=1 if index else 2)
         outputs.insert(0, x)
-    inputs = (neck.under("input_ops").under(index).under("op_list").under(0) for index in range(NECK_STAGES))
-    x, *others = (_enlarged(_convolution(x, layer)) for x, layer in zip(outputs, inputs))
-    for other in others:
-        x = op.add(x, other)
-    middle = neck.under("middle").under("op_list")
-    for index in range(middle.count()):
-        x = _block(x, middle.under(index))
-    x = _convolution(x, neck.under("output_ops").under(0).under("op_list").under(0))
-    channels, *_ = sizes_of(x)
-    tokens = layer_norm(as_tokens(x, channels), encoder.under("norm"), channels, EPSILON)
-    return {"image_embeddings": reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, channels)}
+    last = neck.under("output_ops").under(0).under("op_list").under(0)
+    channels, width, _, _ = last.get("conv.weight", None, None, 1, 1).shape
+    inputs, middle = neck.under("input_ops"), neck.under("middle").under("op_list")
+    layers = [inputs.under(index).under("op_list").under(0) for index in range(inputs.count())]
+    x = op.sum([_enlarged(_convolution(x, layer, width, 1)) for x, layer in zip(outputs, layers, strict=False)])
+    for block in (middle.under(index) for index in range(middle.count())):
+        x = _block(x, block)
+    tokens = as_tokens(_convolution(x, last, channels, 1), channels)
+    tokens = layer_norm(tokens, encoder.under("norm"), channels, EPSILON)
+    return {EMBEDDING: reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, channels)}
 
 
-def _weights(layer: Tensors, channels: int) -> tuple[Array, Array | None]:
-    """Return the kernel of a convolution with `channels` inputs of each output, and its bias, its batch norm folded."""
+def _gelu(x: Var) -> Var:
+    return op.gelu(x, approximate="tanh")
+
+
+def _weights(layer: Tensors, *shape: int | None) -> tuple[Array, Array]:
+    """Return the kernel and the bias of a convolution that has either a batch norm, folded into them, or a bias."""
     if layer.has("norm"):
-        return fold_batch_norm(layer, None, channels, None, None, names=("conv", "norm"), epsilon=EPSILON)
-    weight = layer.get("conv.weight", None, channels, None, None)
-    return weight, layer.get("conv.bias", len(weight)) if layer.has("conv.bias") else None
+        return fold_batch_norm(layer, *shape, names=("conv", "norm"), epsilon=EPSILON)
+    weight = layer.get("conv.weight", *shape)
+    return weight, layer.get("conv.bias", len(weight))
 
 
-def _convolution(x: Var, layer: Tensors, *, stride: int = 1, depthwise: bool = False) -> Var:
-    channels, *_ = sizes_of(x)
-    weight, bias = _weights(layer, 1 if depthwise else channels)
-    return convolution(x, weight, bias, stride=stride, groups=channels if depthwise else 1)
+def _convolution(
+    x: Var, layer: Tensors, channels: int | None, size: int, *, stride: int = 1, depthwise: bool = False
+) -> Var:
+    inputs = sizes_of(x)[0]
+    shape = (inputs, 1, size, size) if depthwise else (channels, inputs, size, size)
+    return convolution(x, *_weights(layer, *shape), stride=stride, groups=inputs if depthwise else 1)
 
 
-def _block(x: Var, block: Tensors, stride: int = 1) -> Var:
-    """Apply a block to `x` (NCHW): linear attention, if it has any, and convolutions."""
+def _block(x: Var, block: Tensors, *, stride: int = 1) -> Var:
+    """Apply linear attention, if the block has any, and convolutions, without a residual if they have a stride."""
+    channels = sizes_of(x)[0]
     if block.has("context_module"):
-        x = op.add(x, _linear_attention(x, block.under("context_module").under("main")))
+        x = op.add(x, _linear_attention(x, block.under("context_module").under("main"), channels))
         block = block.under("local_module")
-    main = block.under("main")
-    *hidden, last = next((names for names in BLOCKS if main.has(names[0])), BLOCKS[-1])
-    y = x
+    main, y = block.under("main"), x
+    sizes = next((sizes for sizes in BLOCKS if main.has(next(iter(sizes)))), BLOCKS[0])
+    *hidden, last = sizes
     for name in hidden:
         step = stride if name == hidden[-1] else 1
-        y = _convolution(y, main.under(name), stride=step, depthwise=name == "depth_conv")
-        y = op.gelu(y, approximate="tanh")
-    y = _convolution(y, main.under(last))
-    return y if stride > 1 else op.add(x, y)
+        y = _convolution(y, main.under(name), None, sizes[name], stride=step, depthwise=name == "depth_conv")
+        y = _gelu(y)
+    if stride > 1:
+        return _convolution(y, main.under(last), None, sizes[last])
+    return op.add(x, _convolution(y, main.under(last), channels, sizes[last]))
 
 
-def _linear_attention(x: Var, tensors: Tensors) -> Var:
-    """Apply attention with weights relu(q) . relu(k), which sums over the keys once for all queries; NCHW in and out.
+def _linear_attention(x: Var, tensors: Tensors, channels: int) -> Var:
+    """Apply multi-scale attention whose weights are relu(q) . relu(k), divided by their sum; NCHW in and out.
 
-    Each scale has heads of its own, from queries, keys and values that are mixed with their neighbours.
+    As they are linear in q, the sum of v times relu(k) over all positions serves every query. Each scale has heads of
+    its own: queries, keys and values are mixed with their neighbours, and then with each other.
     """
     _, height, width = sizes_of(x)
-    qkv = _convolution(x, tensors.under("qkv"))
-    channels, *_ = sizes_of(qkv)
-    scales = tensors.under("aggreg")
-    dim = scales.get("0.1.weight", channels, None, 1, 1).shape[1]
-    scaled = [qkv]
+    weight = tensors.get("qkv.conv.weight", None, channels, 1, 1)
+    inner, scales = len(weight), tensors.under("aggreg")
+    dim = scales.get("0.1.weight", inner, None, 1, 1).shape[1]
+    if inner % (3 * dim):
+        raise CheckpointError(f"unexpected shape: expected qkv.conv.weight divisible by {3 * dim}, got {inner}")
+    qkv = [convolution(x, weight, None)]
     for scale in (scales.under(index) for index in range(scales.count())):
-        y = convolution(qkv, scale.get("0.weight", channels, 1, None, None), None, groups=channels)
-        scaled.append(convolution(y, scale.get("1.weight", channels, dim, 1, 1), None, groups=channels // dim))
-    heads = reshape(op.concat(scaled, axis=1), 0, -1, 3 * dim, height * width)
+        size = scale.get("0.weight", inner, 1, None, None).shape[2] | 1  # odd
+        y = convolution(qkv[0], scale.get("0.weight", inner, 1, size, size), None, groups=inner)
+        qkv.append(convolution(y, scale.get("1.weight", inner, dim, 1, 1), None, groups=inner // dim))
+    heads = reshape(op.concat(qkv, axis=1), 0, -1, 3 * dim, height * width)
     query, key, value = op.split(heads, axis=2, num_outputs=3)
-    query, by_place = op.relu(query), op.transpose(op.relu(key), perm=[0, 1, 3, 2])
-    mixed = op.matmul(op.matmul(value, by_place), query)
-    total = op.matmul(op.reduce_sum(by_place, ints(2)), query)
-    mixed = op.div(mixed, op.add(total, constant(ATTENTION_EPSILON)))
-    return _convolution(reshape(mixed, 0, -1, height, width), tensors.under("proj"))
+    query, key = op.relu(query), op.transpose(op.relu(key), perm=[0, 1, 3, 2])
+    mixed = op.matmul(op.matmul(value, key), query)
+    total = op.add(op.matmul(op.reduce_sum(key, ints(2)), query), constant(ATTENTION_EPSILON))
+    return _convolution(reshape(op.div(mixed, total), 0, -1, height, width), tensors.under("proj"), channels, 1)
 
 
 def _enlarged(x: Var) -> Var:

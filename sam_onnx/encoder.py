@@ -6,7 +6,8 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor
 
-from sam_onnx.descriptor import IMAGENET, TINY_VIT, VIT
+from sam_onnx.descriptor import EFFICIENT_VIT, IMAGENET, TINY_VIT, VIT
+from sam_onnx.efficientvit import efficientvit, frame_side
 from sam_onnx.images import IMAGE_SIZE, centred_pixels
 from sam_onnx.layouts import encoder_kind
 from sam_onnx.nodes import finished_model
@@ -14,7 +15,7 @@ from sam_onnx.tensors import StateDict, Tensors
 from sam_onnx.tiny_vit import tiny_vit
 from sam_onnx.vit import vit
 
-ENCODERS = {TINY_VIT: tiny_vit, VIT: vit}
+ENCODERS = {EFFICIENT_VIT: efficientvit, TINY_VIT: tiny_vit, VIT: vit}
 """Functions of centred pixels and a checkpoint's tensors; they return the embedding's tensors by name, in float32."""
 
 
@@ -30,9 +31,10 @@ def build_encoder(state: StateDict, normalisation: str = IMAGENET) -> onnx.Model
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
     """
-    kind, side = encoder_kind(state), IMAGE_SIZE
+    kind, tensors = encoder_kind(state), Tensors(state)
+    side = frame_side(tensors) if kind == EFFICIENT_VIT else IMAGE_SIZE
     images = spox.argument(Tensor(np.uint8, ("N", side, side, 3)))
     sizes_hw = spox.argument(Tensor(np.int32, ("N", 2)))
     pixels = centred_pixels(images, sizes_hw, side, normalisation)
-    embedding = {name: op.cast(value, to=np.float16) for name, value in ENCODERS[kind](pixels, Tensors(state)).items()}
+    embedding = {name: op.cast(value, to=np.float16) for name, value in ENCODERS[kind](pixels, tensors).items()}
     return finished_model("mobile_sam_encoder", {"images": images, "sizes_hw": sizes_hw}, embedding)

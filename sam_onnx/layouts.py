@@ -6,11 +6,15 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from sam_onnx.descriptor import TINY_VIT, VIT
+from sam_onnx.descriptor import EFFICIENT_VIT, TINY_VIT, VIT
 from sam_onnx.errors import CheckpointError
 from sam_onnx.tensors import StateDict
 
-ENCODER_PREFIXES = {TINY_VIT: "image_encoder.layers.", VIT: "image_encoder.blocks."}
+ENCODER_PREFIXES = {
+    TINY_VIT: "image_encoder.layers.",
+    VIT: "image_encoder.blocks.",
+    EFFICIENT_VIT: "image_encoder.backbone.stages.",
+}
 """Beginning of keys that only checkpoints with this kind of encoder have."""
 ANCHOR = "prompt_encoder.no_mask_embed.weight"
 """A key of both layouts. What a fine-tune has in front of it, such as `module.sam.`, is in front of all of its keys."""
@@ -47,7 +51,6 @@ OTHERS = (
     (r"(^|\.)(detector|tracker|tracker_model|detector_model)\.|vision_backbone\.", "SAM 3, whose licence is gated"),
     (r"image_encoder\.trunk\.|vision_encoder\.backbone\.", "SAM 2 or its kin, with a Hiera or RepViT encoder"),
     (r"mask_decoder\.(hf_token|hq_token)\.", "SAM-HQ, whose decoder has more tensors"),
-    (r"image_encoder\.(backbone|neck)\..*op_list\.", "EfficientViT-SAM"),
     (r"image_encoder\.fuse_stage", "EdgeSAM, whose licence is non-commercial"),
     (r"image_encoder\.features\.", "RepViT-SAM"),
 )
@@ -65,7 +68,7 @@ def authors_layout(state: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, np
 
 
 def encoder_kind(state: StateDict) -> str:
-    """Return the kind of a checkpoint's image encoder, `TINY_VIT` or `VIT`.
+    """Return the kind of a checkpoint's image encoder, of `ENCODER_PREFIXES`.
 
     Raises:
         CheckpointError: it has another one, or is no checkpoint of Segment Anything's family.
