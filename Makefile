@@ -88,7 +88,7 @@ batch-test: env-batch ## develop: test batches on a local Ray whose workers get 
 
 family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 2 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
-	@$(RUN) pytest tests/unit/sam_onnx/test_family.py
+	@$(RUN) pytest tests/unit/sam_onnx/test_family.py tests/unit/sam_onnx/test_efficientvit.py
 
 # pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...
 # version of each package. An accepted vulnerability is added to AUDIT as --ignore-vuln ID, with a comment that says why.

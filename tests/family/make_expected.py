@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import SamConfig, SamModel  # before the stand-in for torchvision, which it would try to use
 
 from sam_onnx.layouts import authors_key
 from tests.family.cases import (
@@ -40,7 +41,8 @@ for name in ("torchvision", "torchvision.transforms", "torchvision.transforms.fu
     sys.modules[name] = _AnyModule(name)
 # isort: split
 from segment_anything import modeling  # noqa: E402
-from transformers import SamConfig, SamModel  # noqa: E402
+
+from tests.family import expect_efficientvit  # noqa: E402
 
 
 def authors_model(state: dict[str, Array], options: dict[str, Any]) -> Any:
@@ -161,6 +163,7 @@ def main() -> None:
                 expected[f"{name}/scores/{case}"] = scores
     np.savez_compressed(EXPECTED, **expected)
     print(f"{EXPECTED}: {len(expected)} arrays, {EXPECTED.stat().st_size} bytes")
+    expect_efficientvit.write(answers)
 
 
 if __name__ == "__main__":
