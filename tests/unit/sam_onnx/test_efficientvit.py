@@ -37,7 +37,7 @@ def state(expected) -> dict[str, Array]:
 @pytest.mark.parametrize("name", ["small", "small_xl", "l0", pytest.param("xl0", marks=pytest.mark.slow)])
 def test_answers_match_the_authors_code(name, expected):
     descriptor, models = build(state_of(expected[f"{name}/shapes"]))
-    assert descriptor == Descriptor("efficientvit", side=FRAMES[name])
+    assert descriptor == Descriptor("efficientvit", side=FRAMES[name], batch=4)
     encoder, decoder = map(session, models)
     for size_hw in sizes_of(name):
         pixels, framed_hw = framed(name, size_hw)
