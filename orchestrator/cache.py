@@ -75,6 +75,8 @@ class Entry:
     """Height and width of the displayed image."""
     file: memoryview | bytes
     """The image file."""
+    encode_s: float = 0.0
+    """Seconds that the encoder took for the request at hand; 0 if the embedding was known."""
 
     @property
     def nbytes(self) -> int:
@@ -210,7 +212,7 @@ class EmbeddingCache:
             self._report_failure(error)
         # A copy: the encoder's output is in memory shared with Triton, which would grow with every entry kept.
         own = {name: tensor.copy() for name, tensor in entry.embedding.items()}
-        self._remember(image_id, replace(entry, embedding=own), on_disk)
+        self._remember(image_id, replace(entry, embedding=own, encode_s=0.0), on_disk)
 
     @contextlib.contextmanager
     def encode_lock(self, image_id: str) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -219,9 +220,10 @@ class Embeddings:
     def _make(self, encode: Encode, location: "_Location", file: bytes, pixels: images.RGB) -> Entry:
         with self._stages(RESIZE):
             frame = self._preprocessing.frame(pixels)
+        began_at = time.monotonic()
         with self._stages(ENCODE):
             embedding = encode(frame)
-        entry = Entry(embedding, (pixels.shape[0], pixels.shape[1]), file)
+        entry = Entry(embedding, (pixels.shape[0], pixels.shape[1]), file, time.monotonic() - began_at)
         self._count(ENCODED)
         self._store(location, entry)
         if location.redis is not None:

@@ -69,6 +69,8 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     image = pipeline.find(call, partial(check_inside, points_xy, labels), check_cost)
     height, width = image.size_hw
     result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
+    if image.entry.encode_s:
+        result["encode_s"] = round(image.entry.encode_s, 3)
     if not objects:
         return [], [], [orjson.dumps(result)]
     decoded = pipeline.decode(image, points_xy, labels, *earlier, candidates=candidates)

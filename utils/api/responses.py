@@ -43,6 +43,7 @@ class Image(BaseModel):
     weights: Weights
     engine: Engine
     model_version: Version = Field(description="version that was used")
+    encode_s: float = absent(description="seconds that the encoder took, its queue included; absent for a known image")
 
 
 class RunLengths(BaseModel):
