@@ -1,7 +1,7 @@
 """The prompt encoder and mask decoder as one graph: N prompts for one embedding.
 
 Pixels stay in the order of the 64x64 positions, each followed by its 4x4 pixels, until the four masks are put in raster
-order. So nothing larger than the output is transposed.
+order. So nothing larger than the output is transposed; but SAM-HQ's convolutions need raster order before.
 """
 
 import numpy as np
@@ -10,14 +10,15 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from sam_onnx.descriptor import BEST_OF_THREE, FIRST
+from sam_onnx.descriptor import BEST_OF_THREE, FIRST, HQ_ONLY
+from sam_onnx.hq import FEATURES, hq_mask, is_hq
 from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE
-from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, finished_model, ints, layer_norm, linear, reshape
+from sam_onnx.nodes import constant, finished_model, ints, linear, reshape
 from sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions
-from sam_onnx.tensors import Array, StateDict, Tensors
+from sam_onnx.tensors import StateDict, Tensors
 from sam_onnx.two_way import two_way_transformer
+from sam_onnx.upscaling import MASK_SIZE, upscale
 
-MASK_SIZE = 4 * EMBEDDING_SIZE
 ABSENT_SCORE = -3e4  # its exp() is 0 in float32, and it fits float16
 
 
@@ -30,6 +31,8 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     (M,), 1 where the mask is used; M is N, or 1 for all prompts, which saves work.
     Outputs: `low_res_masks` (N, K, 256, 256) logits and `iou_predictions` (N, K), K = 4: the single mask and the three
     candidates; `single_masks` (N, 1, 256, 256), only the first of them, for callers that need no more.
+
+    SAM-HQ needs `hq_features` (1, 256, 256, C / 8) float16 too. Each of its masks is a sum with that of its own token.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
@@ -44,7 +47,9 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     mask_input = spox.argument(Tensor(np.float32, ("M", 1, MASK_SIZE, MASK_SIZE)))
     has_mask = spox.argument(Tensor(np.float32, ("M",)))
 
+    hq = is_hq(tensors) or single_mask == HQ_ONLY
     own = np.concatenate([decoder.under("iou_token").get("weight", 1, width), mask_tokens])
+    own = np.concatenate([own, decoder.under("hf_token").get("weight", 1, width)]) if hq else own
     batch = op.slice(op.shape(labels), ints(0), ints(1))
     own_tokens = op.expand(constant(own[None]), op.concat([batch, ints(*own.shape)], axis=0))
     tokens = op.concat([own_tokens, embed_points(coords, labels, prompts, width)], axis=1)
@@ -63,12 +68,24 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     iou_token = op.squeeze(op.slice(tokens, ints(0), ints(1), ints(1)), ints(1))
     outputs = op.slice(tokens, ints(1), ints(1 + masks), ints(1))
     scores = _perceptron(iou_token, [decoder.under("iou_prediction_head")], width, masks)
-    pixels, channels = _upscale(positions, decoder.under("output_upscaling"), width)
-    heads = [decoder.under("output_hypernetworks_mlps").under(index) for index in range(masks)]
-    kernels = _perceptron(op.transpose(outputs, perm=[1, 0, 2]), heads, width, channels)
-    logits = op.matmul(op.transpose(kernels, perm=[1, 0, 2]), op.transpose(pixels, perm=[0, 2, 1]))
-    logits = reshape(logits, -1, masks, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
-    logits = reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, masks, MASK_SIZE, MASK_SIZE)
+    channels = len(decoder.get("output_upscaling.3.bias", None))
+    pixels = op.gelu(upscale(positions, decoder.under("output_upscaling"), width, channels))
+    pixels = reshape(pixels, -1, MASK_SIZE**2, channels)
+    features: dict[str, Var] = {}
+    if hq:
+        token = op.slice(tokens, ints(1 + masks), ints(2 + masks), ints(1))
+        kernel = _perceptron(token, [decoder.under("hf_mlp")], width, channels)
+        features = {FEATURES: spox.argument(Tensor(np.float16, (1, MASK_SIZE, MASK_SIZE, channels)))}
+        added = hq_mask(pixels, kernel, features[FEATURES], channels, decoder)
+    if single_mask == HQ_ONLY:
+        logits = op.expand(added, ints(1, masks, 1, 1))
+    else:
+        heads = [decoder.under("output_hypernetworks_mlps").under(index) for index in range(masks)]
+        kernels = _perceptron(op.transpose(outputs, perm=[1, 0, 2]), heads, width, channels)
+        logits = op.matmul(op.transpose(kernels, perm=[1, 0, 2]), op.transpose(pixels, perm=[0, 2, 1]))
+        logits = reshape(logits, -1, masks, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
+        logits = reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, masks, MASK_SIZE, MASK_SIZE)
+        logits = op.add(logits, added) if hq else logits
     if single_mask == BEST_OF_THREE:
         logits, scores = with_best_first(logits, scores)
     first_mask = op.slice(logits, ints(0), ints(1), ints(1))
@@ -76,6 +93,7 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
         "mobile_sam_decoder",
         {
             EMBEDDING: embeddings,
+            **features,
             "point_coords": coords,
             "point_labels": labels,
             "mask_input": mask_input,
@@ -91,24 +109,6 @@ def with_best_first(logits: Var, scores: Var) -> tuple[Var, Var]:
     best = op.add(op.arg_max(candidates, axis=1, keepdims=True), ints(1))
     order = op.concat([best, op.expand(ints(1, 2, 3), op.concat([op.shape(best, end=1), ints(3)], axis=0))], axis=1)
     return op.gather_nd(logits, op.unsqueeze(order, ints(2)), batch_dims=1), op.gather_elements(scores, order, axis=1)
-
-
-def _upscale(positions: Var, tensors: Tensors, width: int) -> tuple[Var, int]:
-    """Up-sample (N, 4096, width) to (N, 4096 * 16, channels): two transposed 2x2 convolutions as matrix products."""
-    first = tensors.get("0.weight", width, None, 2, 2)
-    middle = first.shape[1]
-    second = tensors.get("3.weight", middle, None, 2, 2)
-    channels = second.shape[1]
-    x = linear(positions, _blocks(first), np.tile(tensors.get("0.bias", middle), 4))
-    x = reshape(x, -1, 4 * EMBEDDING_SIZE**2, middle)
-    x = op.gelu(layer_norm(x, tensors.under(1), middle, LAYER_NORM_2D_EPSILON))
-    x = op.gelu(linear(x, _blocks(second), np.tile(tensors.get("3.bias", channels), 4)))
-    return reshape(x, -1, MASK_SIZE**2, channels), channels
-
-
-def _blocks(kernel: Array) -> Array:
-    """Reshape (in, out, 2, 2) to (in, 2 * 2 * out), the pixels of a block outermost."""
-    return np.ascontiguousarray(kernel.transpose(0, 2, 3, 1).reshape(kernel.shape[0], -1))
 
 
 def _perceptron(x: Var, mlps: list[Tensors], inputs: int, outputs: int) -> Var:

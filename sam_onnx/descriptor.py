@@ -14,8 +14,8 @@ LONGEST_SIDE, SQUASH = "longest_side", "squash"
 """Scaling of an image to the encoder's square: its longest side, the rest padded; or both sides, its shape lost."""
 IMAGENET, MIN_MAX = "imagenet", "min_max"
 """Normalisation in the encoder: ImageNet's mean and deviation, or the image's own range to [0, 1]."""
-FIRST, BEST_OF_THREE = "first", "best_of_three"
-"""Origin of the single mask: its own token, or the candidate with the best score."""
+FIRST, BEST_OF_THREE, HQ_ONLY = "first", "best_of_three", "hq_only"
+"""Origin of the single mask: its own token, the candidate with the best score, or SAM-HQ's token, as all candidates."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,12 @@ MEMBERS: dict[str, dict[str, Any]] = {
     VIT: {"batch": 1},  # the scores of one image take 1 GB with ViT-H
 }
 """Descriptor fields of the members of the family, by the kind of their encoder; unless a recipe sets others."""
+HQ: dict[str, Any] = {"engines": ["openvino", "onnxruntime"]}
+"""Descriptor fields of SAM-HQ, whatever its encoder: its features have not been tried in bfloat16."""
 RECIPES: dict[str, dict[str, Any]] = {
     "tinysam": {"architecture": TINY_VIT, "single_mask": BEST_OF_THREE, "engines": ["openvino", "onnxruntime"]},
     "medsam": {"architecture": VIT, "resize": SQUASH, "normalisation": MIN_MAX, "prompts": ["boxes"]},
+    "hq_only": {"single_mask": HQ_ONLY},
 }
 """Descriptor fields of fine-tunes whose tensors do not tell them, by the word before the path of a weights file."""
 

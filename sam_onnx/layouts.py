@@ -40,17 +40,24 @@ HUGGING_FACE = (
     (r"upscale_conv1\.", "output_upscaling.0."),
     (r"upscale_layer_norm\.", "output_upscaling.1."),
     (r"upscale_conv2\.", "output_upscaling.3."),
+    (r"\.hq_token\.", ".hf_token."),
+    (r"\.hq_mask_mlp\.", ".hf_mlp."),
+    (r"\.compress_vit_(conv|norm)", r".compress_vit_feat.\1"),
+    (r"\.encoder_(conv|norm)", r".embedding_encoder.\1"),
+    (r"\.mask_(conv|norm)", r".embedding_maskfeature.\1"),
+    (r"(vit_feat|embedding_encoder|maskfeature)\.conv1\.", r"\1.0."),
+    (r"(vit_feat|embedding_encoder|maskfeature)\.norm\.", r"\1.1."),
+    (r"(vit_feat|embedding_encoder|maskfeature)\.conv2\.", r"\1.3."),
     (r"layer_norm_final_attn\.", "norm_final_attn."),
     (r"^(mask_decoder\.transformer\.layers\.\d+)\.layer_norm", r"\1.norm"),
-    (r"^(mask_decoder\.(?:iou|output).*)\.layers\.0\.", r"\1.layers.1."),
-    (r"^(mask_decoder\.(?:iou|output).*)\.proj_in\.", r"\1.layers.0."),
-    (r"^(mask_decoder\.(?:iou|output).*)\.proj_out\.", r"\1.layers.2."),
+    (r"^(mask_decoder\.(?:iou|output|hf_mlp).*)\.layers\.0\.", r"\1.layers.1."),
+    (r"^(mask_decoder\.(?:iou|output|hf_mlp).*)\.proj_in\.", r"\1.layers.0."),
+    (r"^(mask_decoder\.(?:iou|output|hf_mlp).*)\.proj_out\.", r"\1.layers.2."),
 )
-"""Patterns of the keys of transformers' `SamModel`, and the authors' keys; all are applied, in this order."""
+"""Patterns of the keys of transformers' `SamModel` and `SamHQModel`, and the authors'. All are applied, in order."""
 OTHERS = (
     (r"(^|\.)(detector|tracker|tracker_model|detector_model)\.|vision_backbone\.", "SAM 3, whose licence is gated"),
     (r"image_encoder\.trunk\.|vision_encoder\.backbone\.", "SAM 2 or its kin, with a Hiera or RepViT encoder"),
-    (r"mask_decoder\.(hf_token|hq_token)\.", "SAM-HQ, whose decoder has more tensors"),
     (r"image_encoder\.fuse_stage", "EdgeSAM, whose licence is non-commercial"),
     (r"image_encoder\.features\.", "RepViT-SAM"),
 )
@@ -85,7 +92,7 @@ def encoder_kind(state: StateDict) -> str:
 
 
 def authors_key(key: str) -> str:
-    """Return the authors' key of one of transformers' `SamModel`."""
+    """Return the authors' key of one of transformers' `SamModel` or `SamHQModel`."""
     for pattern, replacement in HUGGING_FACE:
         key = re.sub(pattern, replacement, key)
     return key

@@ -6,12 +6,13 @@ from dataclasses import replace
 import onnx
 
 from sam_onnx.decoder import build_decoder
-from sam_onnx.descriptor import MEMBERS, RECIPES, Descriptor
+from sam_onnx.descriptor import HQ, HQ_ONLY, MEMBERS, RECIPES, Descriptor
 from sam_onnx.encoder import build_encoder
 from sam_onnx.errors import CheckpointError
+from sam_onnx.hq import is_hq
 from sam_onnx.layouts import encoder_kind
 from sam_onnx.sources import BUILTIN
-from sam_onnx.tensors import StateDict
+from sam_onnx.tensors import StateDict, Tensors
 
 Networks = tuple[Descriptor, list[onnx.ModelProto]]
 """The descriptor, the encoder and the decoder."""
@@ -21,12 +22,16 @@ def build(state: StateDict, recipe: str = "") -> Networks:
     """Build the networks of a checkpoint; `recipe` is a word of `RECIPES`, or empty.
 
     Raises:
-        CheckpointError: a tensor is missing or does not fit, or the recipe is for another encoder.
+        CheckpointError: a tensor is missing or does not fit, or the recipe is for other weights.
     """
     kind = encoder_kind(state)
-    descriptor = Descriptor(**{"architecture": kind, **MEMBERS[kind], **RECIPES.get(recipe, {})})
+    hq = is_hq(Tensors(state))
+    fields = MEMBERS[kind] | (HQ if hq else {}) | RECIPES.get(recipe, {})
+    descriptor = Descriptor(**{"architecture": kind, **fields})
     if descriptor.architecture != kind:
         raise CheckpointError(f"{recipe}: expected weights of a {descriptor.architecture} encoder, got a {kind} one")
+    if descriptor.single_mask == HQ_ONLY and not hq:
+        raise CheckpointError(f"{recipe}: expected weights of SAM-HQ, got none of its tensors (mask_decoder.hf_token)")
     encoder = build_encoder(state, descriptor.normalisation)
     decoder = build_decoder(state, descriptor.single_mask)
     return _completed(descriptor, encoder), [encoder, decoder]

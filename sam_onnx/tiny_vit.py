@@ -9,6 +9,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
+from sam_onnx.hq import hq_features
 from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, IMAGE_SIZE, PIXEL_STD, as_image, as_tokens, neck
 from sam_onnx.nodes import constant, conv_batch_norm, fold_batch_norm, layer_norm, mlp
 from sam_onnx.tensors import Tensors
@@ -34,9 +35,12 @@ def tiny_vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
             stride = 2 if size > EMBEDDING_SIZE else 1
             x, channels = _patch_merging(x, layer.under("downsample"), channels, stride)
             size //= stride
+            if stride == 2:
+                early, early_channels = x, channels
     if size != EMBEDDING_SIZE:
         raise CheckpointError(f"expected two or more down-samplings to {EMBEDDING_SIZE}x{EMBEDDING_SIZE}, got {size}")
-    return {EMBEDDING: neck(as_tokens(x, channels), encoder.under("neck"), channels)}
+    embedding = neck(as_tokens(x, channels), encoder.under("neck"), channels)
+    return {EMBEDDING: embedding, **hq_features(embedding, as_tokens(early, early_channels), early_channels, tensors)}
 
 
 def _stem(x: Var, tensors: Tensors) -> tuple[Var, int]:

@@ -14,6 +14,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
+from sam_onnx.hq import hq_features
 from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, PIXEL_STD, as_tokens, neck
 from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp, reshape
 from sam_onnx.tensors import Array, Tensors
@@ -39,12 +40,15 @@ def vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
     positions = encoder.get("pos_embed", 1, EMBEDDING_SIZE, EMBEDDING_SIZE, channels)
     tokens = op.add(as_tokens(x, channels), constant(positions.reshape(1, -1, channels)))
     blocks = encoder.under("blocks")
+    early: list[Var] = []
     for block in (blocks.under(index) for index in range(blocks.count())):
         normalised = layer_norm(tokens, block.under("norm1"), channels, EPSILON)
         tokens = op.add(tokens, _attention(normalised, block.under("attn"), channels))
         normalised = layer_norm(tokens, block.under("norm2"), channels, EPSILON)
         tokens = op.add(tokens, mlp(normalised, block.under("mlp"), ("lin1", "lin2"), channels, op.gelu))
-    return {EMBEDDING: neck(tokens, encoder.under("neck"), channels)}
+        early += [tokens] if len(block.get("attn.rel_pos_h", None, None)) == 2 * EMBEDDING_SIZE - 1 else []
+    embedding = neck(tokens, encoder.under("neck"), channels)
+    return {EMBEDDING: embedding, **hq_features(embedding, [*early, tokens][0], channels, tensors)}
 
 
 def _attention(tokens: Var, tensors: Tensors, channels: int) -> Var:

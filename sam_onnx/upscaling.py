@@ -1,0 +1,40 @@
+"""Up-sampling from the 64x64 positions to 256x256 pixels, and the pixels' two orders.
+
+Pixels in block order lie as they are made: each position's 4x4 pixels, in 2x2 blocks of 2x2, follow one another. Raster
+order is row by row.
+"""
+
+import numpy as np
+import spox.opset.ai.onnx.v20 as op
+from spox import Var
+
+from sam_onnx.images import EMBEDDING_SIZE
+from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, layer_norm, linear, reshape
+from sam_onnx.tensors import Array, Tensors
+
+MASK_SIZE = 4 * EMBEDDING_SIZE
+
+
+def upscale(positions: Var, tensors: Tensors, width: int, channels: int) -> Var:
+    """Up-sample (N, 4096, width) to pixels in block order, (N, 16384, 4 * channels): two transposed 2x2 convolutions.
+
+    They are matrix products. The activation after the second one is left to the caller.
+    """
+    first = tensors.get("0.weight", width, None, 2, 2)
+    middle = first.shape[1]
+    second = tensors.get("3.weight", middle, channels, 2, 2)
+    x = linear(positions, _blocks(first), np.tile(tensors.get("0.bias", middle), 4))
+    x = reshape(x, -1, 4 * EMBEDDING_SIZE**2, middle)
+    x = op.gelu(layer_norm(x, tensors.under(1), middle, LAYER_NORM_2D_EPSILON))
+    return linear(x, _blocks(second), np.tile(tensors.get("3.bias", channels), 4))
+
+
+def in_raster_order(pixels: Var, channels: int) -> Var:
+    """Return pixels in block order as (N, 256, 256, channels)."""
+    x = reshape(pixels, -1, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2, channels)
+    return reshape(op.transpose(x, perm=[0, 1, 3, 5, 2, 4, 6, 7]), -1, MASK_SIZE, MASK_SIZE, channels)
+
+
+def _blocks(kernel: Array) -> Array:
+    """Reshape (in, out, 2, 2) to (in, 2 * 2 * out), the pixels of a block outermost."""
+    return np.ascontiguousarray(kernel.transpose(0, 2, 3, 1).reshape(kernel.shape[0], -1))
