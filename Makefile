@@ -86,9 +86,9 @@ text-test: env-text ## develop: test the examples with a language model, with a 
 batch-test: env-batch ## develop: test batches on a local Ray whose workers get killed; about 5 minutes
 	@$(RUN) pytest tests/e2e/test_batch.py tests/unit/deploy/test_batch_files.py
 
-family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 2 minutes
+family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 4 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
-	@$(RUN) pytest tests/unit/sam_onnx/test_family.py tests/unit/sam_onnx/test_efficientvit.py
+	@$(RUN) pytest tests/unit/sam_onnx/test_family.py tests/unit/sam_onnx/test_efficientvit.py tests/unit/sam_onnx/test_hq.py
 
 # pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...
 # version of each package. An accepted vulnerability is added to AUDIT as --ignore-vuln ID, with a comment that says why.

@@ -42,7 +42,7 @@ for name in ("torchvision", "torchvision.transforms", "torchvision.transforms.fu
 # isort: split
 from segment_anything import modeling  # noqa: E402
 
-from tests.family import expect_efficientvit  # noqa: E402
+from tests.family import expect_efficientvit, expect_hq  # noqa: E402
 
 
 def authors_model(state: dict[str, Array], options: dict[str, Any]) -> Any:
@@ -164,6 +164,7 @@ def main() -> None:
     np.savez_compressed(EXPECTED, **expected)
     print(f"{EXPECTED}: {len(expected)} arrays, {EXPECTED.stat().st_size} bytes")
     expect_efficientvit.write(answers)
+    expect_hq.write(answers, other_answers, check_close)
 
 
 if __name__ == "__main__":

@@ -35,10 +35,15 @@ def session(model: Any, *outputs: str) -> Callable[..., list[npt.NDArray[Any]]]:
 
 
 def decode(decoder: Any, embedding: Any, points: Any, labels: Any, *masks: Any) -> Any:
-    """Run a decoder on prompts; `masks` are the inputs `mask_input` and `has_mask_input`, none by default."""
+    """Run a decoder on prompts.
+
+    Args:
+        embedding: a tensor, or several by name.
+        masks: `mask_input` and `has_mask_input`, none by default.
+    """
     mask, has_mask = masks or (np.zeros((1, 1, 256, 256), np.float32), [0])
     return decoder(
-        image_embeddings=embedding,
+        **(embedding if isinstance(embedding, dict) else {"image_embeddings": embedding}),
         point_coords=np.array(points, np.float32),
         point_labels=np.array(labels, np.float32),
         mask_input=mask,
