@@ -10,16 +10,19 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from sam_onnx.descriptor import BEST_OF_THREE, FIRST, HQ_ONLY
+from sam_onnx.descriptor import BEST_OF_THREE, FIRST, HQ_ONLY, STABLE_OR_BEST
 from sam_onnx.hq import FEATURES, hq_mask, is_hq
-from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE
-from sam_onnx.nodes import constant, finished_model, ints, linear, reshape
-from sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions
-from sam_onnx.tensors import StateDict, Tensors
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, HIGH_RES_FEATURES
+from sam_onnx.nodes import constant, finished_model, ints, linear, reshape, sizes_of
+from sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions, with_padding_points
+from sam_onnx.tensors import Array, StateDict, Tensors
 from sam_onnx.two_way import two_way_transformer
-from sam_onnx.upscaling import MASK_SIZE, upscale
+from sam_onnx.upscaling import MASK_SIZE, in_block_order, upscale
 
 ABSENT_SCORE = -3e4  # its exp() is 0 in float32, and it fits float16
+STABLE_IOU, STABLE_OFFSET = 0.98, 0.05  # SAM 2's; the offset in logits
+NO_OBJECT = -1024.0  # logits of SAM 2's masks of nothing
+MAX_LOGIT = 32.0  # in masks that SAM 2 takes
 
 
 def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto:
@@ -34,6 +37,11 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
 
     SAM-HQ needs `hq_features` (1, 256, 256, C / 8) float16 too. Each of its masks is a sum with that of its own token.
 
+    SAM 2 (Ravi et al. 2024, arXiv:2408.00714) needs `high_res_features_0` (1, 256, 256, C / 8) and
+    `high_res_features_1` (1, 128, 128, C / 4) float16. If its score of an object is negative, all logits are -1024, as
+    for its videos; its image predictor ignores that score. That predictor clamps the logits that it returns to
+    [-32, 32], after it has upsampled them; here they are clamped when they come back in `mask_input`.
+
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
     """
@@ -41,23 +49,23 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     decoder, prompts = tensors.under("mask_decoder"), tensors.under("prompt_encoder")
     mask_tokens = decoder.under("mask_tokens").get("weight", None, None)
     masks, width = mask_tokens.shape
-    embeddings = spox.argument(Tensor(np.float16, (1, EMBEDDING_SIZE, EMBEDDING_SIZE, width)))
+    hq, is_sam2 = is_hq(tensors) or single_mask == HQ_ONLY, decoder.has("conv_s0")
+    high_res = _high_res_inputs(decoder) if is_sam2 else {}
+    embedding = {EMBEDDING: spox.argument(Tensor(np.float16, (1, EMBEDDING_SIZE, EMBEDDING_SIZE, width))), **high_res}
     coords = spox.argument(Tensor(np.float32, ("N", "P", 2)))
     labels = spox.argument(Tensor(np.float32, ("N", "P")))
     mask_input = spox.argument(Tensor(np.float32, ("M", 1, MASK_SIZE, MASK_SIZE)))
     has_mask = spox.argument(Tensor(np.float32, ("M",)))
 
-    hq = is_hq(tensors) or single_mask == HQ_ONLY
     own = np.concatenate([decoder.under("iou_token").get("weight", 1, width), mask_tokens])
-    own = np.concatenate([own, decoder.under("hf_token").get("weight", 1, width)]) if hq else own
-    batch = op.slice(op.shape(labels), ints(0), ints(1))
-    own_tokens = op.expand(constant(own[None]), op.concat([batch, ints(*own.shape)], axis=0))
-    tokens = op.concat([own_tokens, embed_points(coords, labels, prompts, width)], axis=1)
-    missing = op.cast(op.equal(labels, constant(ABSENT_LABEL)), to=np.float32)
-    absent = op.pad(op.mul(missing, constant(ABSENT_SCORE)), ints(0, len(own), 0, 0), constant(0.0))
+    if added_token := "hf_token" if hq else "obj_score_token" if is_sam2 else "":
+        own = np.concatenate([own, decoder.under(added_token).get("weight", 1, width)])
+    given = with_padding_points(coords, labels) if is_sam2 else (coords, labels)
+    tokens, absent = _prompt_tokens(*given, own, prompts)
+    earlier = op.clip(mask_input, constant(-MAX_LOGIT), constant(MAX_LOGIT)) if is_sam2 else mask_input
 
-    positions = op.cast(reshape(embeddings, 1, -1, width), to=np.float32)
-    positions = op.add(positions, embed_masks(mask_input, has_mask, prompts, width))
+    positions = op.cast(reshape(embedding[EMBEDDING], 1, -1, width), to=np.float32)
+    positions = op.add(positions, embed_masks(earlier, has_mask, prompts, width))
     tokens, positions = two_way_transformer(
         tokens,
         positions,
@@ -69,31 +77,31 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     outputs = op.slice(tokens, ints(1), ints(1 + masks), ints(1))
     scores = _perceptron(iou_token, [decoder.under("iou_prediction_head")], width, masks)
     channels = len(decoder.get("output_upscaling.3.bias", None))
-    pixels = op.gelu(upscale(positions, decoder.under("output_upscaling"), width, channels))
+    features = [in_block_order(each) for each in high_res.values()]
+    pixels = op.gelu(upscale(positions, decoder.under("output_upscaling"), width, channels, features))
     pixels = reshape(pixels, -1, MASK_SIZE**2, channels)
-    features: dict[str, Var] = {}
+    token = op.slice(tokens, ints(len(own) - 1), ints(len(own)), ints(1))
     if hq:
-        token = op.slice(tokens, ints(1 + masks), ints(2 + masks), ints(1))
         kernel = _perceptron(token, [decoder.under("hf_mlp")], width, channels)
-        features = {FEATURES: spox.argument(Tensor(np.float16, (1, MASK_SIZE, MASK_SIZE, channels)))}
-        added = hq_mask(pixels, kernel, features[FEATURES], channels, decoder)
+        embedding[FEATURES] = spox.argument(Tensor(np.float16, (1, MASK_SIZE, MASK_SIZE, channels)))
+        added = hq_mask(pixels, kernel, embedding[FEATURES], channels, decoder)
     if single_mask == HQ_ONLY:
         logits = op.expand(added, ints(1, masks, 1, 1))
     else:
-        heads = [decoder.under("output_hypernetworks_mlps").under(index) for index in range(masks)]
-        kernels = _perceptron(op.transpose(outputs, perm=[1, 0, 2]), heads, width, channels)
-        logits = op.matmul(op.transpose(kernels, perm=[1, 0, 2]), op.transpose(pixels, perm=[0, 2, 1]))
-        logits = reshape(logits, -1, masks, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
-        logits = reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, masks, MASK_SIZE, MASK_SIZE)
+        logits = _masks(outputs, pixels, decoder, masks, width)
         logits = op.add(logits, added) if hq else logits
-    if single_mask == BEST_OF_THREE:
-        logits, scores = with_best_first(logits, scores)
+    if single_mask in (BEST_OF_THREE, STABLE_OR_BEST):
+        stable = first_is_stable(logits) if single_mask == STABLE_OR_BEST else None
+        logits, scores = with_best_first(logits, scores, unless=stable)
+    if is_sam2:
+        scores = op.sigmoid(scores)
+        present = op.greater(_perceptron(token, [decoder.under("pred_obj_score_head")], width, 1), constant(0.0))
+        logits = op.where(op.unsqueeze(present, ints(3)), logits, constant(NO_OBJECT))
     first_mask = op.slice(logits, ints(0), ints(1), ints(1))
     return finished_model(
         "mobile_sam_decoder",
         {
-            EMBEDDING: embeddings,
-            **features,
+            **embedding,
             "point_coords": coords,
             "point_labels": labels,
             "mask_input": mask_input,
@@ -103,12 +111,54 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     )
 
 
-def with_best_first(logits: Var, scores: Var) -> tuple[Var, Var]:
-    """Replace the first of the masks (N, 4, 256, 256) and scores (N, 4) by the best-scored of the others."""
+def _high_res_inputs(decoder: Tensors) -> dict[str, Var]:
+    """Return SAM 2's inputs of finer features by name, the finest first."""
+    found = {}
+    for level, (name, layer) in enumerate(zip(HIGH_RES_FEATURES, (3, 0), strict=True)):
+        channels = len(decoder.get(f"output_upscaling.{layer}.bias", None))
+        width = len(decoder.get(f"conv_s{level}.bias", channels))
+        found[name] = spox.argument(Tensor(np.float16, (1, MASK_SIZE >> level, MASK_SIZE >> level, width)))
+    return found
+
+
+def _prompt_tokens(coords: Var, labels: Var, own: Array, prompts: Tensors) -> tuple[Var, Var]:
+    """Return the `own` tokens and those of points, (N, T, width), and (N, T) `ABSENT_SCORE` where there is none."""
+    batch = op.slice(op.shape(labels), ints(0), ints(1))
+    own_tokens = op.expand(constant(own[None]), op.concat([batch, ints(*own.shape)], axis=0))
+    missing = op.cast(op.equal(labels, constant(ABSENT_LABEL)), to=np.float32)
+    absent = op.pad(op.mul(missing, constant(ABSENT_SCORE)), ints(0, len(own), 0, 0), constant(0.0))
+    return op.concat([own_tokens, embed_points(coords, labels, prompts, own.shape[1])], axis=1), absent
+
+
+def _masks(outputs: Var, pixels: Var, decoder: Tensors, masks: int, width: int) -> Var:
+    """Return the logits (N, masks, 256, 256) of mask tokens (N, masks, width) and pixels in block order."""
+    heads = [decoder.under("output_hypernetworks_mlps").under(index) for index in range(masks)]
+    kernels = _perceptron(op.transpose(outputs, perm=[1, 0, 2]), heads, width, sizes_of(pixels)[-1])
+    logits = op.matmul(op.transpose(kernels, perm=[1, 0, 2]), op.transpose(pixels, perm=[0, 2, 1]))
+    logits = reshape(logits, -1, masks, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
+    return reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, masks, MASK_SIZE, MASK_SIZE)
+
+
+def with_best_first(logits: Var, scores: Var, unless: Var | None = None) -> tuple[Var, Var]:
+    """Replace the first of the masks (N, 4, 256, 256) and scores (N, 4) by the best-scored of the others.
+
+    It stays where `unless` (N, 1) bool, if any, is true.
+    """
     candidates = op.slice(scores, ints(1), ints(4), ints(1))
     best = op.add(op.arg_max(candidates, axis=1, keepdims=True), ints(1))
+    best = best if unless is None else op.where(unless, ints(0), best)
     order = op.concat([best, op.expand(ints(1, 2, 3), op.concat([op.shape(best, end=1), ints(3)], axis=0))], axis=1)
     return op.gather_nd(logits, op.unsqueeze(order, ints(2)), batch_dims=1), op.gather_elements(scores, order, axis=1)
+
+
+def first_is_stable(logits: Var) -> Var:
+    """Return (N, 1) bool: whether the first of the masks (N, 4, 256, 256) hardly depends on the threshold."""
+    first = op.slice(logits, ints(0), ints(1), ints(1))
+    smaller, larger = (
+        op.reduce_sum(op.cast(op.greater(first, constant(offset)), to=np.float32), ints(2, 3), keepdims=False)
+        for offset in (STABLE_OFFSET, -STABLE_OFFSET)
+    )
+    return op.greater_or_equal(smaller, op.mul(larger, constant(STABLE_IOU)))
 
 
 def _perceptron(x: Var, mlps: list[Tensors], inputs: int, outputs: int) -> Var:

@@ -8,14 +8,15 @@ from typing import Any
 
 from sam_onnx.errors import ExportError
 
-TINY_VIT, VIT, EFFICIENT_VIT = "mobile_sam", "vit", "efficientvit"
-"""Kinds of image encoders: TinyViT as in MobileSAM, ViTDet as in Segment Anything, and EfficientViT-SAM's."""
+TINY_VIT, VIT, EFFICIENT_VIT, HIERA, REPVIT = "mobile_sam", "vit", "efficientvit", "hiera", "repvit"
+"""Kinds of image encoders: of MobileSAM, Segment Anything, EfficientViT-SAM, SAM 2 and EdgeTAM."""
 LONGEST_SIDE, SQUASH = "longest_side", "squash"
 """Scaling of an image to the encoder's square: its longest side, the rest padded; or both sides, its shape lost."""
 IMAGENET, MIN_MAX = "imagenet", "min_max"
 """Normalisation in the encoder: ImageNet's mean and deviation, or the image's own range to [0, 1]."""
-FIRST, BEST_OF_THREE, HQ_ONLY = "first", "best_of_three", "hq_only"
-"""Origin of the single mask: its own token, the candidate with the best score, or SAM-HQ's token, as all candidates."""
+FIRST, BEST_OF_THREE, STABLE_OR_BEST, HQ_ONLY = "first", "best_of_three", "stable_or_best", "hq_only"
+"""Origin of the single mask: its own token, the candidate with the best score, the first of these if it is stable and
+the second if not, or SAM-HQ's token, as all candidates."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ MEMBERS: dict[str, dict[str, Any]] = {
     TINY_VIT: {"engines": ["openvino-bf16", "openvino", "onnxruntime"]},
     EFFICIENT_VIT: {"batch": 4},  # an image takes 0.4 GB with XL0
     VIT: {"batch": 1},  # the scores of one image take 1 GB with ViT-H
+    HIERA: {"resize": SQUASH, "single_mask": STABLE_OR_BEST, "batch": 1},
+    REPVIT: {"resize": SQUASH, "single_mask": STABLE_OR_BEST},
 }
 """Descriptor fields of the members of the family, by the kind of their encoder; unless a recipe sets others."""
 HQ: dict[str, Any] = {"engines": ["openvino", "onnxruntime"]}

@@ -6,16 +6,18 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor
 
-from sam_onnx.descriptor import EFFICIENT_VIT, IMAGENET, TINY_VIT, VIT
+from sam_onnx.descriptor import EFFICIENT_VIT, HIERA, IMAGENET, REPVIT, TINY_VIT, VIT
 from sam_onnx.efficientvit import efficientvit, frame_side
+from sam_onnx.hiera import hiera
 from sam_onnx.images import IMAGE_SIZE, centred_pixels
 from sam_onnx.layouts import encoder_kind
 from sam_onnx.nodes import finished_model
+from sam_onnx.repvit import repvit
 from sam_onnx.tensors import StateDict, Tensors
 from sam_onnx.tiny_vit import tiny_vit
 from sam_onnx.vit import vit
 
-ENCODERS = {EFFICIENT_VIT: efficientvit, TINY_VIT: tiny_vit, VIT: vit}
+ENCODERS = {EFFICIENT_VIT: efficientvit, TINY_VIT: tiny_vit, VIT: vit, HIERA: hiera, REPVIT: repvit}
 """Functions of centred pixels and a checkpoint's tensors; they return the embedding's tensors by name, in float32."""
 
 

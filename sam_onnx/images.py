@@ -5,13 +5,26 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.descriptor import MIN_MAX
-from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear, reshape
+from sam_onnx.nodes import (
+    LAYER_NORM_2D_EPSILON,
+    constant,
+    conv_batch_norm,
+    convolution,
+    fold_batch_norm,
+    ints,
+    layer_norm,
+    linear,
+    reshape,
+)
 from sam_onnx.tensors import Tensors
 
 IMAGE_SIZE = 1024
+STEM_STRIDE = 4
 EMBEDDING_SIZE = 64
 EMBEDDING = "image_embeddings"
 """Name of the tensor that every embedding has, (N, 64, 64, C)."""
+HIGH_RES_FEATURES = ("high_res_features_0", "high_res_features_1")
+"""Names of the other tensors of SAM 2's embeddings, (N, 256, 256, C / 8) and (N, 128, 128, C / 4)."""
 PIXEL_MEAN = (123.675, 116.28, 103.53)
 PIXEL_STD = (58.395, 57.12, 57.375)
 
@@ -38,6 +51,15 @@ def centred_pixels(images: Var, sizes_hw: Var, side: int, normalisation: str) ->
         op.less(op.const(positions.reshape(1, 1, 1, side)), width),
     )
     return op.where(inside, centred, constant(0.0))
+
+
+def stem(pixels: Var, first: Tensors, second: Tensors) -> tuple[Var, int]:
+    """Apply two convolutions to centred pixels (N, 3, S, S); return (N, channels, S / 4, S / 4) and the channels."""
+    weight, bias = fold_batch_norm(first, None, 3, 3, 3)
+    weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
+    x = op.gelu(convolution(pixels, weight, bias, stride=2))
+    x = conv_batch_norm(x, second, (None, weight.shape[0], 3, 3), stride=2)
+    return x, second.get("bn.bias", None).shape[0]
 
 
 def as_tokens(x: Var, channels: int) -> Var:

@@ -1,12 +1,12 @@
 """Layouts of Segment Anything's checkpoints: other names for the authors' tensors, and what a file's keys look like."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from sam_onnx.descriptor import EFFICIENT_VIT, TINY_VIT, VIT
+from sam_onnx.descriptor import EFFICIENT_VIT, HIERA, REPVIT, TINY_VIT, VIT
 from sam_onnx.errors import CheckpointError
 from sam_onnx.tensors import StateDict
 
@@ -14,17 +14,37 @@ ENCODER_PREFIXES = {
     TINY_VIT: "image_encoder.layers.",
     VIT: "image_encoder.blocks.",
     EFFICIENT_VIT: "image_encoder.backbone.stages.",
+    HIERA: "image_encoder.trunk.blocks.",
+    REPVIT: "image_encoder.trunk.body.stages_",
 }
 """Beginning of keys that only checkpoints with this kind of encoder have."""
 ANCHOR = "prompt_encoder.no_mask_embed.weight"
 """A key of both layouts. What a fine-tune has in front of it, such as `module.sam.`, is in front of all of its keys."""
+STACKED_POINTS = "prompt_encoder.point_embeddings.weight"
+"""Tensor (4, C) of transformers' `Sam2Model`; the authors' are `prompt_encoder.point_embeddings.0.weight` to 3."""
+SAM_2 = (
+    (r"^sam_(prompt_encoder|mask_decoder)\.", r"\1."),
+    (r"^(mask_decoder\.transformer\..*\.mlp)\.layers\.0\.", r"\1.lin1."),
+    (r"^(mask_decoder\.transformer\..*\.mlp)\.layers\.1\.", r"\1.lin2."),
+)
+"""Patterns of the keys of SAM 2's authors, and Segment Anything's keys of the same tensors."""
 HUGGING_FACE = (
+    (r"^vision_encoder\.backbone\.", "image_encoder.trunk."),
+    (r"^image_encoder\.trunk\.timm_model\.", "image_encoder.trunk.body."),
     (r"^vision_encoder\.", "image_encoder."),
+    (r"^image_encoder\.neck\.convs\.(\d+)\.", r"image_encoder.neck.convs.\1.conv."),
+    (r"^(image_encoder\.trunk\.blocks\.\d+)\.layer_norm", r"\1.norm"),
+    (r"^(image_encoder\.trunk\..*\.mlp)\.proj_in\.", r"\1.layers.0."),
+    (r"^(image_encoder\.trunk\..*\.mlp)\.proj_out\.", r"\1.layers.1."),
+    (r"^no_memory_embedding$", "no_mem_embed"),
+    (r"^(mask_decoder\.transformer\..*)\.o_proj\.", r"\1.out_proj."),
+    (r"^(mask_decoder\.transformer\..*\.mlp)\.proj_in\.", r"\1.lin1."),
+    (r"^(mask_decoder\.transformer\..*\.mlp)\.proj_out\.", r"\1.lin2."),
     (
         r"^(shared_image_embedding|prompt_encoder\.shared_embedding)\.positional_embedding$",
         "prompt_encoder.pe_layer.positional_encoding_gaussian_matrix",
     ),
-    (r"^image_encoder\.patch_embed\.projection\.", "image_encoder.patch_embed.proj."),
+    (r"\.patch_embed\.projection\.", ".patch_embed.proj."),
     (r"^image_encoder\.layers\.(\d+)\.layer_norm", r"image_encoder.blocks.\1.norm"),
     (r"^image_encoder\.layers\.", "image_encoder.blocks."),
     (r"neck\.conv1\.", "neck.0."),
@@ -50,14 +70,16 @@ HUGGING_FACE = (
     (r"(vit_feat|embedding_encoder|maskfeature)\.conv2\.", r"\1.3."),
     (r"layer_norm_final_attn\.", "norm_final_attn."),
     (r"^(mask_decoder\.transformer\.layers\.\d+)\.layer_norm", r"\1.norm"),
-    (r"^(mask_decoder\.(?:iou|output|hf_mlp).*)\.layers\.0\.", r"\1.layers.1."),
-    (r"^(mask_decoder\.(?:iou|output|hf_mlp).*)\.proj_in\.", r"\1.layers.0."),
-    (r"^(mask_decoder\.(?:iou|output|hf_mlp).*)\.proj_out\.", r"\1.layers.2."),
+    (r"^(mask_decoder\.(?:iou|output|hf_mlp|pred).*)\.layers\.0\.", r"\1.layers.1."),
+    (r"^(mask_decoder\.(?:iou|output|hf_mlp|pred).*)\.proj_in\.", r"\1.layers.0."),
+    (r"^(mask_decoder\.(?:iou|output|hf_mlp|pred).*)\.proj_out\.", r"\1.layers.2."),
 )
-"""Patterns of the keys of transformers' `SamModel` and `SamHQModel`, and the authors'. All are applied, in order."""
+"""Patterns of keys of transformers' `SamModel`, `SamHQModel`, `Sam2Model` and `EdgeTamModel`, and the authors' keys.
+
+All are applied, in this order.
+"""
 OTHERS = (
     (r"(^|\.)(detector|tracker|tracker_model|detector_model)\.|vision_backbone\.", "SAM 3, whose licence is gated"),
-    (r"image_encoder\.trunk\.|vision_encoder\.backbone\.", "SAM 2 or its kin, with a Hiera or RepViT encoder"),
     (r"image_encoder\.fuse_stage", "EdgeSAM, whose licence is non-commercial"),
     (r"image_encoder\.features\.", "RepViT-SAM"),
 )
@@ -65,13 +87,19 @@ OTHERS = (
 
 
 def authors_layout(state: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, npt.NDArray[np.generic]]:
-    """Return a state dict with the authors' keys, without prefixes and what is outside the model; others unchanged."""
+    """Return a state dict with the authors' keys, without prefixes and what is outside the model; others unchanged.
+
+    The prompt encoder and the mask decoder of SAM 2 have Segment Anything's keys.
+    """
     anchors = [key for key in state if key.endswith(ANCHOR)]
-    prefix = anchors[0].removesuffix(ANCHOR) if len(anchors) == 1 else ""
+    prefix = anchors[0].removesuffix(ANCHOR).removesuffix("sam_") if len(anchors) == 1 else ""
     found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    if not any(key.startswith("vision_encoder.patch_embed.projection.") for key in found):
-        return found
-    return {authors_key(key): value for key, value in found.items()}
+    rules = HUGGING_FACE if any(key.startswith("vision_encoder.") for key in found) else SAM_2
+    found = {authors_key(key, rules): value for key, value in found.items()}
+    if STACKED_POINTS in found:
+        rows = enumerate(np.atleast_1d(found.pop(STACKED_POINTS)))
+        found |= {STACKED_POINTS.replace("weight", f"{kind}.weight"): row[None] for kind, row in rows}
+    return found
 
 
 def encoder_kind(state: StateDict) -> str:
@@ -85,14 +113,14 @@ def encoder_kind(state: StateDict) -> str:
     if kinds and not relative:
         return kinds[0]
     raise CheckpointError(
-        f"this checkpoint looks like {relative or 'another model'}, which is not served; nearest are MobileSAM and "
-        "Segment Anything's ViT-B, L and H, with their fine-tunes"
+        f"this checkpoint looks like {relative or 'another model'}, which is not served; nearest are MobileSAM, "
+        "Segment Anything's ViT-B, L and H, and SAM 2, with their fine-tunes"
         + ("" if kinds else f"; missing key: expected {'... or '.join(ENCODER_PREFIXES.values())}..., got no such key")
     )
 
 
-def authors_key(key: str) -> str:
-    """Return the authors' key of one of transformers' `SamModel` or `SamHQModel`."""
-    for pattern, replacement in HUGGING_FACE:
+def authors_key(key: str, rules: Sequence[tuple[str, str]] = HUGGING_FACE) -> str:
+    """Return the key of the authors' tensor with a key of another layout, transformers' by default."""
+    for pattern, replacement in rules:
         key = re.sub(pattern, replacement, key)
     return key

@@ -34,6 +34,18 @@ def embed_points(coords: Var, labels: Var, tensors: Tensors, width: int) -> Var:
     return op.add(op.mul(position, placed), linear(one_hot, np.concatenate(kinds), None))
 
 
+def with_padding_points(coords: Var, labels: Var) -> tuple[Var, Var]:
+    """Return `coords` and `labels` with a padding point in every prompt; SAM 2 has one also beside a box.
+
+    They are one point longer unless all prompts have one.
+    """
+    padded = op.reduce_max(op.cast(op.equal(labels, constant(PADDING_LABEL)), to=np.int64), ints(1))
+    longer = op.sub(ints(1), op.reduce_min(padded, ints(0, 1), keepdims=False))
+    added = op.where(op.cast(padded, to=np.bool_), constant(ABSENT_LABEL), constant(PADDING_LABEL))
+    labels = op.concat([labels, op.slice(added, ints(0), longer, ints(1))], axis=1)
+    return op.pad(coords, op.concat([ints(0, 0, 0, 0), longer, ints(0)], axis=0), constant(0.0)), labels
+
+
 def image_positions(tensors: Tensors, width: int) -> Array:
     """Return the same encoding for the centres of the (64, 64) positions, (4096, width), row by row."""
     centres = (np.arange(EMBEDDING_SIZE) + 0.5) / EMBEDDING_SIZE * 2 - 1

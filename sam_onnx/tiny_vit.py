@@ -4,18 +4,15 @@ Every size is read from the tensors: widths, depths, heads, windows, expansions.
 by 4, the first two down-samplings by 2, any later one by 1, so that 1024 pixels become 64 positions.
 """
 
-import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
 from sam_onnx.hq import hq_features
-from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, IMAGE_SIZE, PIXEL_STD, as_image, as_tokens, neck
-from sam_onnx.nodes import constant, conv_batch_norm, fold_batch_norm, layer_norm, mlp
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, IMAGE_SIZE, STEM_STRIDE, as_image, as_tokens, neck, stem
+from sam_onnx.nodes import conv_batch_norm, layer_norm, mlp
 from sam_onnx.tensors import Tensors
 from sam_onnx.window_attention import window_attention
-
-STEM_STRIDE = 4
 
 
 def tiny_vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
@@ -25,7 +22,8 @@ def tiny_vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
         CheckpointError: a tensor is missing or does not fit the others.
     """
     encoder = tensors.under("image_encoder")
-    x, channels = _stem(pixels, encoder.under("patch_embed").under("seq"))
+    convolutions = encoder.under("patch_embed").under("seq")
+    x, channels = stem(pixels, convolutions.under(0), convolutions.under(2))
     size = IMAGE_SIZE // STEM_STRIDE
     layers = encoder.under("layers")
     for index in range(layers.count()):
@@ -41,14 +39,6 @@ def tiny_vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
         raise CheckpointError(f"expected two or more down-samplings to {EMBEDDING_SIZE}x{EMBEDDING_SIZE}, got {size}")
     embedding = neck(as_tokens(x, channels), encoder.under("neck"), channels)
     return {EMBEDDING: embedding, **hq_features(embedding, as_tokens(early, early_channels), early_channels, tensors)}
-
-
-def _stem(x: Var, tensors: Tensors) -> tuple[Var, int]:
-    weight, bias = fold_batch_norm(tensors.under(0), None, 3, 3, 3)
-    weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
-    x = op.gelu(op.conv(x, constant(weight), constant(bias), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]))
-    x = conv_batch_norm(x, tensors.under(2), (None, weight.shape[0], 3, 3), stride=2)
-    return x, tensors.under(2).get("bn.bias", None).shape[0]
 
 
 def _layer(x: Var, blocks: Tensors, channels: int, size: int) -> Var:

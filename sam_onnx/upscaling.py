@@ -4,29 +4,43 @@ Pixels in block order lie as they are made: each position's 4x4 pixels, in 2x2 b
 order is row by row.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.images import EMBEDDING_SIZE
-from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, layer_norm, linear, reshape
+from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, layer_norm, linear, reshape, sizes_of
 from sam_onnx.tensors import Array, Tensors
 
 MASK_SIZE = 4 * EMBEDDING_SIZE
 
 
-def upscale(positions: Var, tensors: Tensors, width: int, channels: int) -> Var:
+def upscale(positions: Var, tensors: Tensors, width: int, channels: int, features: Sequence[Var] = ()) -> Var:
     """Up-sample (N, 4096, width) to pixels in block order, (N, 16384, 4 * channels): two transposed 2x2 convolutions.
 
-    They are matrix products. The activation after the second one is left to the caller.
+    They are matrix products. The activation after the second one is left to the caller. SAM 2 adds `features`, one
+    for the second product and one for the first.
     """
     first = tensors.get("0.weight", width, None, 2, 2)
     middle = first.shape[1]
     second = tensors.get("3.weight", middle, channels, 2, 2)
     x = linear(positions, _blocks(first), np.tile(tensors.get("0.bias", middle), 4))
-    x = reshape(x, -1, 4 * EMBEDDING_SIZE**2, middle)
+    x = reshape(op.add(x, features[1]) if features else x, -1, 4 * EMBEDDING_SIZE**2, middle)
     x = op.gelu(layer_norm(x, tensors.under(1), middle, LAYER_NORM_2D_EPSILON))
-    return linear(x, _blocks(second), np.tile(tensors.get("3.bias", channels), 4))
+    x = linear(x, _blocks(second), np.tile(tensors.get("3.bias", channels), 4))
+    return op.add(x, features[0]) if features else x
+
+
+def in_block_order(features: Var) -> Var:
+    """Return float16 features (1, size, size, channels) as float32 in block order, (1, size**2 / 4, 4 * channels)."""
+    *_, size, channels = sizes_of(features)
+    halvings = (size // EMBEDDING_SIZE).bit_length() - 1
+    sides = [EMBEDDING_SIZE, *[2] * halvings]
+    pairs = [1 + axis + offset for axis in range(1 + halvings) for offset in (0, 1 + halvings)]
+    x = op.transpose(reshape(features, 1, *sides, *sides, channels), perm=[0, *pairs, 3 + 2 * halvings])
+    return op.cast(reshape(x, 1, -1, 4 * channels), to=np.float32)
 
 
 def in_raster_order(pixels: Var, channels: int) -> Var:

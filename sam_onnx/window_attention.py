@@ -82,6 +82,10 @@ class Windows:
         self.padding = -size % window
         self.across = (size + self.padding) // window
 
+    def halved(self) -> "Windows":
+        """Return the windows of the grid that has one position for 2x2."""
+        return Windows(self.size // 2, self.window // 2)
+
     def split(self, x: Var, channels: int) -> Var:
         """Partition (N, size**2, channels) into (N * windows, window**2, channels)."""
         x = reshape(x, 0, self.size, self.size, channels)
