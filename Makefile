@@ -88,7 +88,7 @@ batch-test: env-batch ## develop: test batches on a local Ray whose workers get 
 
 family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 4 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
-	@$(RUN) pytest tests/unit/sam_onnx/test_family.py tests/unit/sam_onnx/test_efficientvit.py tests/unit/sam_onnx/test_hq.py
+	@$(RUN) pytest $(addprefix tests/unit/sam_onnx/test_,family.py efficientvit.py hq.py sam2.py)
 
 # pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...
 # version of each package. An accepted vulnerability is added to AUDIT as --ignore-vuln ID, with a comment that says why.

@@ -3,26 +3,19 @@
 `make_expected` calls it.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from segment_anything_hq import modeling
+from transformers import SamHQConfig, SamHQModel
 
 from sam_onnx.layouts import authors_key
 from tests.family.cases import PROMPTS, Array, image, named
 from tests.family.cases_hq import EXPECTED, MODELS, sampled, sampled_masks, sizes_of, state_of
-
-# timm imports these, of which TinyViT uses nothing.
-for name in ("timm.data", "torchvision.ops", "torchvision.ops.misc"):
-    sys.modules[name] = ModuleType(name)
-    sys.modules[name].__getattr__ = lambda name: None  # type: ignore[method-assign]
-# isort: split
-from segment_anything_hq import modeling  # noqa: E402
-from transformers import SamHQConfig, SamHQModel  # noqa: E402
 
 Answers = Callable[..., tuple[Array, Array]]
 

@@ -31,18 +31,19 @@ MAX_DIFFERENCE = 1e-4
 
 
 class _AnyModule(ModuleType):
-    """Stand-in for torchvision, of which the models use nothing."""
+    """Stand-in for torchvision, and what needs it, of which the models use nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return None
 
 
-for name in ("torchvision", "torchvision.transforms", "torchvision.transforms.functional", "torchvision.ops.boxes"):
+VISION = ("ops", "ops.boxes", "ops.misc", "transforms", "transforms.functional")
+for name in ("torchvision", *(f"torchvision.{part}" for part in VISION), "timm.data"):
     sys.modules[name] = _AnyModule(name)
 # isort: split
 from segment_anything import modeling  # noqa: E402
 
-from tests.family import expect_efficientvit, expect_hq  # noqa: E402
+from tests.family import expect_efficientvit, expect_hq, expect_sam2  # noqa: E402
 
 
 def authors_model(state: dict[str, Array], options: dict[str, Any]) -> Any:
@@ -165,6 +166,7 @@ def main() -> None:
     print(f"{EXPECTED}: {len(expected)} arrays, {EXPECTED.stat().st_size} bytes")
     expect_efficientvit.write(answers)
     expect_hq.write(answers, other_answers, check_close)
+    expect_sam2.write(check_close)
 
 
 if __name__ == "__main__":

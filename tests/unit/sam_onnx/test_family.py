@@ -134,8 +134,6 @@ def test_tensors_that_do_not_fit_are_named(state, key, shape, message):
 @pytest.mark.parametrize(
     ("key", "name"),
     [
-        ("image_encoder.trunk.pos_embed", "SAM 2"),
-        ("vision_encoder.backbone.pos_embed", "SAM 2"),
         ("detector.backbone.vision_backbone.trunk.pos_embed", "SAM 3, whose licence is gated"),
         ("image_encoder.fuse_stage2.weight", "EdgeSAM, whose licence is non-commercial"),
         ("image_encoder.features.0.0.c.weight", "RepViT-SAM"),
@@ -147,7 +145,7 @@ def test_model_that_is_not_served_is_named_in_one_line(key, name):
         encoder_kind({key: np.ones(1)})
     line = str(raised.value)
     assert line.startswith(f"this checkpoint looks like {name}")
-    assert "nearest are MobileSAM and Segment Anything's ViT-B, L and H" in line
+    assert "nearest are MobileSAM, Segment Anything's ViT-B, L and H, and SAM 2" in line
     assert "missing key: expected image_encoder.layers.... or image_encoder.blocks...." in line
     assert line.endswith(", got no such key")
     assert "\n" not in line
