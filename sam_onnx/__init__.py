@@ -1,7 +1,7 @@
-"""Conversion of MobileSAM checkpoints to ONNX, without PyTorch.
+"""Conversion of checkpoints of the SAM family to ONNX, without PyTorch.
 
 state = checkpoint.load_checkpoint("mobile_sam.pt")
-encoder, decoder = model.build(state)
+descriptor, (encoder, decoder) = model.build(state)
 
 Only names that need no ONNX are here, so that a check of an export that is up to date takes no time.
 """
