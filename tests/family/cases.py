@@ -11,6 +11,7 @@ The first mask and score are the single mask's, the others those of the candidat
 """
 
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,14 @@ def image(size_hw: tuple[int, int]) -> npt.NDArray[np.uint8]:
     pixels: npt.NDArray[np.uint8] = np.clip(128 + 80 * waves + noise, 0, 255).astype(np.uint8)
     pixels[size_hw[0] :] = pixels[:, size_hw[1] :] = 255
     return pixels
+
+
+def store(path: Path, arrays: dict[str, Array]) -> None:
+    """Write expected arrays and print their number; tests may read the file meanwhile."""
+    with NamedTemporaryFile(dir=path.parent, suffix=path.suffix, delete=False) as file:
+        np.savez_compressed(file, **arrays)
+    Path(file.name).replace(path)
+    print(f"{path}: {len(arrays)} arrays, {path.stat().st_size} bytes")
 
 
 def sampled(embedding: Array) -> Array:

@@ -10,7 +10,7 @@ from efficientsam.models.efficientvit.backbone import EfficientViTLargeBackbone
 from efficientsam.models.nn.norm import set_norm_eps
 from efficientsam.segment_anything import modeling
 
-from tests.family.cases import Array, named
+from tests.family.cases import Array, named, store
 from tests.family.cases_efficientvit import (
     EXPECTED,
     MODELS,
@@ -67,5 +67,4 @@ def write(answers: Callable[..., tuple[Array, Array]]) -> None:
                 logits[prompt], expected[f"{name}/scores/{where}/{prompt}"] = answers(model, embedding, fields, earlier)
                 case = f"{where}/{prompt}"
                 expected[f"{name}/logits/{case}"], expected[f"{name}/masks/{case}"] = sampled_answers(logits[prompt])
-    np.savez_compressed(EXPECTED, **expected)
-    print(f"{EXPECTED}: {len(expected)} arrays, {EXPECTED.stat().st_size} bytes")
+    store(EXPECTED, expected)

@@ -14,7 +14,7 @@ from segment_anything_hq import modeling
 from transformers import SamHQConfig, SamHQModel
 
 from sam_onnx.layouts import authors_key
-from tests.family.cases import PROMPTS, Array, image, named
+from tests.family.cases import PROMPTS, Array, image, named, store
 from tests.family.cases_hq import EXPECTED, MODELS, sampled, sampled_masks, sizes_of, state_of
 
 Answers = Callable[..., tuple[Array, Array]]
@@ -158,5 +158,4 @@ def write(answers: Answers, other_answers: Answers, check_close: Callable[[Array
             every = np.stack([masks for masks, _ in found.values()])
             expected[f"{name}/logits/{where}"], expected[f"{name}/masks/{where}"] = sampled_masks(every)
             expected[f"{name}/scores/{where}"] = np.stack([scores for _, scores in found.values()])
-    np.savez_compressed(EXPECTED, **expected)
-    print(f"{EXPECTED}: {len(expected)} arrays, {EXPECTED.stat().st_size} bytes")
+    store(EXPECTED, expected)

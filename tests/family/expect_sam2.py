@@ -17,7 +17,7 @@ from timm.models.repvit import repvit_m1
 from transformers import Sam2Config, Sam2HieraDetConfig, Sam2Model, Sam2VisionConfig
 
 from sam_onnx.layouts import STACKED_POINTS, authors_key, authors_layout
-from tests.family.cases import Array, image, sampled_masks
+from tests.family.cases import Array, image, sampled_masks, store
 from tests.family.cases_sam2 import EXPECTED, HEAD_WIDTH, MODELS, SIZE_HW, TENSORS, prompts_of, sam2_state, sampled
 
 PIXEL_MEAN, PIXEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -158,5 +158,4 @@ def write(check_close: Callable[[Array, Array, str], None]) -> None:
             logits[prompt] = masks
             expected[f"{name}/logits/{prompt}"], expected[f"{name}/masks/{prompt}"] = sampled_masks(masks)
             expected[f"{name}/scores/{prompt}"] = scores
-    np.savez_compressed(EXPECTED, **expected)
-    print(f"{EXPECTED}: {len(expected)} arrays, {EXPECTED.stat().st_size} bytes")
+    store(EXPECTED, expected)

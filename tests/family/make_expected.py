@@ -24,6 +24,7 @@ from tests.family.cases import (
     sampled,
     sampled_masks,
     sizes_of,
+    store,
 )
 
 MAX_DIFFERENCE = 1e-4
@@ -162,8 +163,7 @@ def main() -> None:
                 case = f"{where}/{prompt}"
                 expected[f"{name}/logits/{case}"], expected[f"{name}/masks/{case}"] = sampled_masks(masks)
                 expected[f"{name}/scores/{case}"] = scores
-    np.savez_compressed(EXPECTED, **expected)
-    print(f"{EXPECTED}: {len(expected)} arrays, {EXPECTED.stat().st_size} bytes")
+    store(EXPECTED, expected)
     expect_efficientvit.write(answers)
     expect_hq.write(answers, other_answers, check_close)
     expect_sam2.write(check_close)
