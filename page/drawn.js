@@ -8,10 +8,15 @@ import { fill, trace } from "./vertices.js";
 const SIDE = 256, OUTSIDE = "\0\0\xa0\xc1", INSIDE = "\0\0\xa0\x41";
 const NPY_HEADER = `\x93NUMPY\x01\0v\0${`{'descr': '<f4', 'fortran_order': False, 'shape': (${SIDE}, ${SIDE}), }`.padEnd(117)}\n`;
 
-/** Return a mask as `mask_input` of a request: the image is in the upper left of a square. */
-export function maskInput(mask) {
-  const scale = SIDE / Math.max(mask.width, mask.height);
-  const size = { width: Math.max(1, Math.round(mask.width * scale)), height: Math.max(1, Math.round(mask.height * scale)) };
+/**
+ * Return a mask as `mask_input` of a request: the image is in the upper left of a square, or fills it without its shape.
+ * @param {import("./rle.js").Mask} mask
+ * @param {boolean} isSquashed whether the image fills the square
+ */
+export function maskInput(mask, isSquashed) {
+  const longest = Math.max(mask.width, mask.height);
+  const scaledSide = (side) => (isSquashed ? SIDE : Math.max(1, Math.round((side * SIDE) / longest)));
+  const size = { width: scaledSide(mask.width), height: scaledSide(mask.height) };
   const logits = Array(SIDE * SIDE).fill(OUTSIDE);
   scaled(mask, size).spans().forEach((x, top, bottom) => {
     for (let y = top; y < bottom; y++) logits[y * SIDE + x] = INSIDE;

@@ -10,6 +10,7 @@ import { Preview } from "./preview.js";
 import { ask } from "./question.js";
 import { Refine } from "./refine.js";
 import { connection, handleError, segment, segmentAll } from "./requests.js";
+import { acceptsClicks, hintAtPrompts, versionField } from "./versions.js";
 
 export const mend = new Mend(screen, { edit, leaveClicks: () => hover(null) });
 export const refine = new Refine(screen.stage);
@@ -78,7 +79,7 @@ function select(id) {
 
 export async function everything() {
   const current = session;
-  if (!current || !element("progress").hidden) return;
+  if (!current || element("everything").matches(":disabled")) return;
   showProgress(true);
   try {
     const found = await current.everything(Number(element("grid").value), showDone);
@@ -154,6 +155,8 @@ export function click(x, y, { label: ownLabel, shift, pick, time }) {
     else edit(() => objects.accept([object.id], object.id));
   } else if (pick) {
     hint("No object there");
+  } else if (!acceptsClicks()) {
+    hintAtPrompts();
   } else {
     edit(() => objects.addPoint({ x, y, label }, isNew), time);
     if (!isMarked(objects.active)) hint("Now click the object itself, or drag a box around it");
@@ -164,7 +167,7 @@ export function click(x, y, { label: ownLabel, shift, pick, time }) {
 /** Ask for the mask of a press that may become a click. */
 export function press(x, y, { label: ownLabel, shift, pick }) {
   const { objects } = session, label = ownLabel ?? currentLabel(), isNew = isForNew(x, y, label, shift);
-  if (pick || (!shift && acceptable(x, y, label))) return;
+  if (pick || !acceptsClicks() || (!shift && acceptable(x, y, label))) return;
   preview.press(objects.clicked({ x, y, label }, isNew));
 }
 
@@ -184,14 +187,14 @@ export function hover(pixel) {
   const object = pixel ? acceptable(pixel.x, pixel.y, currentLabel()) : null;
   const isNew = pixel !== null && isForNew(pixel.x, pixel.y, currentLabel(), false);
   screen.highlight(object?.id ?? null);
-  const isShown = pixel && !object && (isNew || !isMarked(session.objects.active)) && element("hover").checked;
+  const isShown = pixel && !object && (isNew || !isMarked(session.objects.active)) && element("hover").checked && acceptsClicks();
   preview.at(isShown ? session.objects.clicked({ ...pixel, label: 1 }, isNew) : null);
 }
 
 /** Refine the active object in the visible part of the image, and what is clicked from now on; or stop that. */
 export function refineHere() {
   const part = refine.toggle(), { active } = session.objects;
-  if (part && isPrompted(active) && !active.found && !active.drawn) edit((objects) => objects.change({ part }));
+  if (part && isPrompted(active) && !active.found && !active.drawn) edit((objects) => objects.change({ part, version: versionField().model_version }));
 }
 
 export function setCandidate(number, time) {

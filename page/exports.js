@@ -2,6 +2,7 @@
 
 import { canvasOf, create } from "./dom.js";
 import { scaled } from "./regions.js";
+import { versionField } from "./versions.js";
 
 const HAND_WORK = "The mask on the page was edited by hand: this request returns it without these edits.";
 
@@ -52,7 +53,7 @@ export function fileName(image, ...parts) {
 
 /** Return Python code that requests the active object's mask. */
 export function pythonCode({ name, objects, masks }) {
-  const { active } = objects, image = JSON.stringify(name);
+  const { active } = objects, image = JSON.stringify(name), version = versionField(active.version).model_version;
   const { multimask_output: multimask, ...fields } = masks.fieldsOf(active);
   // The Python client sorts candidates by score; this page does not.
   const ranked = (masks.candidates(active) ?? []).sort((one, other) => other.score - one.score);
@@ -64,7 +65,7 @@ export function pythonCode({ name, objects, masks }) {
     "from mobile_sam_client import Client",
     ...(active.part ? ["from PIL import Image, ImageOps", "", `image = ${croppedImage(image, active.part)}`] : []),
     "",
-    `with Client(${JSON.stringify(serviceUrl())}) as service:`,
+    `with Client(${JSON.stringify(serviceUrl())}${version ? `, model_version=${version}` : ""}) as service:`,
     `    found = service.segment(${active.part ? "image" : image}, ${parameters.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
     "print(found.score, found.mask.shape, found.box_xyxy)",
     ...notesOn(active),
@@ -82,7 +83,7 @@ export function curlCommand({ name, objects, masks }, withKey) {
   const { active } = objects, { candidate, drawn, part } = active;
   const key = withKey ? ' -H "Authorization: Bearer $MOBILE_SAM_API_KEY"' : "";
   const save = part && `from PIL import Image, ImageOps; import sys; ${croppedImage(JSON.stringify(name), part)}.save(sys.stdout.buffer, "PNG")`;
-  const request = `request=${JSON.stringify(masks.fieldsOf(active))}`;
+  const request = `request=${JSON.stringify({ ...masks.fieldsOf(active), ...versionField(active.version) })}`;
   const lines = [
     ...(drawn ? [`# ${HAND_WORK}`] : []),
     ...(candidate ? [`# This mask is masks[${candidate - 1}] of the answer.`] : []),

@@ -14,6 +14,7 @@ import { connection, embed, handleError, info, segmentAll, start } from "./reque
 import { RemoteImage } from "./service.js";
 import { Session } from "./session.js";
 import { importFiles } from "./transfer.js";
+import { chooseVersion } from "./versions.js";
 
 /** Following images that are encoded in advance. */
 const IMAGES_AHEAD = 2;
@@ -223,6 +224,18 @@ async function addMissingImages(files) {
     }
   }
   return { added: missing.length - problems.length, problems };
+}
+
+/** Use the version of the model that was selected: for the open image, further clicks, and the next images. */
+export function changeVersion() {
+  chooseVersion();
+  encodedAhead.clear();
+  preview.clear();
+  if (!session) return;
+  session.forget();
+  refine.use(session);
+  embed();
+  encodeAhead(session);
 }
 
 /** Encode the images after the open one, one after another, while it stays open. */

@@ -6,6 +6,7 @@ import { isMarked, isPrompted, laterClicks, promptsOf } from "./objects.js";
 import { maskOptions } from "./options.js";
 import { clipped } from "./regions.js";
 import { Mask } from "./rle.js";
+import { modelOf, versionField } from "./versions.js";
 
 /** Return the same clipped mask each time, so that it is painted once. */
 const clippedTo = cached(clipped);
@@ -43,19 +44,20 @@ export class Masks {
   }
 
   #keyOf(object) {
-    return JSON.stringify({ ...(object.part && { part: object.part }), drawn: object.drawn?.counts, ...this.fieldsOf(asking(object)) });
+    return JSON.stringify({ ...(object.part && { part: object.part }), drawn: object.drawn?.counts, version: object.version, ...this.fieldsOf(asking(object)) });
   }
 
   /**
    * Ask a service for the masks of an object's prompts, in the frame of the image.
    * @param {import("./service.js").Service} service
-   * @param {Pick<import("./objects.js").ImageObject, "points" | "box" | "candidate" | "part" | "drawn" | "settled">} object
+   * @param {Pick<import("./objects.js").ImageObject, "points" | "box" | "candidate" | "part" | "drawn" | "settled" | "version">} object
    * @param {AbortSignal} [signal]
    */
   async ask(service, object, signal) {
-    const part = this.image.part(object.part), { drawn } = object, asked = asking(object);
+    const part = this.image.part(object.part), { drawn, version } = object, asked = asking(object);
     const sent = drawn && (part ? part.cut(drawn) : drawn);
-    const fields = { ...this.fieldsOf(asked), ...(sent && { mask_input: maskInput(sent) }) };
+    const isSquashed = modelOf(version).descriptor.resize === "squash";
+    const fields = { ...this.fieldsOf(asked), ...(sent && { mask_input: maskInput(sent, isSquashed) }), ...versionField(version) };
     if (sent?.area && !isPrompted(asked)) fields.box = sent.box;
     const answers = await service.segment((part ?? this.image).remote, fields, signal);
     const placed = (mask) => (part ? part.place(mask) : mask);

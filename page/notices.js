@@ -105,7 +105,7 @@ export function askForKey(accept) {
 /** Show the name of the weights, with a warning for untrained ones and a note for the built-in ones. */
 export function showWeights({ name, trained, note }) {
   const chip = element("weights");
-  chip.replaceChildren(wideOnly("weights: "), name);
+  element("weights-name").textContent = element("version").hidden ? name : "";
   chip.title = note;
   chip.hidden = false;
   element("banner").hidden = trained && name !== "builtin";

@@ -3,6 +3,7 @@
 import { cached } from "./cached.js";
 import { colourOf } from "./colours.js";
 import { Mask } from "./rle.js";
+import { acceptsClicks, versionField } from "./versions.js";
 
 /**
  * @typedef {{x: number, y: number, label: 0 | 1}} Point image pixels
@@ -20,6 +21,7 @@ import { Mask } from "./rle.js";
  * @property {number} [settled] number of clicks before `drawn`: later ones change it; undefined in projects of earlier versions: all
  * @property {boolean} hidden
  * @property {number[] | null} [part] x0, y0, x1, y1 of the part of the image that is asked for the mask, x1 and y1 exclusive; null: all of it
+ * @property {number} [version] version of the model that is asked for the mask; undefined: the one in use
  * @property {number} classId
  */
 
@@ -217,13 +219,14 @@ export class Objects {
 
   /** Set the box of the active object or of a new one. An object found automatically loses the click that found it. */
   addBox(box, isNew) {
-    this.#step(this.#marked(isNew ? this.#withNew() : this.now, { box }, false));
+    const fields = acceptsClicks() ? { box } : { box, points: [] };
+    this.#step(this.#marked(isNew ? this.#withNew() : this.now, fields, false));
   }
 
   /** Return a state with other clicks or another box of the active object. */
   #marked(state, fields, isAhead) {
     const marked = withActiveFields(state, { ...this.#accepting(activeOf(state)), found: null, drawn: null, hidden: false, ...fields });
-    return withActiveFields(marked, { part: this.partOf(activeOf(marked), isAhead) });
+    return withActiveFields(marked, { part: this.partOf(activeOf(marked), isAhead), version: versionField().model_version });
   }
 
   /** Replace the active object's mask by one made by hand. An object found automatically keeps the click that found it. */

@@ -2,9 +2,8 @@
 
 import { element } from "./dom.js";
 import { hint } from "./notices.js";
+import { modelOf } from "./versions.js";
 
-/** Longest side at which the model sees an image. */
-const MODEL_PIXELS = 1024;
 /** Largest visible share of each side at which refining is offered. */
 const MAX_SHARE = 0.5;
 /** A smaller part is extended to this size: the model needs to see what is around an object. */
@@ -36,7 +35,7 @@ export class Refine {
     const { width, height, image } = this.#session, [x0, y0, x1, y1] = this.#visible();
     const { width: fullWidth, height: fullHeight } = image.original ?? image;
     const isPart = x0 < x1 && y0 < y1 && x1 - x0 <= MAX_SHARE * width && y1 - y0 <= MAX_SHARE * height;
-    return isPart && Math.max(fullWidth, fullHeight) > MODEL_PIXELS;
+    return isPart && Math.max(fullWidth, fullHeight) > modelOf().descriptor.side;
   }
 
   /**

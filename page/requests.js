@@ -4,12 +4,15 @@ import { isUncertain } from "./candidates.js";
 import { Connection } from "./connection.js";
 import { project, screen, service, session } from "./current.js";
 import { element } from "./dom.js";
-import { askForKey, hideError, hint, nextPaint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
+import { askForKey, hideError, nextPaint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
 import { isEmpty, isMarked } from "./objects.js";
 import { isAway } from "./service.js";
+import { hintAtPrompts, showVersions } from "./versions.js";
 
 /** Delay before the busy indicator appears. */
 const BUSY_DELAY_MS = 400;
+/** Shortest time of the encoder that the page announces. */
+const SLOW_ENCODE_S = 2;
 
 export const connection = new Connection(hideError);
 
@@ -20,7 +23,7 @@ export let info = null;
 export async function start() {
   try {
     info = await service.info();
-    if (info.weights) showWeights(info.weights);
+    showVersions(info);
     if (info.key_needed && !service.key) handleError({ status: 401 }, null);
   } catch (error) {
     handleError(error, start);
@@ -35,18 +38,19 @@ export async function embed(ahead) {
   const current = session;
   const began = performance.now();
   element("about").textContent = "";
-  showBusy("Encoding the image");
+  showBusy(info?.encode_s >= SLOW_ENCODE_S ? `Encoding the image, about ${Math.round(info.encode_s)} s` : "Encoding the image");
+  const request = current.embed(ahead), isLatest = () => current === session && current.embedding === request;
   try {
-    const embedding = await current.embed(ahead);
-    if (current !== session) return;
+    const embedding = await request;
+    if (!isLatest()) return;
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
     element("about").textContent = `${current.about}, encoded in ${seconds} s with ${embedding.engine.encoder}`;
     showWeights(embedding.weights);
-    if (isEmpty(current.objects.active) && element("hint").hidden) hint("Click an object, or drag a box around it", "(Shift + click: the next object)");
+    if (isEmpty(current.objects.active) && element("hint").hidden) hintAtPrompts();
   } catch (error) {
-    if (current === session) handleError(error, retryAll);
+    if (isLatest()) handleError(error, retryAll);
   } finally {
-    if (current === session) showBusy("");
+    if (isLatest()) showBusy("");
   }
 }
 
@@ -112,12 +116,18 @@ export function handleError(error, retry = null) {
     connection.lose(retry);
     return;
   }
+  const tryAgain = retry && (() => {
+    hideError();
+    retry();
+  });
+  const unknown = /^model_version: .* got (\d+)$/.exec(error.message);
+  if (unknown) {
+    // The version was unloaded after the page was opened.
+    start().then(() => (info?.model_versions.includes(Number(unknown[1])) === false ? retry?.() : showError(error, tryAgain)));
+    return;
+  }
   if (error.status !== 401) {
-    const tryAgain = () => {
-      hideError();
-      retry();
-    };
-    showError(error, retry && tryAgain);
+    showError(error, tryAgain);
     return;
   }
   askForKey(async (key) => {

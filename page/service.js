@@ -1,6 +1,7 @@
 // Client of the service's HTTP API.
 
 import { Mask } from "./rle.js";
+import { versionField } from "./versions.js";
 
 const MAX_RETRIES = 5;
 const MAX_RETRY_WAIT_S = 30;
@@ -88,7 +89,7 @@ export class Service {
 
   /** Encode an image ahead of the first click. */
   async embed(image, signal) {
-    const embedding = await this.#post("embed", image, {}, signal, (response) => response.json());
+    const embedding = await this.#post("embed", image, versionField(), signal, (response) => response.json());
     image.id = embedding.image_id;
     return embedding;
   }

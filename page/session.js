@@ -7,6 +7,7 @@ import { Objects } from "./objects.js";
 import { smoothing } from "./options.js";
 import { Part } from "./parts.js";
 import { aborted, RemoteImage } from "./service.js";
+import { versionField } from "./versions.js";
 
 export class Session {
   #service;
@@ -27,7 +28,7 @@ export class Session {
     this.width = image.width;
     this.height = image.height;
     this.url = URL.createObjectURL(image.file);
-    this.remote = new RemoteImage(() => image.file);
+    this.forget();
     this.objects = new Objects(classId);
     this.masks = new Masks(service, this);
     /** @type {Promise<object>} the response of `/embed` */
@@ -41,6 +42,12 @@ export class Session {
     const { width, height } = original;
     if (width === this.width && height === this.height) return `${size} pixels, opened as a JPEG copy`;
     return `${width} × ${height} pixels, opened as a copy of ${size}, exported at full size`;
+  }
+
+  /** Forget what the service has of the image: another version of the model needs it anew. */
+  forget() {
+    this.remote = new RemoteImage(() => this.image.file);
+    this.#parts.clear();
   }
 
   /** Return the part of the image in a box; null, the whole image, for null. */
@@ -97,7 +104,7 @@ export class Session {
     const stop = (this.#everything = new AbortController());
     try {
       await Promise.race([this.embedding, aborted(stop.signal)]);
-      const fields = { points_per_side: perSide, ...smoothing(this) };
+      const fields = { points_per_side: perSide, ...smoothing(this), ...versionField() };
       const found = await this.#service.everything(this.remote, fields, onProgress, stop.signal);
       stop.signal.throwIfAborted(); // the result may have arrived with the last progress
       return found.sort((one, other) => other.area - one.area);
