@@ -28,10 +28,6 @@ function toggleLabel() {
   hint(currentLabel() ? "Clicks now include" : "Clicks now exclude");
 }
 
-function chooseClassByNumber(number) {
-  if (project.classes[number - 1]) chooseClass(project.classes[number - 1].id);
-}
-
 function saveAll() {
   const omitted = saveCoco(session, project.classes);
   if (omitted) hint(`Saved without ${omitted} ${omitted === 1 ? "object that has" : "objects that have"} no mask`);
@@ -148,7 +144,7 @@ const keys = {
   "PageDown": next,
 };
 [..."uiop"].forEach((key, number) => (keys[key] = () => setCandidate(number, performance.now())));
-for (let number = 1; number <= 9; number++) keys[number] = () => chooseClassByNumber(number);
+for (let number = 1; number <= 9; number++) keys[number] = () => project.classes[number - 1] && chooseClass(project.classes[number - 1].id);
 // Before the keys: Escape ends a drag, and then does nothing else.
 listenToPointers(stage, { press, click, box, hover, mend });
 listenToKeys(stage, keys, { click, box });

@@ -7,11 +7,16 @@ import { showFilterClasses } from "./imagelist.js";
 import { hint } from "./notices.js";
 import { isEmpty } from "./objects.js";
 
-const classList = new ClassList({ add: addClass, choose: chooseClass, rename: renameClass, recolour: recolourClass, move: moveClass, remove: removeClass });
+const classList = new ClassList({ add: addClass, choose: chooseClass, rename: renameClass, recolour: (id, color) => changeClass(id, { color }), move: moveClass, remove: removeClass });
 
 export function showClasses() {
   classList.show(project.classes, project.classId, (id) => project.countOf(id));
   showFilterClasses(project.classes);
+}
+
+function saveClasses() {
+  project.saveProject();
+  showClasses();
 }
 
 /** Use a class for new objects. */
@@ -38,18 +43,17 @@ export function chooseClass(id) {
   hint(`${active.proposal ? "proposal" : project.categoryOf(active.classId).name} → ${name}: ${active.name}`);
 }
 
-function recolourClass(id, color) {
-  project.recolourClass(id, color);
-  project.saveProject();
-  showClasses();
+/** Change the name or the colour of a class. */
+function changeClass(id, fields) {
+  project.changeClass(id, fields);
+  saveClasses();
   if (session) screen.show();
 }
 
 /** Move a class to another place: the first nine have number keys. */
 function moveClass(id, index) {
   project.moveClass(id, index);
-  project.saveProject();
-  showClasses();
+  saveClasses();
 }
 
 function addClass(name) {
@@ -57,14 +61,9 @@ function addClass(name) {
 }
 
 function renameClass(id, name) {
-  if (project.classes.some((category) => category.id !== id && category.name === name)) {
-    hint(`There is a class ${name} already: choose another name`);
-    return;
-  }
-  project.renameClass(id, name);
-  project.saveProject();
-  showClasses();
-  if (session) screen.showPanel();
+  const isTaken = project.classes.some((category) => category.id !== id && category.name === name);
+  if (isTaken) hint(`There is a class ${name} already: choose another name`);
+  else changeClass(id, { name });
 }
 
 async function removeClass(id) {
@@ -78,6 +77,5 @@ async function removeClass(id) {
     project.changed(session);
     screen.showPanel();
   }
-  project.saveProject();
-  showClasses();
+  saveClasses();
 }

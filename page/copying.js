@@ -6,7 +6,7 @@ import { edit, mend } from "./edits.js";
 import { union } from "./formats/spans.js";
 import { imageList, openImage } from "./images.js";
 import { isElsewhere } from "./keys.js";
-import { announce, hint } from "./notices.js";
+import { say } from "./notices.js";
 import { NUMBERED_NAME } from "./objects.js";
 import { Mask } from "./rle.js";
 
@@ -15,11 +15,6 @@ import { Mask } from "./rle.js";
  * @type {Annotated | null} the object that was copied last
  */
 let copied = null;
-
-function say(text) {
-  hint(text);
-  announce(text);
-}
 
 /** Return the fields of a copy: a drawn mask without the score, the class, and the name unless it is only a number. */
 function copyOf({ object: { name, classId }, mask: { record } }) {

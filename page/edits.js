@@ -4,7 +4,7 @@ import { project, screen, session } from "./current.js";
 import { element, radio } from "./dom.js";
 import { listed, proposalsOf, stacked, withoutKnown } from "./found.js";
 import { Mend } from "./mend.js";
-import { announce, counted, hint, showBusy, showDone, showProgress } from "./notices.js";
+import { counted, hint, say, showBusy, showDone, showProgress } from "./notices.js";
 import { isEmpty, isLater, isMarked, isPrompted } from "./objects.js";
 import { Preview } from "./preview.js";
 import { ask } from "./question.js";
@@ -87,9 +87,7 @@ export async function everything() {
     const added = withoutKnown(found, current), dropped = found.length - added.length;
     edit((objects) => objects.addAll(added.map((mask) => ({ found: mask, proposal: true }))));
     const rest = dropped ? ` (without ${dropped} already here)` : "";
-    const result = added.length ? `${counted(added.length, "object")} found${rest}: click those to keep` : `No new objects found${rest}`;
-    hint(result);
-    announce(result);
+    say(added.length ? `${counted(added.length, "object")} found${rest}: click those to keep` : `No new objects found${rest}`);
   } catch (error) {
     if (current === session) handleError(error, everything);
   } finally {

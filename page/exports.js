@@ -26,7 +26,7 @@ export async function saveCutout(session, picture) {
 
 /** Save the active object's mask in white on transparent, after `draw` has changed it. */
 async function savePng(session, what, draw) {
-  const { active } = session.objects, mask = activeMask(session);
+  const { active } = session.objects, mask = atFullSize(session.masks.get(active), session.image.original);
   if (!mask) return;
   const canvas = canvasOf(mask.width, mask.height, (context) => {
     const painted = mask.pixels(1, 0xffffffff);
@@ -34,11 +34,6 @@ async function savePng(session, what, draw) {
     draw(context, mask);
   });
   download(await canvas.convertToBlob({ type: "image/png" }), fileName(session.name, active.name, `${what}.png`));
-}
-
-/** Return the active object's mask at the size of the original image. */
-function activeMask({ masks, objects, image }) {
-  return atFullSize(masks.get(objects.active), image.original);
 }
 
 /** Return a mask at the size of the original image: a copy's is scaled up. */
@@ -102,10 +97,7 @@ function croppedImage(name, part) {
   return `ImageOps.exif_transpose(Image.open(${name})).crop((${part.join(", ")}))`;
 }
 
-/**
- * Return comments on what distinguishes the request's mask from the page's.
- * @param {import("./objects.js").ImageObject} object
- */
+/** Return comments on what distinguishes the request's mask from the page's. @param {import("./objects.js").ImageObject} object */
 function notesOn({ part, clip, box }) {
   return [
     ...(part ? [`# This mask covers a part of the image. The part's first pixel is (${part[0]}, ${part[1]}).`] : []),

@@ -119,8 +119,7 @@ export async function openImage(image, copies = []) {
     }
     showProgress(false);
     const current = session, encoded = embed(encodedAhead.get(image.id));
-    preview.use(session);
-    refine.use(session);
+    followSession();
     showImages();
     showClasses();
     await screen.use(session);
@@ -168,8 +167,7 @@ function closeImage() {
   mend.settle();
   openCount++;
   setSession(null);
-  preview.use(null);
-  refine.use(null);
+  followSession();
   screen.close();
 }
 
@@ -180,6 +178,11 @@ export async function clearProject() {
   encodedAhead.clear();
   showImages();
   element("choose").focus();
+}
+
+function followSession() {
+  preview.use(session);
+  refine.use(session);
 }
 
 /** Add annotations, with the images in their ZIP files, or a saved project to the project. */
@@ -230,10 +233,10 @@ async function addMissingImages(files) {
 export function changeVersion() {
   chooseVersion();
   encodedAhead.clear();
-  preview.clear();
+  followSession();
   if (!session) return;
   session.forget();
-  refine.use(session);
+  hideError();
   embed();
   encodeAhead(session);
 }

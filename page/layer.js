@@ -112,14 +112,11 @@ export class Layer {
     for (const { mask, colour, dashed } of this.#items) {
       const path = outlineOf(mask, step);
       context.setLineDash(dashed ? DASHES.map((length) => length / scale) : []);
-      if (this.line.halo) {
-        context.strokeStyle = this.line.halo;
-        context.lineWidth = (this.line.width + 2) / scale;
+      const { halo, width, colour: own } = this.line, strokes = [{ style: halo, wide: width + 2 }, { style: own ?? colour, wide: width }];
+      for (const { style, wide } of strokes.filter(({ style }) => style)) {
+        Object.assign(context, { strokeStyle: style, lineWidth: wide / scale });
         context.stroke(path);
       }
-      context.strokeStyle = this.line.colour ?? colour;
-      context.lineWidth = this.line.width / scale;
-      context.stroke(path);
     }
   }
 }

@@ -115,8 +115,7 @@ export class Mend {
   }
 
   #store(mask) {
-    const { masks, objects } = this.#session;
-    const { active } = objects;
+    const { masks, objects: { active } } = this.#session;
     const before = masks.get(active);
     if (before ? mask.counts === before.counts : !mask.area) return;
     this.actions.edit((objects) => objects.draw(mask));
@@ -133,10 +132,7 @@ export class Mend {
     return isLeaving;
   }
 
-  /**
-   * Begin a stroke at the pointer; null if there is nothing to draw on.
-   * @returns {import("./gestures.js").Stroke | null}
-   */
+  /** Begin a stroke at the pointer; null if there is nothing to draw on. @returns {import("./gestures.js").Stroke | null} */
   beginStroke(event) {
     if (this.editor.draft) return this.editor.beginShape(event);
     return this.#begin(this.stage.pointAt(event), (this.tool === "eraser") !== (event.shiftKey || event.button === 2));
@@ -151,8 +147,7 @@ export class Mend {
   }
 
   #begin(start, erases) {
-    const { masks, objects } = this.#session;
-    const { active } = objects;
+    const { masks, objects, objects: { active } } = this.#session;
     if (!masks.get(active) && masks.isPending(active)) {
       hint("Wait for the object's mask");
       return null;

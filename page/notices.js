@@ -75,15 +75,18 @@ export function hint(text, withKeys = "") {
   if (text) hintTimer = setTimeout(() => hint(""), 6000);
 }
 
+/** Show a hint, and announce it. */
+export function say(text) {
+  hint(text);
+  announce(text);
+}
+
 /** Return text that narrow screens hide. */
 function wideOnly(text) {
   return create("span", { className: "wide", textContent: text });
 }
 
-/**
- * Ask for the API key, until one is accepted.
- * @param {(key: string) => Promise<boolean>} accept
- */
+/** Ask for the API key, until one is accepted. @param {(key: string) => Promise<boolean>} accept */
 export function askForKey(accept) {
   const form = element("key-form"), field = element("key");
   form.hidden = false;

@@ -286,10 +286,7 @@ export class Objects {
     if (state !== this.now) this.#step(state);
   }
 
-  /**
-   * Add objects, and select a new empty one.
-   * @param {Partial<ImageObject>[]} added fields of each, such as `found`
-   */
+  /** Add objects, and select a new empty one. @param {Partial<ImageObject>[]} added fields of each, such as `found` */
   addAll(added) {
     if (!added.length) return;
     const kept = this.list.filter((object) => !isEmpty(object));

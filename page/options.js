@@ -5,10 +5,7 @@ import { element } from "./dom.js";
 /** Smoothing changes regions below this share of the image, which are specks at any size; in small images, below 20 pixels. */
 const SMOOTHED_SHARE = 0.0001, MIN_SMOOTHED_PIXELS = 20;
 
-/**
- * Return the fields of a request for smoothing.
- * @param {{width: number, height: number}} image
- */
+/** Return the fields of a request for smoothing. @param {{width: number, height: number}} image */
 export function smoothing({ width, height }) {
   if (!element("smooth").checked) return {};
   return { min_mask_region_area: Math.max(MIN_SMOOTHED_PIXELS, Math.floor(width * height * SMOOTHED_SHARE)) };

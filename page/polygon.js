@@ -79,10 +79,7 @@ export class PolygonEditor {
     return true;
   }
 
-  /**
-   * Begin a draft.
-   * @param {string} draft the object that it is for
-   */
+  /** Begin a draft. @param {string} draft the object that it is for */
   begin(draft) {
     this.close();
     this.#setDraft(draft);
@@ -321,10 +318,7 @@ export class PolygonEditor {
     };
   }
 
-  /**
-   * Add points to a draft. One at its first or last point, or several, close it.
-   * @param {import("./vertices.js").Ring} added
-   */
+  /** Add points to a draft. One at its first or last point, or several, close it. @param {import("./vertices.js").Ring} added */
   add(added) {
     const ring = this.#ring, [{ x, y }] = added;
     const isNear = (end) => end && Math.hypot(end.x - x, end.y - y) * this.stage.transform.scale <= MAX_DISTANCE_PIXELS;

@@ -158,8 +158,9 @@ export class Project {
     return this.classes.find((category) => category.id === id) ?? this.classes[0];
   }
 
-  recolourClass(id, color) {
-    this.classes = this.classes.map((category) => (category.id === id ? { ...category, color } : category));
+  /** Change the name or the colour of a class. */
+  changeClass(id, fields) {
+    this.classes = this.classes.map((category) => (category.id === id ? { ...category, ...fields } : category));
   }
 
   /** Move a class to another place in the list. */
@@ -223,10 +224,6 @@ export class Project {
       if (lists.flat().some((object) => object.classId === FIRST_CLASS.id && !isEmpty(object))) return true;
     }
     return false;
-  }
-
-  renameClass(id, name) {
-    this.classes = this.classes.map((category) => (category.id === id ? { ...category, name } : category));
   }
 
   /**

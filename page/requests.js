@@ -24,16 +24,14 @@ export async function start() {
   try {
     info = await service.info();
     showVersions(info);
+    if (!info.loaded.length) connection.lose(start); // the service starts
     if (info.key_needed && !service.key) handleError({ status: 401 }, null);
   } catch (error) {
     handleError(error, start);
   }
 }
 
-/**
- * Encode the image ahead of the first click.
- * @param {Promise<any>} [ahead] response of an earlier `/embed` for it
- */
+/** Encode the image ahead of the first click. @param {Promise<any>} [ahead] response of an earlier `/embed` for it */
 export async function embed(ahead) {
   const current = session;
   const began = performance.now();

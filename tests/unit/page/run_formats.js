@@ -34,7 +34,7 @@ const CALLS = {
     const entries = await unzip(new Blob([Uint8Array.fromBase64(content)]));
     return Promise.all(entries.map(async (entry) => ({ path: entry.path, content: (await entry.bytes()).toBase64() })));
   },
-  maskInput: ({ mask }) => maskInput(maskOf(mask)),
+  maskInput: ({ mask, isSquashed }) => maskInput(maskOf(mask), isSquashed),
   withClicks: ({ drawn, sent, answer, clicks }) => withClicks(maskOf(drawn), maskOf(sent ?? drawn), maskOf(answer), clicks).record,
   polygons: ({ masks, frame, tolerance }) =>
     masks.map((rle) => {
