@@ -28,7 +28,8 @@ ORIGIN = "https://annotate.example"
 def write_other_weights(repository: Path, version: int = 1, name: str = "other") -> str:
     """Write weights of this name that give other masks than the built-in weights; return the name."""
     descriptor, networks = model.builtin()
-    for tensor in (tensor for network in networks for tensor in network.graph.initializer):
+    nodes = [node for network in networks for node in network.graph.node if node.op_type == "Constant"]
+    for tensor in (node.attribute[0].t for node in nodes):
         if (values := numpy_helper.to_array(tensor)).ndim > 1 and values.dtype == np.float32:
             tensor.CopyFrom(numpy_helper.from_array(values * np.float32(1.01), tensor.name))
     digest = hashlib.sha256(name.encode()).hexdigest()

@@ -26,7 +26,7 @@ from mobile_sam_client._errors import (
 from mobile_sam_client._images import ImageInput
 from mobile_sam_client._options import EverythingOptions, MaskOptions
 from mobile_sam_client._prompts import Prompt
-from mobile_sam_client._results import Embedding, Engine, Everything, Info, Record, Rle, Segmentation, Weights
+from mobile_sam_client._results import Embedding, Engine, Everything, Info, Loaded, Record, Rle, Segmentation, Weights
 
 __all__ = [
     "AsyncClient",
@@ -42,6 +42,7 @@ __all__ = [
     "Info",
     "InvalidImage",
     "InvalidRequest",
+    "Loaded",
     "MaskOptions",
     "MobileSamError",
     "NotThisService",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mobile_sam_client._errors import MobileSamError, NotThisService, one_line, problem_from_document
 from mobile_sam_client._exports import Photo
 from mobile_sam_client._prompts import MASK_SHAPE
-from mobile_sam_client._results import Embedding, Engine, Everything, Info, Record, Rle, Segmentation, Weights
+from mobile_sam_client._results import Embedding, Engine, Everything, Info, Loaded, Record, Rle, Segmentation, Weights
 
 PROBLEM_TYPE = "application/problem+json"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -62,7 +62,7 @@ def expect_valid_answer(url: str) -> Iterator[None]:
 def parse_info(body: bytes) -> Info:
     """Parse the answer of `GET /info`. Call the parsers inside `expect_valid_answer`, which converts their errors."""
     document = _parse_object(body)
-    limits, loaded = document["limits"], document.get("loaded")
+    limits, loaded, encode_s = document["limits"], document.get("loaded", []), document.get("encode_s")
     return Info(
         version=str(document["version"]),
         weights=None if document["weights"] is None else _weights(document["weights"]),
@@ -71,6 +71,8 @@ def parse_info(body: bytes) -> Info:
         **{name: int(limits[name]) for name in ("max_body_bytes", "max_image_pixels", "max_objects")},
         model_versions=tuple(int(version) for version in document["model_versions"]),
         squashes=bool(loaded and loaded[-1]["descriptor"]["resize"] == "squash"),
+        loaded=tuple(Loaded(int(one["version"]), _weights(one["weights"]), _engine(one["engine"])) for one in loaded),
+        encode_s=None if encode_s is None else float(encode_s),
     )
 
 

@@ -50,6 +50,15 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Loaded:
+    """A loaded version of the model."""
+
+    version: int
+    weights: Weights
+    engine: Engine
+
+
+@dataclass(frozen=True)
 class Info:
     """Version, weights, engine and limits of the service."""
 
@@ -69,6 +78,10 @@ class Info:
     """Loaded versions of the model, the last being the default; empty while the service starts."""
     squashes: bool = False
     """True if the newest weights see an image scaled to a square, without its shape."""
+    loaded: tuple[Loaded, ...] = ()
+    """The versions in `model_versions` with their weights and engines."""
+    encode_s: float | None = None
+    """Shortest time for a new image so far, in seconds; None if not yet known."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

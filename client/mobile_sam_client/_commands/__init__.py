@@ -12,7 +12,7 @@ import typer
 from PIL import Image
 from typer.core import TyperGroup
 
-from mobile_sam_client import MobileSamError
+from mobile_sam_client import Engine, MobileSamError
 from mobile_sam_client._commands import output
 from mobile_sam_client._commands.batch import batch
 from mobile_sam_client._commands.connection import PROBE_TIMEOUT_S, ServiceOptions, probing_client
@@ -51,13 +51,20 @@ def info(service: ServiceOptions) -> None:
         print_line(f"weights   {weights}")
         if about.weights and (note := output.note_on(about.weights)):
             print_line(f"          {note}")
-        engine = f"encoder {about.engine.encoder}, decoder {about.engine.decoder}" if about.engine else "unknown"
-        print_line(f"engine    {engine}")
+        print_line(f"engine    {_engine_text(about.engine) if about.engine else 'unknown'}")
+        if about.encode_s:
+            print_line(f"          {about.encode_s:g} s for a new image at best")
         versions = ", ".join(map(str, about.model_versions)) or "none yet"
         print_line(f"versions  {versions}" + (" (the last is the default)" if len(about.model_versions) > 1 else ""))
+        for one in about.loaded if len(about.loaded) > 1 else ():
+            print_line(f"          {one.version}: {one.weights.name}, {_engine_text(one.engine)}")
         print_line(f"API key   {'needed: MOBILE_SAM_API_KEY' if about.key_needed else 'not needed'}")
         print_line(f"limits    {about.max_image_pixels / 1e6:g} megapixels an image")
         print_line(f"          {about.max_body_bytes / 2**20:g} MiB and {about.max_objects} objects a request")
+
+
+def _engine_text(engine: Engine) -> str:
+    return f"encoder {engine.encoder}, decoder {engine.decoder}"
 
 
 NOTES = (

@@ -32,6 +32,11 @@ INFO: dict[str, Any] = {
     "key_needed": True,
     "limits": {"max_body_bytes": 1000, "max_image_pixels": 2000, "max_objects": 3},
     "model_versions": [1, 3],
+    "loaded": [
+        {"version": version, "weights": WEIGHTS, "engine": IMAGE["engine"], "descriptor": {"resize": "longest_side"}}
+        for version in (1, 3)
+    ],
+    "encode_s": 0.4,
 }
 FILE = b"the bytes of a file"
 

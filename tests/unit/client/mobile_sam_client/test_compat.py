@@ -177,7 +177,9 @@ def test_logits_are_scaled_as_by_the_service(size_hw):
 @pytest.mark.parametrize(("resize", "squashes"), [("longest_side", False), ("squash", True)])
 def test_predictor_asks_the_service_once_how_images_are_scaled(service, model, resize, squashes):
     predictor = SamPredictor(model)
-    service.reply_with(fake.json_reply({**fake.INFO, "loaded": [{"descriptor": {"resize": resize}}]}))
+    service.reply_with(
+        fake.json_reply({**fake.INFO, "loaded": [{**fake.INFO["loaded"][1], "descriptor": {"resize": resize}}]})
+    )
     plane = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
     for _ in range(2):
         assert np.array_equal(predictor.upsampled(plane, (4, 6)), upsampled(plane, (4, 6), squashed=squashes))

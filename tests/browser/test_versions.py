@@ -1,0 +1,208 @@
+"""Several loaded versions of the model, and weights that are used in another way."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from playwright.sync_api import Browser, expect
+
+from harness import Server, serving
+from harness.repository import make_repository
+from tests.browser.person import DISC, MEADOW, RED, Person
+from tests.browser.test_accessibility import violations
+from tests.browser.test_errors import problem
+from tests.browser.test_export import copied
+from tests.browser.test_project import reload, wait_saved
+from tests.services import write_other_weights
+
+PATHS = ("**/embed", "**/mobile_sam", "**/everything")
+NARROW = {"width": 390, "height": 760}
+
+
+@pytest.fixture(scope="module")
+def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run the service with the built-in weights as version 1, and others as version 2."""
+    folder = tmp_path_factory.mktemp("two_versions")
+    repository = make_repository(folder / "model_repository", "builtin")
+    write_other_weights(repository, version=2)
+    with serving(folder / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository)) as running:
+        yield running
+
+
+@pytest.fixture
+def chooser(browser: Browser, two_versions: Server, photo: Path) -> Iterator[Person]:
+    """A user with `photo` open who has the choice of two versions."""
+    with Person.open_page(browser, two_versions) as person:
+        person.open(photo)
+        yield person
+
+
+def choose(person: Person, version: int) -> None:
+    """Choose a version by keyboard, and wait until the open image is encoded."""
+    select = person.page.get_by_label("weights", exact=True)
+    select.focus()
+    with person.page.expect_response("**/embed"):
+        person.page.keyboard.press("ArrowUp" if version == 1 else "ArrowDown")
+    expect(select).to_have_value(str(version))
+    person.page.wait_for_selector("#about:not(:empty)")
+
+
+def info_of(server: Server) -> dict[str, Any]:
+    answer: dict[str, Any] = requests.get(f"{server.url}/info", timeout=30).json()
+    return answer
+
+
+def described(info: dict[str, Any], **descriptor: Any) -> list[dict[str, Any]]:
+    """Return `loaded` of `/info` with other values in the descriptor."""
+    return [{**one, "descriptor": {**one["descriptor"], **descriptor}} for one in info["loaded"]]
+
+
+@pytest.fixture
+def info(builtin_server: Server) -> dict[str, Any]:
+    return info_of(builtin_server)
+
+
+def test_chosen_version_answers_further_clicks_and_objects_keep_their_masks(chooser):
+    select = chooser.page.get_by_label("weights", exact=True)
+    expect(select.locator("option")).to_have_text(["builtin, version 1", "other, version 2"])
+    expect(select).to_have_value("2")
+    chooser.click(*DISC)
+    first = chooser.visible_mask()
+    assert np.array_equal(first, chooser.request_masks(pos_coords=[DISC], model_version=2)[0])
+    assert not np.array_equal(first, chooser.request_masks(pos_coords=[DISC], model_version=1)[0])
+
+    bodies = {path: chooser.answer(path, {}) for path in PATHS}
+    choose(chooser, 1)
+    assert np.array_equal(chooser.visible_mask(), first)
+    assert bodies["**/mobile_sam"] == []
+    expect(chooser.page.locator("#banner")).to_contain_text("Built-in weights")
+    chooser.page.get_by_role("application").focus()
+    chooser.press("n")
+    chooser.page.locator("#hover").set_checked(True)
+    chooser.page.mouse.move(*chooser.screen_xy(*RED))
+    chooser.wait_for(lambda: bodies["**/mobile_sam"] != [])
+    chooser.page.locator("#hover").set_checked(False)
+    chooser.click(*RED)
+    assert np.array_equal(chooser.visible_mask(), chooser.request_masks(pos_coords=[RED], model_version=1)[0])
+    assert np.array_equal(chooser.visible_mask("others"), first)
+    chooser.segment_everything()
+    assert {body["model_version"] for path in PATHS for body in bodies[path]} == {1}
+
+    for _ in range(2):  # the proposals, then the click
+        chooser.press("Control+z")
+    chooser.page.locator("#objects li").first.locator(".pick").click()
+    assert "model_version=2)" in copied(chooser, "Copy Python")
+    assert np.array_equal(chooser.visible_mask(), first)
+    chooser.click(*MEADOW)
+    chooser.wait_idle()
+    marks = {"pos_coords": [DISC, MEADOW], "model_version": 1}
+    assert np.array_equal(chooser.visible_mask(), chooser.request_masks(**marks)[0])
+    assert violations(chooser.page) == []
+
+
+def test_choice_outlives_a_reload_and_falls_back_when_the_version_is_gone(chooser):
+    choose(chooser, 1)
+    bodies = chooser.answer("**/embed", {})
+    chooser.click(*DISC)
+    wait_saved(chooser)
+    reload(chooser)
+    select, hint = chooser.page.get_by_label("weights", exact=True), chooser.page.locator("#hint")
+    expect(select).to_have_value("1")
+    assert [body["model_version"] for body in bodies] == [1]
+
+    gone = "model_version: expected a loaded version; GET /info lists them, got 1"
+    loaded = [one for one in info_of(chooser.server)["loaded"] if one["version"] == 2]
+    chooser.answer_info(loaded=loaded, model_versions=[2], weights=loaded[0]["weights"])
+    bodies = chooser.answer("**/mobile_sam", *2 * [problem(422, "invalid-request", "Invalid", gone)], {})
+    chooser.page.get_by_role("application").focus()
+    chooser.press("n")
+    chooser.click(*RED)
+    chooser.wait_for(lambda: chooser.visible_mask().any())
+    assert [body.get("model_version") for body in bodies] == [1, 1, None]  # of the press, the click, and again
+    expect(hint).to_have_text("Version 1 of the model is no longer loaded: version 2 is used")
+    expect(chooser.page.locator("#version")).to_be_hidden()
+    expect(chooser.page.locator("#weights-name")).to_have_text("other")
+    expect(chooser.page.get_by_role("alert")).to_be_hidden()
+    assert chooser.page.evaluate("localStorage.getItem('mobile-sam-version')") is None
+
+
+def test_versions_are_offered_once_the_service_has_started(chooser):
+    starting = {**info_of(chooser.server), "loaded": [], "model_versions": [], "weights": None, "engine": None}
+    chooser.answer("**/info", {"json": starting}, {})
+    chooser.page.reload()
+    expect(chooser.page.locator("#version")).to_be_hidden()
+    expect(chooser.page.locator("#version")).to_be_visible()
+    expect(chooser.page.get_by_role("alert")).to_be_hidden()
+
+
+def test_versions_fit_a_phone(chooser):
+    chooser.page.set_viewport_size(NARROW)
+    select = chooser.page.get_by_label("weights", exact=True)
+    expect(select).to_be_in_viewport(ratio=1)
+    assert chooser.page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+    assert select.bounding_box()["width"] > 100
+
+
+def test_single_version_is_not_offered(opened):
+    expect(opened.page.locator("#version")).to_be_hidden()
+    expect(opened.page.locator("#weights-name")).to_have_text("builtin")
+    bodies = opened.answer("**/mobile_sam", {})
+    opened.click(*DISC)
+    assert ["model_version" in body for body in bodies] == [False]
+
+
+def test_weights_for_boxes_only_send_no_clicks(open_page, photo, info):
+    with open_page(info={"loaded": described(info, prompts=["boxes"])}) as person:
+        person.image = photo
+        person.page.set_input_files("#file", photo)
+        person.page.wait_for_selector("#about:not(:empty)")
+        bodies, everything = person.answer("**/mobile_sam", {}), person.answer("**/everything", {})
+        hint = person.page.locator("#hint")
+        expect(hint).to_have_text("These weights accept boxes only: drag one around an object")
+        person.press("e")
+        expect(hint).to_be_hidden(timeout=10_000)
+        person.page.mouse.move(*person.screen_xy(*DISC))
+        for button in ("left", "right"):
+            person.click(*DISC, button=button)
+            expect(hint).to_contain_text("boxes only")
+        for name in ("#everything", "#hover"):
+            expect(person.page.locator(name)).to_be_disabled()
+            expect(person.page.locator(name)).to_have_attribute("title", "These weights accept boxes only")
+        assert bodies == everything == []
+        person.drag((80, 90), (220, 230))
+        assert [body["box"] for body in bodies] == [[80, 90, 220, 230]]
+        assert person.visible_mask().any()
+        person.click(*RED)
+        assert len(bodies) == 1
+        expect(person.page.locator("#objects li")).to_have_count(1)
+
+
+def test_squashed_weights_get_the_whole_square_and_the_side_decides_on_refining(open_page, photo, info):
+    with open_page(info={"loaded": described(info, resize="squash", side=400)}) as person:
+        person.open(photo)
+        bodies = person.answer("**/mobile_sam", {})
+        person.press("r")
+        person.drag(MEADOW, MEADOW)
+        person.press("v")
+        person.click(*RED)
+        sent = np.load(io.BytesIO(base64.b64decode(bodies[-1]["mask_input"])))
+        assert sent[MEADOW[1] * 256 // 320, MEADOW[0] * 256 // 480] == 20
+        for _ in range(4):
+            person.press("+")
+        expect(person.page.get_by_role("button", name="Refine here")).to_be_visible()
+
+
+@pytest.mark.parametrize(("encode_s", "text"), [(1.9, "Encoding the image"), (12.4, "Encoding the image, about 12 s")])
+def test_time_of_a_slow_encoder_is_told(open_page, photo, encode_s, text):
+    with open_page(info={"encode_s": encode_s}) as person:
+        held = person.hold("**/embed")
+        person.page.set_input_files("#file", photo)
+        person.wait_for(lambda: bool(held))
+        expect(person.page.locator("#busy")).to_have_text(text)
