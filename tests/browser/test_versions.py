@@ -184,6 +184,29 @@ def test_weights_for_boxes_only_send_no_clicks(open_page, photo, info):
         expect(person.page.locator("#objects li")).to_have_count(1)
 
 
+def test_box_for_an_object_with_clicks_replaces_them_if_the_version_accepts_boxes_only(browser, two_versions, photo):
+    first, second = info_of(two_versions)["loaded"]
+    second["descriptor"]["prompts"] = ["boxes"]
+    with Person.open_page(browser, two_versions, info={"loaded": [first, second]}) as person:
+        person.image = photo
+        person.page.set_input_files("#file", photo)
+        person.page.wait_for_selector("#about:not(:empty)")
+        expect(person.page.locator("#everything")).to_be_disabled()
+        choose(person, 1)
+        expect(person.page.locator("#everything")).to_be_enabled()
+        person.click(*DISC)
+        choose(person, 2)
+        bodies = person.answer("**/mobile_sam", {})
+        person.drag((80, 90), (220, 230))
+        assert [(body.get("pos_coords"), body["box"], body["model_version"]) for body in bodies] == [
+            (None, [80, 90, 220, 230], 2)
+        ]
+        person.press("Control+z")
+        assert person.visible_mask().any()
+        assert len(bodies) == 1
+        expect(person.page.locator(".marker.positive")).to_have_count(1)
+
+
 def test_squashed_weights_get_the_whole_square_and_the_side_decides_on_refining(open_page, photo, info):
     with open_page(info={"loaded": described(info, resize="squash", side=400)}) as person:
         person.open(photo)
