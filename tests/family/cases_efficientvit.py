@@ -27,10 +27,9 @@ MODELS: dict[str, dict[str, Any]] = {
         "fewer_norm_list": [False, False, False, False, True, True],
     },
     "l0": {},
-    "xl0": {},
 }
 """Options of the authors' backbone; the others are published models."""
-FRAMES = {"small": 512, "small_xl": 1024, "l0": 512, "xl0": 1024}
+FRAMES = {"small": 512, "small_xl": 1024, "l0": 512}
 
 
 def sizes_of(model: str) -> tuple[tuple[int, int], ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from sam_onnx.random_weights import Shape, mobile_sam_shapes
 from tests.family import cases
-from tests.family.cases import SIZES_HW, Array, noisy_state, sam_shapes
+from tests.family.cases import Array, noisy_state, sam_shapes
 
 EXPECTED = Path(__file__).parent / "expected_hq.npz"
 TINY = {"widths": (16, 24, 32, 320), "depths": (1, 1, 2, 1), "heads": (1, 2, 4, 5), "windows": (7, 7, 5, 4)}
@@ -25,13 +25,7 @@ TINY = {"widths": (16, 24, 32, 320), "depths": (1, 1, 2, 1), "heads": (1, 2, 4, 
 MODELS: dict[str, dict[str, Any]] = {
     "vit": {**cases.MODELS["small"], "depth": 4, "global_blocks": (1, 3)},
     "tiny_vit": {**TINY, "expansion": 2, "embedding": 256, "transformer_mlp": 96},
-    "vit_b": cases.MODELS["vit_b"],
 }
-
-
-def sizes_of(model: str) -> tuple[tuple[int, int], ...]:
-    """Return the sizes of a model's images: one for a large model, which takes seconds for each."""
-    return SIZES_HW[:1] if model == "vit_b" else SIZES_HW
 
 
 def state_of(model: str) -> dict[str, Array]:

@@ -14,8 +14,8 @@ from segment_anything_hq import modeling
 from transformers import SamHQConfig, SamHQModel
 
 from sam_onnx.layouts import authors_key
-from tests.family.cases import PROMPTS, Array, image, named, store
-from tests.family.cases_hq import EXPECTED, MODELS, sampled, sampled_masks, sizes_of, state_of
+from tests.family.cases import PROMPTS, SIZES_HW, Array, image, named, store
+from tests.family.cases_hq import EXPECTED, MODELS, sampled, sampled_masks, state_of
 
 Answers = Callable[..., tuple[Array, Array]]
 
@@ -131,7 +131,7 @@ def write(answers: Answers, other_answers: Answers, check_close: Callable[[Array
         model = authors_model(state, options)
         other, keys = transformers_model(state, options) if "width" in options else (None, [])
         expected |= {"keys": np.array(keys)} if name == "vit" else {}
-        for size_hw in sizes_of(name):
+        for size_hw in SIZES_HW:
             pixels = torch.from_numpy(image(size_hw)).permute(2, 0, 1).float()[:, : size_hw[0], : size_hw[1]]
             framed, where = model.preprocess(pixels)[None], named(size_hw)
             embedding, early = model.image_encoder(framed)

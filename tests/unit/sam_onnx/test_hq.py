@@ -11,8 +11,8 @@ from sam_onnx.checkpoint import load_checkpoint
 from sam_onnx.decoder import build_decoder
 from sam_onnx.descriptor import Descriptor
 from sam_onnx.model import build
-from tests.family.cases import PROMPTS, Array, image, named, sam_shapes
-from tests.family.cases_hq import EXPECTED, MODELS, sampled, sampled_masks, sizes_of, state_of
+from tests.family.cases import PROMPTS, SIZES_HW, Array, image, named, sam_shapes
+from tests.family.cases_hq import EXPECTED, MODELS, sampled, sampled_masks, state_of
 from tests.unit.sam_onnx.conftest import decode, session
 from tests.unit.sam_onnx.test_family import MIN_IOU, answers, assert_close
 from tests.unit.sam_onnx.test_graphs import CLICK_LABELS, CLICKS_XY, check_openvino
@@ -37,10 +37,10 @@ def encode(encoder: Any, size_hw: tuple[int, int]) -> dict[str, Array]:
     return dict(zip(SHAPES, found, strict=True))
 
 
-@pytest.mark.parametrize("name", ["vit", "tiny_vit", pytest.param("vit_b", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["vit", "tiny_vit"])
 def test_answers_match_the_authors_code(name, expected):
     encoder, decoder = map(session, build(state_of(name))[1])
-    for size_hw in sizes_of(name):
+    for size_hw in SIZES_HW:
         embedding = encode(encoder, size_hw)
         where, found = named(size_hw), dict[str, Array]()
         parts = sampled(*(each[0].transpose(2, 0, 1) for each in embedding.values()))
@@ -66,7 +66,7 @@ def test_hq_only_answers_with_the_mask_of_the_added_token(name, expected):
     (plain, (_, both)), (descriptor, networks) = (build(state_of(name), recipe) for recipe in ("", "hq_only"))
     assert (plain.single_mask, descriptor.single_mask) == ("first", "hq_only")
     assert descriptor.embedding == plain.embedding
-    size_hw = sizes_of(name)[0]
+    size_hw = SIZES_HW[0]
     embedding = encode(session(networks[0]), size_hw)
     (masks,), scores = answers(session(networks[1]), embedding, PROMPTS["click"], {})
     assert_close(sampled_masks(masks[0])[0], expected[f"{name}/only/{named(size_hw)}"])
