@@ -88,7 +88,7 @@ class Pipeline:
         }
         for kind, found in given.items():
             if found and kind not in self.prompts:
-                expected = f"{' or '.join(self.prompts)}, the prompts that these weights were trained for"
+                expected = f"{' or '.join(self.prompts)}, as these weights were trained for nothing else"
                 raise rejected(INVALID_REQUEST, "prompts", expected, kind)
 
     def decode(

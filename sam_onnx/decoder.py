@@ -11,6 +11,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
 from sam_onnx.descriptor import BEST_OF_THREE, FIRST, HQ_ONLY, STABLE_OR_BEST
+from sam_onnx.errors import CheckpointError
 from sam_onnx.hq import FEATURES, hq_mask, is_hq
 from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, HIGH_RES_FEATURES
 from sam_onnx.nodes import constant, finished_model, ints, linear, reshape, sizes_of
@@ -19,6 +20,7 @@ from sam_onnx.tensors import Array, StateDict, Tensors
 from sam_onnx.two_way import two_way_transformer
 from sam_onnx.upscaling import MASK_SIZE, in_block_order, upscale
 
+MASKS = 4  # the single one and three candidates
 ABSENT_SCORE = -3e4  # its exp() is 0 in float32, and it fits float16
 STABLE_IOU, STABLE_OFFSET = 0.98, 0.05  # SAM 2's; the offset in logits
 NO_OBJECT = -1024.0  # logits of SAM 2's masks of nothing
@@ -49,7 +51,11 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     decoder, prompts = tensors.under("mask_decoder"), tensors.under("prompt_encoder")
     mask_tokens = decoder.under("mask_tokens").get("weight", None, None)
     masks, width = mask_tokens.shape
-    hq, is_sam2 = is_hq(tensors) or single_mask == HQ_ONLY, decoder.has("conv_s0")
+    if masks != MASKS:
+        raise CheckpointError(
+            f"unexpected shape: expected {MASKS} rows in mask_decoder.mask_tokens.weight, got {masks}"
+        )
+    hq, is_sam2 = is_hq(tensors), decoder.has("conv_s0")
     high_res = _high_res_inputs(decoder) if is_sam2 else {}
     embedding = {EMBEDDING: spox.argument(Tensor(np.float16, (1, EMBEDDING_SIZE, EMBEDDING_SIZE, width))), **high_res}
     coords = spox.argument(Tensor(np.float32, ("N", "P", 2)))

@@ -10,6 +10,7 @@ from sam_onnx.errors import ExportError
 
 TINY_VIT, VIT, EFFICIENT_VIT, HIERA, REPVIT = "mobile_sam", "vit", "efficientvit", "hiera", "repvit"
 """Kinds of image encoders: of MobileSAM, Segment Anything, EfficientViT-SAM, SAM 2 and EdgeTAM."""
+SAM2_KINDS = (HIERA, REPVIT)
 LONGEST_SIDE, SQUASH = "longest_side", "squash"
 """Scaling of an image to the encoder's square: its longest side, the rest padded; or both sides, its shape lost."""
 IMAGENET, MIN_MAX = "imagenet", "min_max"
@@ -86,5 +87,6 @@ def check_same_tensors(descriptor: Descriptor, others: dict[int, Descriptor]) ->
         if (descriptor.side, descriptor.embedding) != (other.side, other.embedding):
             raise ExportError(
                 f"these weights need another repository: beside version {version}, expected a frame of {other.side} "
-                f"pixels and embeddings {other.embedding}, got {descriptor.side} and {descriptor.embedding}"
+                f"pixels and embeddings {other.embedding}, got {descriptor.side} and {descriptor.embedding}; "
+                f"`rm -r model_repository/*/{version}` removes that version"
             )

@@ -9,7 +9,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, PIXEL_STD, as_tokens
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, PIXEL_STD, as_tokens, bicubic
 from sam_onnx.nodes import constant, convolution, fold_batch_norm, ints, layer_norm, reshape, sizes_of
 from sam_onnx.tensors import Array, Tensors
 
@@ -137,17 +137,5 @@ def _enlarged(x: Var) -> Var:
     size = sizes_of(x)[-1]
     if size == EMBEDDING_SIZE:
         return x
-    weights = _bicubic_weights(size)
+    weights = bicubic(size, EMBEDDING_SIZE)
     return op.matmul(op.matmul(constant(weights), x), constant(weights.T))
-
-
-def _bicubic_weights(size: int) -> Array:
-    """Return the weights (64, size) of an axis; values beyond the ends are those at the ends (Keys 1981, a = -0.75)."""
-    positions = (np.arange(EMBEDDING_SIZE) + 0.5) * size / EMBEDDING_SIZE - 0.5
-    weights = np.zeros((EMBEDDING_SIZE, size), np.float32)
-    for offset in range(-1, 3):
-        neighbours = np.floor(positions).astype(int) + offset
-        x = np.abs(positions - neighbours)
-        near, far = (1.25 * x - 2.25) * x**2 + 1, -0.75 * (((x - 5) * x + 8) * x - 4)
-        weights[np.arange(EMBEDDING_SIZE), neighbours.clip(0, size - 1)] += np.where(x < 1, near, far)
-    return weights

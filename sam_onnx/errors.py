@@ -1,7 +1,7 @@
 """Errors of this package.
 
 SamOnnxError
- ├─ CheckpointError   the weights file is missing, damaged, unsafe or not a MobileSAM
+ ├─ CheckpointError   the weights file is missing, damaged, unsafe or not of the SAM family
  ├─ DownloadError     weights cannot be fetched, or do not match their checksum
  └─ ExportError       the model repository cannot be written
 """
@@ -12,7 +12,7 @@ class SamOnnxError(Exception):
 
 
 class CheckpointError(SamOnnxError):
-    """The weights file is missing, damaged, unsafe or not a MobileSAM."""
+    """The weights file is missing, damaged, unsafe or not of the SAM family."""
 
 
 class DownloadError(SamOnnxError):

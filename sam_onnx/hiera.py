@@ -14,15 +14,14 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import IMAGE_SIZE, PIXEL_STD, STEM_STRIDE, as_tokens
+from sam_onnx.images import IMAGE_SIZE, PIXEL_STD, STEM_STRIDE, as_tokens, bicubic
 from sam_onnx.nodes import constant, convolution, ints, layer_norm, linear, mlp, reshape, sizes_of
 from sam_onnx.pyramid import pyramid
-from sam_onnx.tensors import Array, Tensors
+from sam_onnx.tensors import Tensors
 from sam_onnx.window_attention import Windows
 
 PATCH_SIZE = 7
 EPSILON = 1e-6  # of the encoder's layer norms
-BICUBIC = -0.75  # torch's coefficient
 
 
 class Variant(NamedTuple):
@@ -90,20 +89,6 @@ def _embed(pixels: Var, tensors: Tensors, size: int) -> tuple[Var, int]:
     positions = rows @ background @ columns.T + np.tile(window, (1, size // window.shape[1], size // window.shape[2]))
     positions = positions.reshape(1, channels, -1).transpose(0, 2, 1)
     return op.add(as_tokens(x, channels), constant(positions)), window.shape[1]
-
-
-def bicubic(before: int, after: int) -> Array:
-    """Return the matrix (after, before) of torch's bicubic interpolation without aligned corners."""
-    places = (np.arange(after) + 0.5) * before / after - 0.5
-    nearest = np.floor(places).astype(int)
-    matrix = np.zeros((after, before))
-    for offset in range(-1, 3):
-        t = np.abs(places - nearest - offset)
-        inner = ((BICUBIC + 2) * t - (BICUBIC + 3)) * t**2 + 1
-        outer = BICUBIC * (((t - 5) * t + 8) * t - 4)
-        columns = np.clip(nearest + offset, 0, before - 1)
-        np.add.at(matrix, (np.arange(after), columns), np.where(t <= 1, inner, outer))
-    return matrix.astype(np.float32)
 
 
 def _block(x: Var, tensors: Tensors, heads: int, layout: Windows, pools: bool) -> Var:

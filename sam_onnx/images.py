@@ -16,11 +16,12 @@ from sam_onnx.nodes import (
     linear,
     reshape,
 )
-from sam_onnx.tensors import Tensors
+from sam_onnx.tensors import Array, Tensors
 
 IMAGE_SIZE = 1024
 STEM_STRIDE = 4
 EMBEDDING_SIZE = 64
+BICUBIC = -0.75  # torch's coefficient
 EMBEDDING = "image_embeddings"
 """Name of the tensor that every embedding has, (N, 64, 64, C)."""
 HIGH_RES_FEATURES = ("high_res_features_0", "high_res_features_1")
@@ -90,3 +91,17 @@ def neck(tokens: Var, tensors: Tensors, channels: int) -> Var:
     )
     tokens = layer_norm(as_tokens(y, width), tensors.under(3), width, LAYER_NORM_2D_EPSILON)
     return reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, width)
+
+
+def bicubic(before: int, after: int) -> Array:
+    """Return the matrix (after, before) of torch's bicubic interpolation without aligned corners."""
+    places = (np.arange(after) + 0.5) * before / after - 0.5
+    nearest = np.floor(places).astype(int)
+    matrix = np.zeros((after, before))
+    for offset in range(-1, 3):
+        t = np.abs(places - nearest - offset)
+        inner = ((BICUBIC + 2) * t - (BICUBIC + 3)) * t**2 + 1
+        outer = BICUBIC * (((t - 5) * t + 8) * t - 4)
+        columns = np.clip(nearest + offset, 0, before - 1)
+        np.add.at(matrix, (np.arange(after), columns), np.where(t <= 1, inner, outer))
+    return matrix.astype(np.float32)

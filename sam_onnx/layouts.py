@@ -112,10 +112,11 @@ def encoder_kind(state: StateDict) -> str:
     kinds = [kind for kind, prefix in ENCODER_PREFIXES.items() if any(key.startswith(prefix) for key in state)]
     if kinds and not relative:
         return kinds[0]
+    missing = f"; missing key: expected {'... or '.join(ENCODER_PREFIXES.values())}..., got no such key"
     raise CheckpointError(
-        f"this checkpoint looks like {relative or 'another model'}, which is not served; nearest are MobileSAM, "
-        "Segment Anything's ViT-B, L and H, and SAM 2, with their fine-tunes"
-        + ("" if kinds else f"; missing key: expected {'... or '.join(ENCODER_PREFIXES.values())}..., got no such key")
+        f"this checkpoint looks like {relative or 'another model'}, which is not served; nearest are MobileSAM, SAM's "
+        "ViT-B, L and H, SAM-HQ, EfficientViT-SAM, SAM 2 and EdgeTAM, with their fine-tunes"
+        + ("" if relative else missing)
     )
 
 

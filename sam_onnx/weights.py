@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sam_onnx.descriptor import RECIPES
+from sam_onnx.descriptor import RECIPES, SAM2_KINDS
 from sam_onnx.errors import CheckpointError, DownloadError
 from sam_onnx.repository import Identity, Version, sha256_of
 from sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE, PUBLISHED, UNSERVED, Package, WebFile
@@ -30,6 +30,8 @@ BUILTIN_NOTE = (
 RANDOM_NOTE = "Untrained random weights: answers have the right form, but the masks are meaningless."
 BUILTIN_THRESHOLDS = {"pred_iou_thresh": 0.6, "stability_score_thresh": 0.8}
 """Lower than MobileSAM's, as the scores are lower and the edges softer."""
+SAM2_THRESHOLDS = {"pred_iou_thresh": 0.8, "stability_score_thresh": 0.95}
+"""Defaults of SAM 2's own generator of masks."""
 HUB = "hf:"
 """Beginning of the name of a model on the Hugging Face Hub."""
 
@@ -46,7 +48,7 @@ class Preparer:
 
         It is `auto`, `official`, `builtin`, `random`, a word of `PUBLISHED` with or without `@` and a SHA-256,
         `hf:owner/name` with or without `@` and a revision, or the path of a weights file. A word of `RECIPES` and a
-        colon may precede the last two. `auto` is `official` if those weights are exported, cached or can be fetched,
+        colon may precede the last three. `auto` is `official` if those weights are exported, cached or can be fetched,
         otherwise `builtin`.
 
         Raises:
@@ -55,12 +57,12 @@ class Preparer:
         named = {"auto": self._auto, "official": self._official, "builtin": self._builtin, "random": self._random}
         if choice in named:
             return named[choice]()
-        if choice in UNSERVED:
-            raise CheckpointError(f"{choice} is not served: {UNSERVED[choice]}")
-        word, pinned, sha256 = choice.partition("@")
-        if word in PUBLISHED:
-            return self._word(word, sha256 if pinned else None)
         recipe, source = _split(choice)
+        if reason := UNSERVED.get(source.lower()):
+            raise CheckpointError(f"{source} is not served: {reason}")
+        word, pinned, sha256 = source.partition("@")
+        if word in PUBLISHED:
+            return self._word(word, sha256 if pinned else None, recipe or _recipe_of(word))
         return self._from_hub(source.removeprefix(HUB), recipe) if source.startswith(HUB) else self.from_file(choice)
 
     def from_file(self, path: Path | str) -> Identity:
@@ -76,13 +78,13 @@ class Preparer:
         try:
             digest = sha256_of(path)
         except OSError as error:
-            similar = get_close_matches(file, ["official", "builtin", *PUBLISHED, *UNSERVED], 1)
-            hint = f"; did you mean {similar[0]}?" if similar else ""
-            raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}{hint}") from error
+            reason = error.strerror or str(error) if file else "expected a path, a word or hf: after the colon"
+            raise CheckpointError(f"cannot read the weights file {file}: {reason}{_hint(file)}") from error
         published = {"official": OFFICIAL, **PUBLISHED}
-        known = next((_identity(word, each) for word, each in published.items() if each.sha256 == digest), None)
-        identity = known or Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
-        return self._export(identity, _source(digest, recipe), lambda: _built(path, recipe))
+        words = [word for word, each in published.items() if each.sha256 == digest and _recipe_of(word) == recipe]
+        known = _identity(words[0], published[words[0]], recipe) if words else None
+        identity = known or _identified(path.name, digest, f"Weights from the file {path.name}.", recipe)
+        return self._export(identity, identity.sha256, lambda: _built(path, recipe))
 
     def _from_hub(self, address: str, recipe: str) -> Identity:
         from sam_onnx.hub import fetch_from_hub  # noqa: PLC0415
@@ -91,8 +93,8 @@ class Preparer:
         path, commit = fetch_from_hub(name, revision or "main")
         self._report(f"weights: {HUB}{name}@{commit}")
         note = f"Weights of {name} on the Hugging Face Hub, revision {commit}."
-        identity = Identity(name, sha256_of(path), trained=True, note=note)
-        return self._export(identity, _source(identity.sha256, recipe), lambda: _built(path, recipe))
+        identity = _identified(name, sha256_of(path), note, recipe)
+        return self._export(identity, identity.sha256, lambda: _built(path, recipe))
 
     def _auto(self) -> Identity:
         try:
@@ -105,29 +107,35 @@ class Preparer:
     def _official(self) -> Identity:
         return self._published("official", OFFICIAL, OFFICIAL_PACKAGE)
 
-    def _word(self, word: str, sha256: str | None) -> Identity:
+    def _word(self, word: str, sha256: str | None, recipe: str) -> Identity:
         file = PUBLISHED[word]
         if sha256 is not None:
-            if not re.fullmatch("[0-9a-f]{64}", sha256):
+            if not re.fullmatch("[0-9a-fA-F]{64}", sha256):
                 raise DownloadError(f"expected {word}@ and the 64 hex digits of a SHA-256, got {sha256!r}")
-            file = replace(file, sha256=sha256)
+            file = replace(file, sha256=sha256.lower())
         try:
-            return self._published(word, file, None, recipe=word if word in RECIPES else "")
+            return self._published(word, file, None, recipe)
         except DownloadError as error:
             raise DownloadError(f"{word}: {error}") from error
 
     def _published(self, word: str, file: WebFile, package: Package | None, recipe: str = "") -> Identity:
-        if file.sha256 and (done := self._current(_source(file.sha256, recipe))):
+        if file.sha256 and (done := self._current(_id_of(file.sha256, recipe))):
             return done
         from sam_onnx.download import fetch  # noqa: PLC0415
 
         path = fetch(file, package, self._report, copy=f"{recipe}:path" if recipe else "path")
-        if not file.sha256:
-            file = replace(file, sha256=sha256_of(path))
+        pinned, file = bool(file.sha256), replace(file, sha256=file.sha256 or sha256_of(path))
+        identity = _identity(word, file, recipe)
+        try:
+            found = self._export(identity, identity.sha256, lambda: _built(path, recipe))
+        except CheckpointError as error:
+            hint = "" if pinned else f"; remove {path} to download it again"
+            raise CheckpointError(f"{error}{hint}") from error
+        if not pinned:
             self._report(
                 f"note: no SHA-256 of {file.name} is known; WEIGHTS={word}@{file.sha256} accepts only this one"
             )
-        return self._export(_identity(word, file), _source(file.sha256, recipe), lambda: _built(path, recipe))
+        return found
 
     def _builtin(self) -> Identity:
         def load() -> Networks:
@@ -166,6 +174,8 @@ class Preparer:
         started = time.monotonic()
         descriptor, models = load()
         identity, before = replace(identity, descriptor=descriptor), self._version.exported_name()
+        if descriptor.architecture in SAM2_KINDS:
+            identity = replace(identity, everything=SAM2_THRESHOLDS)
         self._version.write(models, identity, source)
         what = f"{identity.name} weights to {self._version}"
         what += f", in place of {before}" if before not in ("", identity.name) else ""
@@ -184,13 +194,33 @@ def _split(choice: str) -> tuple[str, str]:
     return (recipe, rest) if colon and recipe in RECIPES else ("", choice)
 
 
-def _source(digest: str, recipe: str) -> str:
-    """Return the id of an export of a file."""
-    return f"{recipe}:{digest}" if recipe else digest
+def _recipe_of(word: str) -> str:
+    """Return the recipe of a published file, which may be empty."""
+    return word if word in RECIPES else ""
 
 
-def _identity(word: str, file: WebFile) -> Identity:
-    return Identity(word, file.sha256, trained=True, note=f"The authors' checkpoint, {file.name}.")
+def _id_of(digest: str, recipe: str) -> str:
+    """Return the id of weights by the SHA-256 of their file: with a recipe, the same file answers other masks."""
+    return hashlib.sha256(f"{recipe}:{digest}".encode()).hexdigest() if recipe else digest
+
+
+def _identified(name: str, digest: str, note: str, recipe: str) -> Identity:
+    full = name if recipe in ("", name) else f"{recipe}:{name}"
+    return Identity(full, _id_of(digest, recipe), trained=True, note=note)
+
+
+def _identity(word: str, file: WebFile, recipe: str = "") -> Identity:
+    return _identified(word, file.sha256, f"The authors' checkpoint, {file.name}.", recipe)
+
+
+def _hint(given: str) -> str:
+    """Return a remark with the word that was probably meant, or an empty string."""
+    words = {
+        word.lower(): word for word in ("official", "builtin", *PUBLISHED, *UNSERVED, *(f"{each}:" for each in RECIPES))
+    }
+    start, colon, _ = given.lower().partition(":")
+    similar = get_close_matches(start + colon, words, 1)
+    return f"; did you mean {words[similar[0]]}?" if similar else ""
 
 
 def _built(path: Path, recipe: str = "") -> Networks:

@@ -118,7 +118,9 @@ def build() -> App:
     app = App(service, segmenter, settings, timeout_s)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     deployment = versions.Deployment(source, Path(served)) if source else None
-    models = Models(partial(triton_address, runner.name), run, deployment)
+    own = source is not None and settings.model_control_mode != "poll"  # else Triton reads the repository itself
+    is_configured = partial(repository.is_configured, source, settings, Path(served)) if own else lambda: True
+    models = Models(partial(triton_address, runner.name), run, deployment, is_configured)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
     lifecycle = WorkerLifecycle(

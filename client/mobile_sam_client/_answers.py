@@ -70,10 +70,14 @@ def parse_info(body: bytes) -> Info:
         key_needed=bool(document["key_needed"]),
         **{name: int(limits[name]) for name in ("max_body_bytes", "max_image_pixels", "max_objects")},
         model_versions=tuple(int(version) for version in document["model_versions"]),
-        squashes=bool(loaded and loaded[-1]["descriptor"]["resize"] == "squash"),
-        loaded=tuple(Loaded(int(one["version"]), _weights(one["weights"]), _engine(one["engine"])) for one in loaded),
+        loaded=tuple(map(_loaded, loaded)),
         encode_s=None if encode_s is None else float(encode_s),
     )
+
+
+def _loaded(document: Mapping[str, Any]) -> Loaded:
+    squashes = document["descriptor"]["resize"] == "squash"
+    return Loaded(int(document["version"]), _weights(document["weights"]), _engine(document["engine"]), squashes)
 
 
 def parse_embedding(body: bytes, file: bytes) -> Embedding:

@@ -113,7 +113,8 @@ class BaseClient:
         """URL of the service."""
         self._wire: Wire = Wire(self._http)
         self._retries: int = retries
-        self._model_version: int | None = None if model_version is None else int(model_version)
+        self.model_version: int | None = None if model_version is None else int(model_version)
+        """Version of the model for all calls; None: the newest."""
         self._max_side: int | None = max_side
         self._known: dict[str, str] = {}
         self._lock: threading.Lock = threading.Lock()
@@ -154,7 +155,7 @@ class BaseClient:
         """
         source = await self._wire.run(load_source, image)
         scaling = await self._wire.run(self._scaling, image, source.file)
-        given = {"model_version": self._model_version, **fields}
+        given = {"model_version": self.model_version, **fields}
         fields = {name: value for name, value in given.items() if value is not None}
         fields = fields if scaling is None else scaling.fields_to_send(fields)
         results: list[Result] | None = None

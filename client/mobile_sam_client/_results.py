@@ -56,6 +56,8 @@ class Loaded:
     version: int
     weights: Weights
     engine: Engine
+    squashes: bool
+    """True if these weights see an image scaled to a square, without its shape."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,6 @@ class Info:
     """Maximum number of prompts per `segment_many`."""
     model_versions: tuple[int, ...]
     """Loaded versions of the model, the last being the default; empty while the service starts."""
-    squashes: bool = False
-    """True if the newest weights see an image scaled to a square, without its shape."""
     loaded: tuple[Loaded, ...] = ()
     """The versions in `model_versions` with their weights and engines."""
     encode_s: float | None = None

@@ -197,7 +197,9 @@ class SamPredictor:
 
     @cached_property
     def _squashes(self) -> bool:
-        return self.model.info().squashes
+        chosen = self.model.model_version
+        loaded = [each for each in self.model.info().loaded if chosen in {None, each.version}]
+        return bool(loaded) and loaded[-1].squashes
 
     def upsampled(self, logits: Floats, size_hw: tuple[int, int]) -> Floats:
         """Scale (256, 256) float32 logits to the size of an image, as the service's weights ask for."""

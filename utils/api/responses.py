@@ -150,6 +150,7 @@ class Descriptor(BaseModel):
     embedding: dict[str, list[int]] = Field(description="shape of each tensor of an embedding, in float16")
     single_mask: str = Field(description="rule of the single mask, such as `first` or `best_of_three`")
     prompts: list[str] = Field(description="accepted prompts, of `points`, `boxes` and `masks`")
+    engines: list[str] = Field(description="engines that keep the masks on a CPU, the fastest first")
 
 
 class Loaded(BaseModel):

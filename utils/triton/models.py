@@ -51,14 +51,22 @@ class Models:
     Triton fails to load or unload a model, or another request is changing the models.
     """
 
-    def __init__(self, address: Callable[[], str], run: RunState, deployment: Deployment | None) -> None:
+    def __init__(
+        self,
+        address: Callable[[], str],
+        run: RunState,
+        deployment: Deployment | None,
+        is_configured: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Initialize without a request.
 
         Args:
             address: returns host and port of Triton's HTTP, known once the service has started.
             run: shared state of the service's processes.
             deployment: Triton's folder of links; None if it reads a remote repository.
+            is_configured: returns whether the weights in the repository can run in the configuration of that folder.
         """
+        self._is_configured = is_configured
         self._address, self._headers, self._deployment = address, run.key_header, deployment
         self._lock_file = Path(run.folder) / "models.lock"
 
@@ -121,6 +129,11 @@ class Models:
         for version in new:
             if missing := missing_files(repository, version):
                 raise ModelChange(f"version {version} is incomplete: {missing[0].relative_to(repository)} is missing")
+        if new and not self._is_configured():
+            raise ModelChange(
+                f"version {_listed(new)} needs another engine or batch of the encoder than the running service has: "
+                "restart it"
+            )
         if new and removed:  # Triton would do both at once, while other models still call these
             raise ModelChange(
                 f"new versions must be loaded before old ones are removed, got {_listed(new)} new and "

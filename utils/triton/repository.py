@@ -95,6 +95,16 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
     return deployed
 
 
+def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
+    """Return whether Triton's folder has the networks' configuration that the weights in a repository need now."""
+    plan = plan_for_this_machine(repository, settings)
+    return all(
+        (deployed / model / CONFIG).read_text(encoding="utf-8")
+        == apply_plan(model, (repository / model / CONFIG).read_text(encoding="utf-8"), plan)
+        for model in (ENCODER, DECODER)
+    )
+
+
 def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
     """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
 

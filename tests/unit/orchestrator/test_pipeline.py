@@ -192,5 +192,5 @@ def test_prompts_that_the_weights_do_not_accept_are_refused(kinds, earlier, refu
         return
     with pytest.raises(Rejected) as caught:
         boxes_only.check_accepted(labels(*kinds), earlier)
-    expected = "boxes, the prompts that these weights were trained for"
+    expected = "boxes, as these weights were trained for nothing else"
     assert caught.value.errors == [{"field": "prompts", "expected": expected, "got": refused}]

@@ -61,6 +61,7 @@ INFO: dict[str, Any] = {
                 "embedding": {"image_embeddings": [1, 64, 64, 256]},
                 "single_mask": "first",
                 "prompts": ["points", "boxes", "masks"],
+                "engines": ["openvino-bf16", "openvino", "onnxruntime"],
             },
         }
     ],

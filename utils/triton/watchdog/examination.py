@@ -19,6 +19,7 @@ MAX_CONSECUTIVE_ERRORS = 3
 IDLE_RUNS, LATE_RUNS, HUNG_RUNS = 20, 4, 8
 """Runs of a probe that take as long as the pause before the next one at least, and as it may last before it is late and
 before it counts as hung. A probe of Segment Anything's ViT-H takes 16 s on two cores."""
+GROWTH = 1.2
 START_FACTOR = 4
 """How much longer a probe may last before its first success: three of them encode at the same time."""
 NEVER = -float("inf")
@@ -38,7 +39,7 @@ class Probe:
     pending: "Future[Any] | None" = None
     began_at: float = NEVER
     fastest_s: float = 0.0
-    """Shortest run that succeeded; 0 before the first."""
+    """Shortest run that succeeded, which grows a little with each longer one; 0 before the first."""
     succeeded_at: float = NEVER
     """Last success of the probe, or of callers' requests to all its models."""
     errors: int = 0
@@ -166,7 +167,7 @@ class Examination:
         error, probe.pending = probe.pending.exception(), None
         if error is None:
             took_s = self._now - probe.began_at
-            probe.fastest_s = min(took_s, probe.fastest_s or took_s)
+            probe.fastest_s = min(took_s, GROWTH * probe.fastest_s or took_s)
             probe.succeeded_at, probe.errors, probe.error = self._now, 0, None
         else:
             # Unloading is deliberate.

@@ -19,6 +19,8 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 from utils.triton import tensors
 from utils.triton.versions import DECODER, ENCODER, LOAD_ORDER
 
+NO_OBJECT = -1024
+"""Logits of SAM 2's masks where it sees no object."""
 REQUEST_ID = "probe"
 """Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their image again."""
 SUCCESSES = re.compile(r'^nv_inference_request_success\{model="([^"]+)",version="[^"]+"\} (\d+)', re.MULTILINE)
@@ -174,5 +176,5 @@ def check_engines(triton: LocalTriton, timeout_s: float, version: int | None = N
         "has_mask_input": np.zeros(1, np.float32),
     }
     masks = triton.infer(DECODER, inputs, ["low_res_masks"], timeout_s, version)["low_res_masks"]
-    if not (masks > 0).any():
+    if not (masks > 0).any() and not (masks == NO_OBJECT).all():
         raise EngineError(f"{DECODER} returned no mask for a box around a white square")

@@ -174,12 +174,15 @@ def test_logits_are_scaled_as_by_the_service(size_hw):
         np.testing.assert_allclose(upsampled(low_res, size_hw, squashed=squashed), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(("resize", "squashes"), [("longest_side", False), ("squash", True)])
-def test_predictor_asks_the_service_once_how_images_are_scaled(service, model, resize, squashes):
-    predictor = SamPredictor(model)
-    service.reply_with(
-        fake.json_reply({**fake.INFO, "loaded": [{**fake.INFO["loaded"][1], "descriptor": {"resize": resize}}]})
-    )
+@pytest.mark.parametrize(
+    ("version", "resize", "squashes"),
+    [(None, "longest_side", False), (None, "squash", True), (1, "longest_side", True), (3, "longest_side", False)],
+)
+def test_predictor_asks_the_service_once_how_its_version_scales_images(service, model, version, resize, squashes):
+    model.model_version, predictor = version, SamPredictor(model)
+    first, newest = fake.INFO["loaded"]
+    versions = [{**first, "descriptor": {"resize": "squash"}}, {**newest, "descriptor": {"resize": resize}}]
+    service.reply_with(fake.json_reply({**fake.INFO, "loaded": versions}))
     plane = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
     for _ in range(2):
         assert np.array_equal(predictor.upsampled(plane, (4, 6)), upsampled(plane, (4, 6), squashed=squashes))

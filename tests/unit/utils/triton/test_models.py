@@ -188,3 +188,12 @@ def test_an_unreachable_triton_is_unavailable(tmp_path, monkeypatch, problem):
         addresses = {"nothing listens": "127.0.0.1:1", "silent": f"127.0.0.1:{silent.getsockname()[1]}"}
         with pytest.raises(InferenceUnavailable):
             asyncio.run(Models(lambda: addresses[problem], RunState(str(tmp_path), "", 0), None).versions())
+
+
+def test_version_that_needs_another_configuration_is_refused_until_a_restart(triton, deployment, tmp_path):
+    add_version(deployment.repository, 2)
+    models = Models(lambda: "127.0.0.1:9", RunState(str(tmp_path), "a secret", 8002), deployment, lambda: False)
+    assert rejection(models.sync) == (
+        "version 2 needs another engine or batch of the encoder than the running service has: restart it"
+    )
+    assert triton.requests == []

@@ -13,7 +13,7 @@ from utils.settings import Settings
 from utils.triton.installation import TritonSetupError
 from utils.triton.machine import Machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, Plan, make_plan
-from utils.triton.repository import apply_plan, deploy, deploy_once, export, main, plan_for_this_machine
+from utils.triton.repository import apply_plan, deploy, deploy_once, export, is_configured, main, plan_for_this_machine
 from utils.triton.run import VARIABLE, RunState
 
 REPOSITORY = Path(__file__).resolve().parents[4] / "model_repository"
@@ -165,3 +165,21 @@ def test_triton_reads_a_shared_copy_or_its_own_or_the_repository_by_control_mode
     assert first.is_relative_to(tmp_path / parent)
     # The other processes of the service use the same folder, even if the repository has changed.
     assert mode == "poll" or deploy_once(tmp_path / "changed", LAPTOP, settings) == first
+
+
+@pytest.mark.parametrize(
+    ("engines", "batch", "fits"),
+    [(MOBILE_SAM_ENGINES, 8, True), (["openvino", "onnxruntime"], 8, False), (MOBILE_SAM_ENGINES, 1, False)],
+)
+def test_running_configuration_fits_a_new_version_or_not(tmp_path, monkeypatch, engines, batch, fits):
+    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: Machine(2, bf16=True, gpus=0, openvino=True))
+    models = tmp_path / "models"
+    shutil.copytree(REPOSITORY, models, ignore=shutil.ignore_patterns("1"))
+    plan = plan_for_this_machine(models, Settings())
+    deployed = deploy(models, plan, tmp_path)
+    (models / "mobile_sam" / "2").mkdir()
+    record = json.dumps({"descriptor": {"engines": list(engines)}})
+    (models / "mobile_sam" / "2" / "weights.json").write_text(record)
+    config = models / "mobile_sam_encoder" / "config.pbtxt"
+    config.write_text(config.read_text().replace("max_batch_size: 8", f"max_batch_size: {batch}"))
+    assert is_configured(models, Settings(), deployed) == fits
