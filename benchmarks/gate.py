@@ -1,15 +1,17 @@
 """Comparison of engines by masks and times: `python -m benchmarks.gate OBJECTS`
 
 For each set of weights, every object in the folder OBJECTS (see `benchmarks.objects`) is prompted on the raw graphs
-with a box, and with `CLICKS` clicks, each refining the previous mask. Engines get the same clicks, which correct ONNX
-Runtime's masks in float32 (see `benchmarks.clicks`), and refine their own masks; `keeps_masks` compares these with ONNX
-Runtime's. Then the graphs are timed, the engines taking turns; without OBJECTS nothing else is done. The service
-chooses an engine only if it keeps the masks and is faster.
+with a box, and with `CLICKS` clicks, each refining the previous mask, unless the weights accept only boxes. Engines get
+the same clicks, which correct ONNX Runtime's masks in float32 (see `benchmarks.clicks`), and refine their own masks;
+`keeps_masks` compares these with ONNX Runtime's. Then the graphs are timed, the engines taking turns; without OBJECTS
+nothing else is done. The last line is for `sam_onnx.descriptor`: the engines that keep the masks, the fastest first.
+Masks of untrained weights say nothing, so that engines in bfloat16 are left out.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from benchmarks.clicks import Click, next_click
 from benchmarks.engines import ENGINES, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Graph, load
 from benchmarks.figures import interleaved, ratio_table, table
 from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
-from benchmarks.raw import RawModel
+from benchmarks.raw import RawModel, descriptor_of, record_of
 from benchmarks.service import BUILTIN, OFFICIAL
 from harness.repository import prepare
 from orchestrator import images, pipeline
@@ -34,11 +36,12 @@ MAX_DROP = 0.003
 Pair = tuple[str, str]
 """Engines of encoder and decoder."""
 BASELINE: Pair = (ONNX_RUNTIME, ONNX_RUNTIME)
-OTHERS: tuple[Pair, ...] = (
-    (OPENVINO_F32, OPENVINO_F32),
-    (OPENVINO_BF16, OPENVINO_F32),
-    (OPENVINO_BF16, OPENVINO_BF16),
-)
+SERVICE_ENGINES: dict[str, Pair] = {
+    "onnxruntime": BASELINE,
+    "openvino": (OPENVINO_F32, OPENVINO_F32),
+    "openvino-bf16": (OPENVINO_BF16, OPENVINO_F32),
+}
+PAIRS: tuple[Pair, ...] = (*SERVICE_ENGINES.values(), (OPENVINO_BF16, OPENVINO_BF16))
 HUMAN, BEST = "human", "best of 3"
 COLUMNS = ("figure", *(f"click {number}" for number in range(1, CLICKS + 1)), "all clicks", "box", "masks kept")
 LEGEND = (
@@ -46,6 +49,7 @@ LEGEND = (
     f"{HUMAN}: mean IoU of single masks with human masks, or its change; {BEST}: the same for the best candidate"
 )
 ROUNDS = 20
+ENCODER, ONE_PROMPT = "encoder", "decoder, 1 prompt"
 LARGE_BATCH = 8
 """Prompts in one run of the decoder: the largest batch of the service on a CPU."""
 
@@ -58,16 +62,17 @@ class Networks:
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
-        descriptor = json.loads((repository / "mobile_sam" / "1" / "weights.json").read_text())["descriptor"]
-        self._scaling = images.Preprocessing(descriptor["side"], descriptor["resize"])
-        self._tensors = list(descriptor["embedding"])
+        descriptor = descriptor_of(repository)
+        self._scaling = images.Preprocessing(descriptor.side, descriptor.resize)
+        self._tensors = list(descriptor.embedding)
+        self._clicks = CLICKS if "points" in descriptor.prompts else 0
         self._graph = cache(self._load)
         self._embedding = cache(self._encode)
 
     def answer(
         self, labelled: LabelledObject, engines: Pair, clicks: Sequence[Click] = ()
     ) -> tuple[list[Masks], list[Click]]:
-        """Return the masks after each of `CLICKS` clicks, then the box's masks, and the clicks.
+        """Return the masks after each of `CLICKS` clicks, if the weights accept any, then the box's, and the clicks.
 
         Args:
             labelled: object with its human mask.
@@ -77,7 +82,7 @@ class Networks:
         found: list[Masks] = []
         made: list[Click] = []
         earlier = None
-        for number in range(CLICKS):
+        for number in range(self._clicks):
             if clicks:
                 made.append(clicks[number])
             elif not made:
@@ -146,14 +151,14 @@ def human_iou(answers: Sequence[Masks], wanted: Mask) -> list[tuple[float, float
 def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
     """Return whether an engine keeps the masks.
 
-    For each click and the box, the mean IoU with float32 is at least `MIN_IOU`, for single masks and for candidates,
+    For each prompt, the mean IoU with float32 is at least `MIN_IOU`, for single masks and for candidates,
     and at most `MAX_LOW_SHARE` of the single masks are below `LOW_IOU`. No mean IoU with human masks
-    falls by more than `MAX_DROP`, neither for single masks nor for the first click's best candidate.
+    falls by more than `MAX_DROP`, neither for single masks nor for the first prompt's best candidate.
 
     Args:
-        agreed: (objects, `CLICKS` + 1, 4) IoU with float32's masks; the box is last.
-        human: (objects, `CLICKS` + 1, 2) IoU with human masks, as returned by `human_iou`.
-        human_f32: (objects, `CLICKS` + 1, 2), the same for float32.
+        agreed: (objects, prompts, 4) IoU with float32's masks; the prompts are the clicks and the box.
+        human: (objects, prompts, 2) IoU with human masks, as returned by `human_iou`.
+        human_f32: (objects, prompts, 2), the same for float32.
     """
     single, candidates = agreed[..., 0], agreed[..., 1:]
     near = min(single.mean(0).min(), candidates.mean((0, 2)).min()) >= MIN_IOU
@@ -162,10 +167,11 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
     return bool(near and few_low and max(drops[:, 0].max(), drops[0, 1]) <= MAX_DROP)
 
 
-def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -> list[list[str]]:
-    """Return the rows of the mask table."""
+def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -> tuple[list[list[str]], list[Pair]]:
+    """Return the rows of the mask table, and the engines that keep the masks."""
     networks = Networks(repository)
-    pairs = [BASELINE, *(pair for pair in OTHERS if OPENVINO_BF16 not in pair or has_bf16())]
+    pairs = [pair for pair in PAIRS if OPENVINO_BF16 not in pair or has_bf16()]
+    keeping = [BASELINE]
     measured: dict[Pair, list[tuple[list[list[float]], list[tuple[float, float]]]]] = {pair: [] for pair in pairs}
     for labelled in tqdm(objects, desc=f"{weights}, masks", unit="object"):
         expected, clicks = networks.answer(labelled, BASELINE)
@@ -180,7 +186,8 @@ def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -
     ]
     for pair in pairs[1:]:
         agreed, human = arrays[pair]
-        kept = "yes" if keeps_masks(agreed, human, human_f32) else "no"
+        kept = keeps_masks(agreed, human, human_f32)
+        keeping += [pair] * kept
         figures = (
             ("single", agreed[..., 0], ".4f"),
             ("candidates", agreed[..., 1:].mean(-1), ".4f"),
@@ -188,31 +195,59 @@ def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -
             (HUMAN, human[..., 0] - human_f32[..., 0], "+.4f"),
             (BEST, human[..., 1] - human_f32[..., 1], "+.4f"),
         )
-        rows += [[weights, *pair, name, *means_by_prompt(values, form), kept] for name, values, form in figures]
-    return rows
+        answer = "yes" if kept else "no"
+        rows += [[weights, *pair, name, *means_by_prompt(values, form), answer] for name, values, form in figures]
+    return rows, keeping
 
 
 def means_by_prompt(values: Array, form: str) -> list[str]:
-    """Return the means over objects for each click, over all clicks, and for the box; `values`: (objects, prompts)."""
-    each = values.mean(0)
-    return [f"{mean:{form}}" for mean in (*each[:CLICKS], each[:CLICKS].mean(), each[CLICKS])]
+    """Return the means over objects for each click, over all clicks, and for the box; `values`: (objects, prompts).
+
+    Without clicks their texts are empty.
+    """
+    *clicks, box = values.mean(0)
+    means = [*clicks, np.mean(clicks), box] if clicks else [box]
+    return [""] * (CLICKS + 2 - len(means)) + [f"{mean:{form}}" for mean in means]
 
 
-def time_table(repository: Path, title: str) -> str:
-    """Return the times of encoder and decoder on each engine, with ratios to OpenVINO in float32."""
+def time_graphs(repository: Path, title: str) -> tuple[str, dict[str, list[float]]]:
+    """Return a table of the times of encoder and decoder on each engine, with ratios to OpenVINO in float32.
+
+    Returns:
+        The table, and the seconds of each round by its first column, such as "encoder: openvino f32".
+    """
     arms: dict[str, Callable[[], object]] = {}
     baselines = {}
     for engine in (engine for engine in ENGINES if engine != OPENVINO_BF16 or has_bf16()):
         model = RawModel(repository, engine, engine)
         work: dict[str, Callable[[], object]] = {
-            "encoder": model.encode,
-            "decoder, 1 prompt": model.decode,
+            ENCODER: model.encode,
+            ONE_PROMPT: model.decode,
             f"decoder, {LARGE_BATCH} prompts": partial(model.decode, count=LARGE_BATCH),
         }
         for name, run in work.items():
             arms[f"{name}: {engine}"] = run
             baselines[f"{name}: {engine}"] = f"{name}: {OPENVINO_F32}"
-    return ratio_table(interleaved(arms, ROUNDS, title), baselines)
+    times = interleaved(arms, ROUNDS, title)
+    return ratio_table(times, baselines), times
+
+
+def fastest(keeping: Collection[Pair], times: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return the service's engines among those that keep the masks, the fastest for a click on a new image first."""
+
+    def click_s(engine: str) -> float:
+        encoder, decoder = SERVICE_ENGINES[engine]
+        return sum(statistics.median(times[name]) for name in (f"{ENCODER}: {encoder}", f"{ONE_PROMPT}: {decoder}"))
+
+    return sorted((name for name, pair in SERVICE_ENGINES.items() if pair in keeping), key=click_s)
+
+
+def engines_line(weights: str, repository: Path, engines: Sequence[str]) -> str:
+    """Return the `engines` that a descriptor should have; untrained weights say nothing of bfloat16."""
+    record = record_of(repository)
+    found = [engine for engine in engines if record["trained"] or OPENVINO_BF16 not in SERVICE_ENGINES[engine]]
+    kind, now = record["descriptor"]["architecture"], json.dumps(record["descriptor"]["engines"])
+    return f'{weights}, {kind} in sam_onnx/descriptor.py: "engines": {json.dumps(found)}; it has {now}'
 
 
 def main() -> None:
@@ -222,14 +257,17 @@ def main() -> None:
     parser.add_argument("--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin")
     options = parser.parse_args()
     objects = read_objects(options.folder) if options.folder else []
-    rows, times = list[list[str]](), []
+    rows, times, lines = list[list[str]](), [], []
     for weights in options.weights:
         repository = prepare(weights)
-        rows += compare(weights, repository, objects) if objects else []
-        times.append(f"{weights}\n\n{time_table(repository, f'{weights}, times')}")
+        found, keeping = compare(weights, repository, objects) if objects else ([], [])
+        shown, taken = time_graphs(repository, f"{weights}, times")
+        rows += found
+        times.append(f"{weights}\n\n{shown}")
+        lines += [engines_line(weights, repository, fastest(keeping, taken))] if objects else []
     if rows:
         print(f"{table(('weights', 'encoder', 'decoder', *COLUMNS), rows)}\n{LEGEND}\n")
-    print("\n\n".join(times))
+    print("\n\n".join([*times, *lines]))
 
 
 if __name__ == "__main__":

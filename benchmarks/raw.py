@@ -1,7 +1,14 @@
-"""Lower bound of latency: encoder and decoder in this process, on prepared tensors."""
+"""Lower bound of latency: encoder and decoder in this process, on prepared tensors.
 
+`python -m benchmarks.raw REPOSITORY ENCODER DECODER`, two of `benchmarks.engines.ENGINES`, is a `benchmarks.workers`
+process with the work `encode` and `click`.
+"""
+
+import json
+import sys
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -9,6 +16,22 @@ import psutil
 from benchmarks.arms import CACHED, Turn
 from benchmarks.engines import ONNX_RUNTIME, Array, load
 from benchmarks.figures import seconds
+from benchmarks.workers import CLICK, ENCODE, serve
+from sam_onnx.descriptor import Descriptor
+
+Embedding = dict[str, Array]
+"""The tensors of an embedding by name, each for one image."""
+
+
+def record_of(repository: Path) -> dict[str, Any]:
+    """Return the record of the weights in a model repository, `weights.json`."""
+    record: dict[str, Any] = json.loads((repository / "mobile_sam" / "1" / "weights.json").read_text())
+    return record
+
+
+def descriptor_of(repository: Path) -> Descriptor:
+    """Return the descriptor of the weights in a model repository."""
+    return Descriptor(**record_of(repository)["descriptor"])
 
 
 class RawModel:
@@ -19,15 +42,20 @@ class RawModel:
             load(repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine)
             for part, engine in (("encoder", encoder), ("decoder", decoder))
         )
-        self._images = np.random.default_rng(0).integers(0, 256, (1, 1024, 1024, 3), dtype=np.uint8)
-        self._embedding: Array | None = None
+        descriptor = descriptor_of(repository)
+        side = descriptor.side
+        self._inputs: dict[str, Array] = {
+            "images": np.random.default_rng(0).integers(0, 256, (1, side, side, 3), dtype=np.uint8),
+            "sizes_hw": np.array([[round(2 / 3 * side), side]], np.int32),
+        }
+        self._tensors = list(descriptor.embedding)
+        self._embedding: Embedding | None = None
 
-    def encode(self) -> Array:
-        """Return an embedding, (1, 64, 64, 256)."""
-        sizes = np.array([[683, 1024]], np.int32)
-        return self._encoder(["image_embeddings"], {"images": self._images, "sizes_hw": sizes})[0]
+    def encode(self) -> Embedding:
+        """Return an embedding."""
+        return dict(zip(self._tensors, self._encoder(self._tensors, self._inputs), strict=True))
 
-    def decode(self, embedding: Array | None = None, count: int = 1) -> None:
+    def decode(self, embedding: Embedding | None = None, count: int = 1) -> None:
         """Predict masks and scores for clicks.
 
         Args:
@@ -36,7 +64,7 @@ class RawModel:
         """
         if embedding is None:
             if self._embedding is None:
-                self._embedding = self.encode().copy()
+                self._embedding = {name: tensor.copy() for name, tensor in self.encode().items()}
             embedding = self._embedding
         prompt: dict[str, Array] = {
             "point_coords": np.repeat(np.array([[[512, 342], [0, 0]]], np.float32), count, axis=0),
@@ -44,7 +72,7 @@ class RawModel:
             "mask_input": np.zeros((1, 1, 256, 256), np.float32),
             "has_mask_input": np.zeros(1, np.float32),
         }
-        self._decoder(["single_masks", "iou_predictions"], {"image_embeddings": embedding, **prompt})
+        self._decoder(["single_masks", "iou_predictions"], {**embedding, **prompt})
 
     def click_on_a_new_image(self) -> None:
         """Encode and decode, as every cold request must."""
@@ -58,3 +86,9 @@ class RawModel:
         after = psutil.Process().cpu_times()
         cpu = after.user + after.system - before.user - before.system
         return Turn(latencies, sum(latencies), cpu_seconds=cpu)
+
+
+if __name__ == "__main__":
+    repository, *engines = sys.argv[1:]
+    model = RawModel(Path(repository), *engines)
+    serve({ENCODE: model.encode, CLICK: model.decode})

@@ -28,9 +28,8 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def state_of(model: str) -> dict[str, Array]:
-    """Return weights by the authors' keys, without a tensor that is constant."""
-    options = MODELS[model]
+def state_of(options: dict[str, Any]) -> dict[str, Array]:
+    """Return weights by the authors' keys, without a tensor that is constant; `options` are as in `MODELS`."""
     is_vit = "width" in options
     shapes = sam_shapes(**options) if is_vit else mobile_sam_shapes(**options)
     early = options["width"] if is_vit else options["widths"][2]

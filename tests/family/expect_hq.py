@@ -127,7 +127,7 @@ def write(answers: Answers, other_answers: Answers, check_close: Callable[[Array
     """Run both libraries on all cases and write the file; the functions are those of `make_expected`."""
     expected: dict[str, Array] = {}
     for name, options in MODELS.items():
-        state = state_of(name)
+        state = state_of(options)
         model = authors_model(state, options)
         other, keys = transformers_model(state, options) if "width" in options else (None, [])
         expected |= {"keys": np.array(keys)} if name == "vit" else {}

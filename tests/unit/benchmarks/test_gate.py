@@ -1,9 +1,19 @@
-"""Criterion for engines that keep the masks, and the clicks on which it is measured."""
+"""Criterion for engines that keep the masks, its clicks, weights that are used otherwise, and the descriptor's line."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from benchmarks.gate import CLICKS, keeps_masks
+from benchmarks import figures, gate
+from benchmarks.engines import ENGINES, OPENVINO_BF16, OPENVINO_F32
+from benchmarks.gate import BASELINE, CLICKS, compare, engines_line, fastest, keeps_masks, time_graphs
+from benchmarks.objects import LabelledObject
+from harness.repository import make_repository
+from tests.family.cases import MODELS, noisy_state, sam_shapes
+from tests.family.cases_hq import MODELS as HQ_MODELS
+from tests.family.cases_hq import state_of
 
 OBJECTS, BOX = 20, CLICKS
 NEAR = np.ones((OBJECTS, CLICKS + 1, 4))
@@ -44,3 +54,51 @@ def test_engine_keeps_masks_only_if_those_of_every_click_are_near_float32(kept, 
 )
 def test_engine_keeps_masks_only_without_a_drop_of_human_iou(kept, change, where):
     assert keeps_masks(NEAR, changed(HUMAN, where, 0.7 + change), HUMAN) is kept
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> LabelledObject:
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    mask = np.zeros((60, 80), bool)
+    mask[20:40, 30:60] = True
+    return LabelledObject(tmp_path / "picture.png", pixels, mask, (45, 30), (30, 20, 60, 40))
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        pytest.param("medsam:", lambda: noisy_state(sam_shapes(**MODELS["small"])), id="squashed-only-boxes"),
+        pytest.param("", lambda: state_of(HQ_MODELS["vit"]), id="several-tensors"),
+    ],
+)
+def test_weights_that_are_used_otherwise_are_compared(word, state, labelled, tmp_path, monkeypatch):
+    np.savez(tmp_path / "small.npz", **state())
+    repository = make_repository(tmp_path / "repository", f"{word}{tmp_path / 'small.npz'}")
+    rows, keeping = compare("small", repository, [labelled])
+    (f32,) = (row for row in rows if row[1:4] == [OPENVINO_F32, OPENVINO_F32, "single"])
+    *clicks, box, kept = f32[4:]
+    assert [text > "0.99" for text in clicks] == [not word] * (CLICKS + 1)
+    assert box > "0.99"
+    assert kept == "yes"
+    assert keeping[:2] == [BASELINE, (OPENVINO_F32, OPENVINO_F32)]
+    monkeypatch.setattr(gate, "ROUNDS", 1)
+    monkeypatch.setattr(figures, "WARM_UP", 0)
+    table, times = time_graphs(repository, "small")
+    assert "decoder, 1 prompt: openvino f32" in table
+    assert {*fastest(keeping, times)} >= {"onnxruntime", "openvino"}
+
+
+def test_line_for_the_descriptor_has_the_fastest_engine_first_and_no_bfloat16_for_untrained_weights(tmp_path):
+    repository = make_repository(tmp_path / "repository", "builtin")
+    names = [f"{part}: {engine}" for part in ("encoder", "decoder, 1 prompt") for engine in ENGINES]
+    times = dict(zip(names, [[3.0], [2.0], [1.0], [1.0], [0.5], [9.0]], strict=True))
+    keeping = [BASELINE, (OPENVINO_F32, OPENVINO_F32), (OPENVINO_BF16, OPENVINO_F32), (OPENVINO_BF16, OPENVINO_BF16)]
+    engines = fastest(keeping, times)
+    assert engines == ["openvino-bf16", "openvino", "onnxruntime"]
+    assert fastest(keeping[:1], times) == ["onnxruntime"]
+    line = engines_line("builtin", repository, engines)
+    assert line.endswith('"engines": ["openvino-bf16", "openvino", "onnxruntime"]; it has ["onnxruntime"]')
+    record = repository / "mobile_sam" / "1" / "weights.json"
+    record.write_text(record.read_text().replace('"trained": true', '"trained": false'))
+    assert '"engines": ["openvino", "onnxruntime"];' in engines_line("builtin", repository, engines)

@@ -29,7 +29,7 @@ def expected() -> dict[str, Array]:
 
 @pytest.fixture(scope="module")
 def state() -> dict[str, Array]:
-    return state_of("vit")
+    return state_of(MODELS["vit"])
 
 
 def encode(encoder: Any, size_hw: tuple[int, int]) -> dict[str, Array]:
@@ -39,7 +39,7 @@ def encode(encoder: Any, size_hw: tuple[int, int]) -> dict[str, Array]:
 
 @pytest.mark.parametrize("name", ["vit", "tiny_vit"])
 def test_answers_match_the_authors_code(name, expected):
-    encoder, decoder = map(session, build(state_of(name))[1])
+    encoder, decoder = map(session, build(state_of(MODELS[name]))[1])
     for size_hw in SIZES_HW:
         embedding = encode(encoder, size_hw)
         where, found = named(size_hw), dict[str, Array]()
@@ -56,14 +56,14 @@ def test_answers_match_the_authors_code(name, expected):
 
 
 def test_descriptor_has_both_tensors_and_no_engine_in_bfloat16():
-    descriptor, _ = build(state_of("tiny_vit"))
+    descriptor, _ = build(state_of(MODELS["tiny_vit"]))
     tensors = {"image_embeddings": [1, 64, 64, 256], "hq_features": [1, 256, 256, 32]}
     assert descriptor == Descriptor("mobile_sam", embedding=tensors, engines=["openvino", "onnxruntime"])
 
 
 @pytest.mark.parametrize("name", ["vit", "tiny_vit"])
 def test_hq_only_answers_with_the_mask_of_the_added_token(name, expected):
-    (plain, (_, both)), (descriptor, networks) = (build(state_of(name), recipe) for recipe in ("", "hq_only"))
+    (plain, (_, both)), (descriptor, networks) = (build(state_of(MODELS[name]), recipe) for recipe in ("", "hq_only"))
     assert (plain.single_mask, descriptor.single_mask) == ("first", "hq_only")
     assert descriptor.embedding == plain.embedding
     size_hw = SIZES_HW[0]
