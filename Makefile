@@ -3,6 +3,7 @@
 HOST ?= 127.0.0.1
 PORT ?= 3000
 WEIGHTS ?= auto
+MEMBERS ?=
 SHARED ?= ../shared
 OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
@@ -31,7 +32,7 @@ bentoml_runner_needs := weights
 # as tests also wait; with a service each needs about 2 GB of memory, slow ones with several services up to 5 GB.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-family quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -89,6 +90,7 @@ batch-test: env-batch ## develop: test batches on a local Ray whose workers get 
 family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 4 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
 	@$(RUN) pytest $(addprefix tests/unit/sam_onnx/test_,family.py efficientvit.py hq.py sam2.py)
+	@$(RUN) python -m benchmarks.family --rounds 1 $(FAMILY_VENV)/bin/python efficientvit_sam_l0
 
 # pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...
 # version of each package. An accepted vulnerability is added to AUDIT as --ignore-vuln ID, with a comment that says why.
@@ -119,6 +121,9 @@ bench-peers: env-bench env-peers ## measure: compare the service with the offici
 
 bench-page: env-dev weights ## measure: measure clicks in the page; writes docs/performance-details.md; needs Chromium; 3 minutes
 	@$(RUN) python -m benchmarks.page
+
+bench-family: env-bench env-family ## measure: compare MEMBERS of the SAM family, by default 12 of them, with their authors' code; about 15 minutes
+	@$(RUN) python -m benchmarks.family $(FAMILY_VENV)/bin/python $(MEMBERS)
 
 quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
