@@ -118,8 +118,12 @@ def build() -> App:
     app = App(service, segmenter, settings, timeout_s)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     deployment = versions.Deployment(source, Path(served)) if source else None
-    own = source is not None and settings.model_control_mode != "poll"  # else Triton reads the repository itself
-    is_configured = partial(repository.is_configured, source, settings, Path(served)) if own else lambda: True
+
+    def is_configured() -> bool:
+        if source is None or settings.model_control_mode == "poll":  # Triton reads the repository itself
+            return True
+        return repository.is_configured(source, settings, Path(served))
+
     models = Models(partial(triton_address, runner.name), run, deployment, is_configured)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
