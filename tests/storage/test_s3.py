@@ -101,9 +101,9 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, builtin_s
         info = requests.get(f"{server.url}/info", timeout=60).json()
         assert (info["weights"]["name"], info["model_versions"]) == ("builtin", [1])
         assert info["limits"]["max_image_pixels"] == 25_000_000
-        answer = server.post(**click)
+        # Only the first answer says how long the encoder took.
+        answer, expected = ([each.post(**click) for _ in range(2)][-1] for each in (server, builtin_server))
         assert answer.status_code == 200
-        # Each response has its own multipart boundary.
         parts = [each.content.replace(each.content.splitlines()[0], b"") for each in (answer, expected)]
         assert parts[0] == parts[1]
         assert orjson.dumps({key: info[key] for key in ("weights", "engine")})[1:-1] in answer.content
