@@ -20,6 +20,8 @@ class Segmentation:
 
     masks: NDArray[np.bool_]
     result: dict[str, Any]
+    encode_s: float | None
+    """Only of the first answer about an image."""
 
 
 def parts(answer: requests.Response) -> list[bytes]:
@@ -30,8 +32,10 @@ def parts(answer: requests.Response) -> list[bytes]:
 
 def segmentation(answer: requests.Response) -> Segmentation:
     """Parse the response to a request with the fields `NPY_ONLY`."""
-    mask, result = parts(answer)
-    return Segmentation(np.load(io.BytesIO(mask)), json.loads(result))
+    mask, document = parts(answer)
+    result = json.loads(document)
+    encode_s = result.pop("encode_s", None)
+    return Segmentation(np.load(io.BytesIO(mask)), result, encode_s)
 
 
 def problem(answer: requests.Response) -> dict[str, Any]:

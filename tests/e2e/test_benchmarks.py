@@ -41,5 +41,6 @@ def test_quality_scores_all_kinds_of_prompts(builtin_server, labelled):
 
 
 def test_gate_compares_the_engines_of_this_machine(builtin_repository, labelled):
-    rows = gate.compare("builtin", builtin_repository, [labelled])
+    rows, keeping = gate.compare("builtin", builtin_repository, [labelled])
     assert {row[1] for row in rows} >= {ONNX_RUNTIME, OPENVINO_F32}
+    assert gate.BASELINE in keeping
