@@ -185,7 +185,7 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     before = requests.get(f"{server.url}/info", timeout=60).json()
     version = before["model_versions"][-1]
     name = write_other_weights(repository, version, "replaced")
-    assert requests.get(f"{server.url}/info", timeout=60).json() == before
+    assert requests.get(f"{server.url}/info", timeout=60).json()["loaded"] == before["loaded"]
     states(post_admin(server))
     after = requests.get(f"{server.url}/info", timeout=60).json()
     weights = result_of(server.post(input_image=as_base64(scene(93)), **CLICK))["weights"]
