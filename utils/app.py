@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,10 @@ def build() -> App:
     documents = pages(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
 
+    connect_once = cache(partial(connect, runner))
+
     def infer(*, headers: dict[str, str], **call: Any) -> Any:
-        # The runner has `infer` only once a worker has started.
+        connect_once()  # the runner has a client, and `infer`, only once a worker has started
         return runner.infer(headers={**headers, **run.key_header}, **call)
 
     report_fault = partial(health.report_fault, run.health_file)
@@ -132,7 +134,7 @@ def build() -> App:
     )
     service.on_deployment(check_hooks)
     service.on_deployment(partial(_check_deployment, source, plan))
-    service.on_startup(partial(_start_worker, partial(connect, runner), origins, lifecycle))
+    service.on_startup(partial(_start_worker, origins, lifecycle))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     on, active = set(settings.integrations), ActiveCallers()
@@ -228,9 +230,8 @@ def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:
     return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}{untried}"
 
 
-def _start_worker(connect: Callable[[], None], origins: Origins, lifecycle: WorkerLifecycle, _: Any) -> None:
+def _start_worker(origins: Origins, lifecycle: WorkerLifecycle, _: Any) -> None:
     prepare_files()
-    connect()
     threading.Thread(target=origins.look_up_own_name, daemon=True).start()
     lifecycle.start()
 

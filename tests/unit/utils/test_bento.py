@@ -1,5 +1,6 @@
 """Private parts of BentoML and other packages."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -121,3 +122,16 @@ def test_a_moved_private_part_stops_the_service_with_one_line(monkeypatch, targe
 def test_foreign_address_is_a_one_line_error():
     with pytest.raises(SystemExit, match=r"^error: cannot listen on 192\.0\.2\.1:3000: [^\n]+$"):
         bento.check_address("192.0.2.1", 3000)
+
+
+def test_own_client_of_triton_waits_for_slow_weights(monkeypatch):
+    monkeypatch.setattr(bento, "triton_address", lambda _: "127.0.0.1:1")
+    handle = SimpleNamespace(_http_client_cache=None)
+
+    async def connected() -> Any:
+        bento.connect(SimpleNamespace(name="triton", _runner_handle=handle))
+        client: Any = handle._http_client_cache
+        await client.close()
+        return client._stub.timeout.total
+
+    assert asyncio.run(connected()) is None
