@@ -61,6 +61,11 @@ class Layout:
     """Shape of each tensor by name."""
 
     @property
+    def weights(self) -> str:
+        """The digits of the fingerprint by which entries and files are named."""
+        return self.fingerprint[:16]
+
+    @property
     def nbytes(self) -> int:
         """Size of an embedding."""
         return sum(2 * math.prod(shape) for shape in self.shapes.values())
@@ -91,7 +96,7 @@ class InvalidEntry(ValueError):
 def pack(entry: Entry, layout: Layout, caller: str = "") -> list[memoryview | bytes]:
     """Return the content of an entry's file, in pieces."""
     body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in layout.shapes]
-    weights = layout.fingerprint[:16].encode()
+    weights = layout.weights.encode()
     fields = (MAGIC, *entry.size_hw, len(entry.file), caller_hash(caller), weights, layout.nbytes)
     checksum = zlib.crc32(HEADER.pack(*fields, 0))
     for piece in (*body, entry.file):
@@ -115,8 +120,8 @@ def unpack(data: Any, layout: Layout) -> Entry:
         InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size that no image has.
     """
     weights, size_hw, body, file = _checked(data)
-    if weights != layout.fingerprint[:16] or len(body) != layout.nbytes:
-        expected = f"{layout.nbytes} bytes by the weights {layout.fingerprint[:16]}"
+    if weights != layout.weights or len(body) != layout.nbytes:
+        expected = f"{layout.nbytes} bytes by the weights {layout.weights}"
         raise InvalidEntry(f"expected an embedding of {expected}, got {len(body)} bytes by {weights}")
     embedding = {}
     for name, shape in layout.shapes.items():
@@ -227,7 +232,7 @@ class EmbeddingCache:
             yield
 
     def _path(self, image_id: str) -> Path:
-        return self._folder / f"{image_id}-{self._layout.fingerprint[:16]}{SUFFIX}"
+        return self._folder / f"{image_id}-{self._layout.weights}{SUFFIX}"
 
     def _touch(self, path: Path, entry: Entry | None) -> Entry | None:
         """Set a file's time of last use, and return `entry` or read it; None if the file is missing or damaged."""

@@ -51,7 +51,7 @@ class RedisTier:
             pool.connection_class(**pool.connection_kwargs)  # validates the options; does not connect
         except TypeError as error:
             raise ValueError(error) from None
-        self._layout, self._prefix, self._warn = layout, f"mobile-sam:{layout.fingerprint[:16]}:", warn
+        self._layout, self._prefix, self._warn = layout, f"mobile-sam:{layout.weights}:", warn
         self._paused_until, self._failing = 0.0, False
         self._pending: queue.Queue[tuple[str, Entry]] = queue.Queue(MAX_PENDING_WRITES)
         threading.Thread(target=self._write_pending, name="redis", daemon=True).start()

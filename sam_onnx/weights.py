@@ -75,11 +75,13 @@ class Preparer:
         """
         recipe, file = _split(str(path))
         path = Path(file)
+        if not file:
+            raise CheckpointError(f"expected a path, a word or hf: after {recipe}:, got nothing")
         try:
             digest = sha256_of(path)
         except OSError as error:
-            reason = error.strerror or str(error) if file else "expected a path, a word or hf: after the colon"
-            raise CheckpointError(f"cannot read the weights file {file}: {reason}{_hint(file)}") from error
+            reason = f"{error.strerror or error}{_hint(file)}"
+            raise CheckpointError(f"cannot read the weights file {file}: {reason}") from error
         published = {"official": OFFICIAL, **PUBLISHED}
         words = [word for word, each in published.items() if each.sha256 == digest and _recipe_of(word) == recipe]
         known = _identity(words[0], published[words[0]], recipe) if words else None
