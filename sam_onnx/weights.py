@@ -46,15 +46,16 @@ class Preparer:
     def prepare(self, choice: str) -> Identity:
         """Export `choice`.
 
-        It is `auto`, `official`, `builtin`, `random`, a word of `PUBLISHED` with or without `@` and a SHA-256,
-        `hf:owner/name` with or without `@` and a revision, or the path of a weights file. A word of `RECIPES` and a
-        colon may precede the last three. `auto` is `official` if those weights are exported, cached or can be fetched,
-        otherwise `builtin`.
+        It is `auto`, `official` (or `mobile_sam`), `builtin`, `random`, a word of `PUBLISHED` with or without `@` and a
+        SHA-256, `hf:owner/name` with or without `@` and a revision, or the path of a weights file. A word of `RECIPES`
+        and a colon may precede the last three. `auto` is `official` if those weights are exported, cached or can be
+        fetched, otherwise `builtin`.
 
         Raises:
             SamOnnxError: the weights cannot be fetched or read, or the export cannot be written.
         """
         named = {"auto": self._auto, "official": self._official, "builtin": self._builtin, "random": self._random}
+        named["mobile_sam"] = self._official
         if choice in named:
             return named[choice]()
         recipe, source = _split(choice)

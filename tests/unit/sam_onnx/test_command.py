@@ -97,8 +97,9 @@ def test_auto_replaces_other_weights_and_does_not_download_again(output, checkpo
     run()
     assert record(output)["name"] == "official"
     checkpoint.unlink()
-    run("--weights", "auto")
-    assert record(output)["name"] == "official"
+    for word in ("auto", "mobile_sam"):
+        run("--weights", word)
+        assert record(output)["name"] == "official"
 
 
 def test_full_disk_is_a_one_line_error_and_leaves_no_record(output, checkpoint, small_state, monkeypatch, run):
