@@ -71,6 +71,10 @@ class Layout:
         return sum(2 * math.prod(shape) for shape in self.shapes.values())
 
 
+FILES = Layout("file", {})
+"""Stands for weights in the entries of images that are not encoded yet: they have the image file only."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """Cached data of an image."""
@@ -175,6 +179,13 @@ class EmbeddingCache:
         self._max_bytes -= share
         return EmbeddingCache(self._folder / "crops", self._layout, share, self._warn)
 
+    def of_files(self) -> "EmbeddingCache":
+        """Return a cache for images that are not encoded yet, in the same folder and disk space.
+
+        This cache finds none of its entries, but `image_file` reads them, and `put` replaces them.
+        """
+        return EmbeddingCache(self._folder, FILES, self._max_bytes, self._warn)
+
     def get(self, image_id: str) -> Entry | None:
         """Return the entry of an image, None if there is none. Counts as a use.
 
@@ -212,6 +223,8 @@ class EmbeddingCache:
         on_disk = False
         try:
             on_disk = self._write(self._path(image_id), pack(entry, self._layout, caller), caller_hash(caller))
+            if on_disk and self._layout is not FILES:
+                (self._folder / f"{image_id}-{FILES.weights}{SUFFIX}").unlink(missing_ok=True)
             self._failing = False
         except OSError as error:
             self._report_failure(error)

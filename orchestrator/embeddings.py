@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,8 @@ FOUND, SHARED, ENCODED = "found", "shared", "encoded"
 IMAGE_ID = re.compile("[0-9a-f]{64}")
 
 Encode = Callable[[images.Frame], Embedding]
+Check = Callable[[tuple[int, int]], None]
+CheckCost = Callable[[tuple[int, int], bool], None]
 Source = Callable[[], tuple[bytes, images.RGB]]
 """Function that returns an image's file (empty for a crop) and its pixels."""
 
@@ -108,6 +111,7 @@ class Embeddings:
         """
         self._cache, self._redis, self._encode = cache, redis, encode
         self._crops = cache.split_crops()
+        self._files = cache.of_files()
         self._max_pixels, self._count, self._stages = max_pixels, count, stages
         self._preprocessing = preprocessing
         # Only the last image: the next request for a picture is usually for the same one.
@@ -119,9 +123,9 @@ class Embeddings:
         self,
         file: bytes | None,
         image_id: str,
-        check: Callable[[tuple[int, int]], None] = lambda _: None,
+        check: Check = lambda _: None,
         owner: str = "",
-        check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
+        check_cost: CheckCost = lambda *_: None,
         *,
         caller: str = "",
     ) -> EncodedImage:
@@ -141,26 +145,42 @@ class Embeddings:
             Rejected: the image cannot be used.
             UnknownImage: no image has this id, or this process encodes none.
         """
-        if not IMAGE_ID.fullmatch(image_id):
-            raise UnknownImage
-
-        def source() -> tuple[bytes, images.RGB]:
-            # After a change of weights, the file comes from the cache entries of the old ones.
-            data = self._cache.image_file(key) if file is None else file
-            if data is None:
-                raise UnknownImage
-            with self._stages(DECODE):
-                image = images.open_image(data, self._max_pixels)
-                check_cost((image.height, image.width), True)
-                pixels = images.decode(image)
-            check((pixels.shape[0], pixels.shape[1]))
-            return data, pixels
-
-        key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
+        key = _key(image_id, owner)
+        source = partial(self._read, key, file, check, check_cost)
         encoded = self._find(image_id, source, _Location(key, caller, self._cache, self._redis))
         check(encoded.size_hw)
         check_cost(encoded.size_hw, False)
         return encoded
+
+    def find_file(
+        self,
+        file: bytes | None,
+        image_id: str,
+        check: Check = lambda _: None,
+        owner: str = "",
+        check_cost: CheckCost = lambda *_: None,
+        *,
+        caller: str = "",
+    ) -> EncodedImage:
+        """Return the image without encoding it: its embedding is empty if it is not known. A new file is stored.
+
+        Arguments and errors are those of `find`.
+        """
+        key = _key(image_id, owner)
+        with self._stages(CACHE):
+            entry = self._usable(self._cache.get(key) or self._files.get(key))
+        if entry is None:
+            if self._encode is None:
+                raise UnknownImage
+            entry = self._fetch(_Location(key, caller, self._cache, self._redis))
+        if entry is None:
+            data, pixels = self._read(key, file, check, check_cost)
+            entry = Entry({}, (pixels.shape[0], pixels.shape[1]), data)
+            self._store(_Location(key, caller, self._files, None), entry)
+            self._keep_pixels(key, pixels)
+        check(entry.size_hw)
+        check_cost(entry.size_hw, False)
+        return self._encoded(image_id, key, entry)
 
     def release_pixels(self) -> None:
         """Release the decoded pixels; the next request for a picture decodes the image again."""
@@ -196,9 +216,27 @@ class Embeddings:
                 # Another process may have encoded the image while this one waited for the lock.
                 entry = None if refresh else self._look_up(location) or self._fetch(location)
                 entry = entry or self._make(self._encode, location, *source())
-        return EncodedImage(
-            image_id, location.key, entry, self._max_pixels, self._stages, self._last, self._preprocessing
-        )
+        return self._encoded(image_id, location.key, entry)
+
+    def _encoded(self, image_id: str, key: str, entry: Entry) -> EncodedImage:
+        return EncodedImage(image_id, key, entry, self._max_pixels, self._stages, self._last, self._preprocessing)
+
+    def _read(self, key: str, file: bytes | None, check: Check, check_cost: CheckCost) -> tuple[bytes, images.RGB]:
+        """Return an image's file and its pixels; arguments as in `find`."""
+        # After a change of weights, the file comes from the cache entries of the old ones.
+        data = self._cache.image_file(key) if file is None else file
+        if data is None:
+            raise UnknownImage
+        with self._stages(DECODE):
+            image = images.open_image(data, self._max_pixels)
+            check_cost((image.height, image.width), True)
+            pixels = images.decode(image)
+        check((pixels.shape[0], pixels.shape[1]))
+        return data, pixels
+
+    def _keep_pixels(self, key: str, pixels: images.RGB) -> None:
+        self._last.clear()
+        self._last[key] = DecodedImage(pixels)
 
     def _look_up(self, location: "_Location") -> Entry | None:
         with self._stages(CACHE):
@@ -229,8 +267,7 @@ class Embeddings:
         if location.redis is not None:
             location.redis.put(location.key, entry)
         if file:  # not a crop: the next crop needs the whole image again
-            self._last.clear()
-            self._last[location.key] = DecodedImage(pixels)
+            self._keep_pixels(location.key, pixels)
         return entry
 
     def _store(self, location: "_Location", entry: Entry) -> None:
@@ -240,6 +277,17 @@ class Embeddings:
     def _usable(self, entry: Entry | None) -> Entry | None:
         """Return the entry, None if its image has more pixels than are accepted."""
         return entry if entry is not None and entry.size_hw[0] * entry.size_hw[1] <= self._max_pixels else None
+
+
+def _key(image_id: str, owner: str) -> str:
+    """Return the cache key of an image.
+
+    Raises:
+        UnknownImage: no image has this id.
+    """
+    if not IMAGE_ID.fullmatch(image_id):
+        raise UnknownImage
+    return hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
 
 
 @dataclass(frozen=True)

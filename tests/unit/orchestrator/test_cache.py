@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from orchestrator import cache as cache_module
-from orchestrator.cache import HEADER, MAGIC, PARTIAL, SUFFIX, EmbeddingCache, InvalidEntry, Layout, unpack
+from orchestrator.cache import HEADER, MAGIC, PARTIAL, SUFFIX, EmbeddingCache, Entry, InvalidEntry, Layout, unpack
 from tests.unit.orchestrator.conftest import WEIGHTS, Entries
 
 LAYOUT = Layout(WEIGHTS)
@@ -327,3 +327,26 @@ def test_entry_of_other_weights_is_refused_although_it_has_the_right_name(
     path.rename(folder / f"{entries.name(1)}-{layout.fingerprint[:16]}{SUFFIX}")
     assert EmbeddingCache(folder, layout, 2**30, warnings.append).get(entries.name(1)) is None
     assert "is removed: expected an embedding of" in warnings[0]
+
+
+def test_entry_of_the_file_only_is_no_embedding_and_gives_way_to_one(open_cache, entries, folder):
+    cache, name, whole = open_cache(), entries.name(1), entries.make(1)
+    cache.of_files().put(name, Entry({}, whole.size_hw, whole.file), "alice")
+    later = open_cache()
+    assert later.get(name) is None
+    assert later.image_file(name) == whole.file
+    assert entries.same(later.of_files().get(name), Entry({}, whole.size_hw, whole.file))
+    later.put(name, whole, "alice")
+    assert len(files(folder)) == 1
+    assert cache.of_files().get(name) is None
+    assert later.image_file(name) == whole.file
+
+
+def test_entries_of_files_share_the_disk_space_of_their_caller(open_cache, entries, folder):
+    room = 3 * len(entries.file(0))
+    cache, small = open_cache(max_bytes=room), room // 30
+    cache.put(entries.name(0), entries.make(0), "alice")
+    for seed in range(1, 60):
+        cache.of_files().put(entries.name(seed), Entry({}, (9, 9), bytes(small)), "mallory")
+    assert total(folder) <= room
+    assert entries.same(open_cache(max_bytes=room).get(entries.name(0)), entries.make(0))

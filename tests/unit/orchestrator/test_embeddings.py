@@ -297,3 +297,26 @@ def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, co
     crop = open_embeddings(fingerprint="a" * 64).crop(first, (10, 5, 30, 20))
     with pytest.raises(UnknownImage):
         later.find(None, crop.key)
+
+
+def test_file_is_stored_without_an_embedding_and_encoded_later_by_its_id(open_embeddings, encoder, folder):
+    image = open_embeddings().find_file(*sent(), owner="me", caller="me")
+    assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (ID, (HEIGHT, WIDTH), photo())
+    later = open_embeddings()
+    assert np.array_equal(later.find_file(None, ID, owner="me").decode().pixels, image.decode().pixels)
+    for other in (open_embeddings(encode=None).find, later.find):
+        with pytest.raises(UnknownImage):
+            other(None, ID, owner="you" if other == later.find else "me")
+    assert encoder.frames == []
+    assert later.find(None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
+    assert len(encoder.frames) == len([path for path in folder.glob("*") if path.is_file()]) == 1
+    assert later.find_file(None, ID, owner="me").entry.embedding
+
+
+def test_file_of_an_invalid_image_is_not_stored(open_embeddings, folder):
+    truncated = photo()[:-1000]
+    with pytest.raises(Rejected, match="input_image"):
+        open_embeddings().find_file(truncated, digest(truncated))
+    assert [path for path in folder.glob("*") if path.is_file()] == []
+    with pytest.raises(UnknownImage):
+        open_embeddings(encode=None).find_file(*sent())
