@@ -1,4 +1,4 @@
-"""Resources available to this process: cores, bfloat16, GPUs, OpenVINO."""
+"""Resources available to this process: cores, memory, bfloat16, GPUs, OpenVINO."""
 
 import contextlib
 import math
@@ -30,12 +30,14 @@ class Machine:
     """GPUs that the installed packages can use."""
     openvino: bool
     """Presence of the package."""
+    memory_bytes: int
+    """Memory of the machine, or the container's limit."""
 
 
 def this_machine() -> Machine:
     """Return the resources of this machine."""
     gpus = count_gpus() if can_use_gpus() else 0
-    return Machine(usable_cores(), has_bf16(), gpus, find_spec("openvino") is not None)
+    return Machine(usable_cores(), has_bf16(), gpus, find_spec("openvino") is not None, usable_memory())
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -46,6 +48,15 @@ def usable_cores(cgroup: Path = CGROUP) -> int:
     physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0))
     return max(1, math.ceil(min(physical, allowed, _quota(cgroup))))
+
+
+def usable_memory(cgroup: Path = CGROUP) -> int:
+    """Return the bytes of memory that the machine has and the container's limit allows."""
+    found = psutil.virtual_memory().total
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup v2, v1
+        with contextlib.suppress(OSError, ValueError):  # "max"
+            found = min(found, int((cgroup / name).read_text()))
+    return found
 
 
 def has_bf16(cpuinfo: Path = CPUINFO) -> bool:

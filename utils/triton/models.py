@@ -131,8 +131,8 @@ class Models:
                 raise ModelChange(f"version {version} is incomplete: {missing[0].relative_to(repository)} is missing")
         if new and not self._is_configured():
             raise ModelChange(
-                f"version {_listed(new)} needs another engine or batch of the encoder than the running service has: "
-                "restart it"
+                f"version {_listed(new)} needs another engine, batch or number of encoders than the running service "
+                "has: restart it"
             )
         if new and removed:  # Triton would do both at once, while other models still call these
             raise ModelChange(

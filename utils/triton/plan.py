@@ -12,7 +12,7 @@ The encoder scales to few cores, and the decoder to fewer, so on many cores seve
 threads per run. On a CPU the processes for known images run the decoder themselves, so that no click waits for another
 caller's many prompts; the model in Triton is for the other processes. In front of a GPU each waits for it most of the
 time, so there are more of them.
-Settings (`utils.settings`) override all of this.
+A large encoder has fewer instances where the memory holds no more. Settings (`utils.settings`) override all of this.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ MOBILE_SAM_ENGINES = ("openvino-bf16", "openvino", "onnxruntime")
 """Engines for weights whose descriptor is not known, such as those in a bucket."""
 CORES_PER_ENCODER = 8
 CORES_PER_DECODER = 4
+ENCODER_BYTES, ENCODER_BYTES_PER_FILE_BYTE = 2**29, 2.2
+"""Memory of an instance of the encoder with OpenVINO: a constant, and a multiple of its files (docs/family.md)."""
+ENCODERS_SHARE = 0.5
+"""Share of the memory for encoders."""
 MIN_ORCHESTRATORS_GPU, MAX_ORCHESTRATORS = 4, 16
 DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
 """Prompts per decoder run; more than 8 exceed a CPU's caches."""
@@ -88,13 +92,14 @@ class Plan:
         return "; ".join([*parts, f"orchestrators: {self.instances[SEGMENT]} and {self.instances[SEGMENT_CACHED]}"])
 
 
-def make_plan(machine: Machine, engines: Sequence[str], settings: Settings) -> Plan:
+def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, encoder_bytes: int = 0) -> Plan:
     """Return the plan for a machine and weights.
 
     Args:
         machine: resources of the machine.
         engines: `engines` in the descriptor of the weights.
         settings: engine, encoders, orchestrators, and threads, which are also the maximum per decoder run.
+        encoder_bytes: size of the encoder's files, all versions together.
 
     Raises:
         PlanError: the engine cannot run on this machine.
@@ -110,7 +115,8 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings) -> P
         batch = DECODER_BATCH_GPU
     else:
         backend: Backend = "onnxruntime" if engine == "onnxruntime" else "openvino"
-        total_encoders = settings.encoders or max(1, machine.cores // CORES_PER_ENCODER)
+        fitting = ENCODERS_SHARE * machine.memory_bytes / (ENCODER_BYTES + ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes)
+        total_encoders = settings.encoders or max(1, min(machine.cores // CORES_PER_ENCODER, int(fitting)))
         decoders = max(1, machine.cores // CORES_PER_DECODER)
         threads_each = settings.threads or max(1, machine.cores // total_encoders)
         precision = "bf16" if engine == "openvino-bf16" else "f32"

@@ -38,7 +38,9 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     )
     lists = [record["descriptor"]["engines"] for record in records if record] or [MOBILE_SAM_ENGINES]
     common = [engine for engine in lists[-1] if all(engine in each for each in lists)]
-    return make_plan(this_machine(), common, settings)
+    encoders = repository.glob(f"{ENCODER}/*/model.onnx*") if repository else ()
+    size = sum(path.stat().st_size for path in encoders if path.is_file())
+    return make_plan(this_machine(), common, settings, size)
 
 
 def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:

@@ -27,7 +27,7 @@ def test_operators_key_cannot_be_a_callers():
 
 
 def test_ready_line_says_that_a_gpu_is_untried_where_one_is_used(tmp_path):
-    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True)
+    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
     lines = [
         _ready_line(tmp_path, make_plan(machine, MOBILE_SAM_ENGINES, settings), settings)
         for machine in (replace(laptop, gpus=1), laptop)

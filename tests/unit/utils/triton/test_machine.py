@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from utils.triton.installation import Installation, TritonSetupError
-from utils.triton.machine import can_use_gpus, count_gpus, has_bf16, usable_cores
+from utils.triton.machine import can_use_gpus, count_gpus, has_bf16, usable_cores, usable_memory
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,23 @@ def test_usable_cores_are_the_physical_ones_within_affinity_and_cgroup_quota(
     for name, text in files.items():
         (tmp_path / name).write_text(f"{text}\n")
     assert usable_cores(tmp_path) == cores
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("memory.max", "max", 2**35),
+        ("memory.max", "7516192768", 7 * 2**30),
+        ("memory/memory.limit_in_bytes", "9223372036854771712", 2**35),
+        ("memory/memory.limit_in_bytes", "1073741824", 2**30),
+        ("no limit", "1", 2**35),
+    ],
+)
+def test_usable_memory_is_the_machines_within_the_cgroups_limit(monkeypatch, tmp_path, name, text, expected):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: mock.Mock(total=2**35))
+    (tmp_path / "memory").mkdir()
+    (tmp_path / name).write_text(f"{text}\n")
+    assert usable_memory(tmp_path) == expected
 
 
 @pytest.mark.parametrize(

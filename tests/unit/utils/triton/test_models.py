@@ -194,6 +194,6 @@ def test_version_that_needs_another_configuration_is_refused_until_a_restart(tri
     add_version(deployment.repository, 2)
     models = Models(lambda: "127.0.0.1:9", RunState(str(tmp_path), "a secret", 8002), deployment, lambda: False)
     assert rejection(models.sync) == (
-        "version 2 needs another engine or batch of the encoder than the running service has: restart it"
+        "version 2 needs another engine, batch or number of encoders than the running service has: restart it"
     )
     assert triton.requests == []

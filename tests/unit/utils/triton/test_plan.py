@@ -8,7 +8,7 @@ from utils.settings import Settings
 from utils.triton.machine import Machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, PlanError, make_plan
 
-LAPTOP = Machine(cores=2, bf16=False, gpus=0, openvino=True)
+LAPTOP = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
 WITH_BF16 = replace(LAPTOP, bf16=True)
 SERVER = replace(WITH_BF16, cores=16)
 GPU = replace(SERVER, gpus=1)
@@ -74,6 +74,19 @@ def test_plan_has_instances_and_threads_by_cores(machine, encoder, decoder, orch
     assert (plan.decoder.instances, plan.decoder.threads) == decoder
     assert list(plan.instances.values()) == orchestrators
     assert plan.decoder_batch < make_plan(GPU, MOBILE_SAM_ENGINES, Settings()).decoder_batch
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "encoder_bytes", "encoders"),
+    [(32, 28e6, 4), (32, 26e8, 2), (16, 26e8, 1), (4, 26e8, 1), (3, 28e6, 2)],
+    ids=["MobileSAM", "ViT-H", "ViT-H in less memory", "ViT-H in too little", "MobileSAM in little memory"],
+)
+def test_memory_limits_the_encoders(gigabytes, encoder_bytes, encoders):
+    machine = replace(SERVER, cores=32, memory_bytes=gigabytes * 10**9)
+    plan = make_plan(machine, FLOAT32, Settings(), int(encoder_bytes))
+    assert (plan.encoder.instances, plan.encoder.threads) == (encoders, 32 // encoders)
+    assert plan.instances["mobile_sam"] == encoders + 1
+    assert make_plan(machine, FLOAT32, Settings(encoders=5), int(encoder_bytes)).encoder.instances == 5
 
 
 def test_settings_override_the_plan():

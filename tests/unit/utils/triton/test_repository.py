@@ -3,6 +3,7 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from utils.triton.repository import apply_plan, deploy, deploy_once, export, is_
 from utils.triton.run import VARIABLE, RunState
 
 REPOSITORY = Path(__file__).resolve().parents[4] / "model_repository"
-LAPTOP = make_plan(Machine(cores=2, bf16=True, gpus=0, openvino=True), MOBILE_SAM_ENGINES, Settings())
-GPU = Machine(cores=8, bf16=False, gpus=1, openvino=False)
+THIS_MACHINE = Machine(cores=2, bf16=True, gpus=0, openvino=True, memory_bytes=2**35)
+LAPTOP = make_plan(THIS_MACHINE, MOBILE_SAM_ENGINES, Settings())
+GPU = replace(THIS_MACHINE, cores=8, bf16=False, gpus=1, openvino=False)
 
 
 def source(model: str) -> str:
@@ -120,7 +122,7 @@ def test_an_invalid_configuration_and_an_unwritable_cache_are_one_line_errors(tm
     ],
 )
 def test_the_plan_depends_on_the_weights_of_all_versions(tmp_path, monkeypatch, engines, engine):
-    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: Machine(2, bf16=True, gpus=0, openvino=True))
+    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: THIS_MACHINE)
     assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == "openvino bf16"
     assert plan_for_this_machine(None, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
     for version, each in enumerate(engines, 1):
@@ -128,6 +130,17 @@ def test_the_plan_depends_on_the_weights_of_all_versions(tmp_path, monkeypatch, 
         record = {"descriptor": {"engines": each}}
         (tmp_path / "mobile_sam" / str(version) / "weights.json").write_text(json.dumps(record))
     assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == engine
+
+
+def test_the_plan_depends_on_the_size_of_all_versions_of_the_encoder(tmp_path, monkeypatch):
+    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: replace(THIS_MACHINE, cores=32))
+    planned = []
+    for version, file in enumerate(("model.onnx", "model.onnx.data"), 1):
+        (tmp_path / "mobile_sam_encoder" / str(version)).mkdir(parents=True)
+        with (tmp_path / "mobile_sam_encoder" / str(version) / file).open("wb") as sparse:
+            sparse.truncate(26 * 10**8)
+        planned.append(plan_for_this_machine(tmp_path, Settings()).encoder.instances)
+    assert planned == [2, 1]
 
 
 def test_export_writes_plain_files_with_the_plan_applied(tmp_path):
@@ -172,7 +185,7 @@ def test_triton_reads_a_shared_copy_or_its_own_or_the_repository_by_control_mode
     [(MOBILE_SAM_ENGINES, 8, True), (["openvino", "onnxruntime"], 8, False), (MOBILE_SAM_ENGINES, 1, False)],
 )
 def test_running_configuration_fits_a_new_version_or_not(tmp_path, monkeypatch, engines, batch, fits):
-    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: Machine(2, bf16=True, gpus=0, openvino=True))
+    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: THIS_MACHINE)
     models = tmp_path / "models"
     shutil.copytree(REPOSITORY, models, ignore=shutil.ignore_patterns("1"))
     plan = plan_for_this_machine(models, Settings())
