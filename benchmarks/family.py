@@ -58,7 +58,7 @@ def rows(member: str, rounds: int, python: str) -> list[list[object]]:
         weights, repository = Path(folder, f"{member}.pt"), Path(folder, "model_repository")
         authors = stack.enter_context(Worker([python, "-Wignore", "-m", "benchmarks.authors", member, str(weights)]))
         authors.seconds(ENCODE)  # it has written the weights
-        export = [sys.executable, "-m", "sam_onnx", "--checkpoint", str(weights), "--output", str(repository)]
+        export = [sys.executable, "-m", "sam_onnx", "--weights", str(weights), "--output", str(repository)]
         export_s = seconds(partial(run, export, check=True, capture_output=True))
         weights.unlink()
         size = sum(path.stat().st_size for path in repository.glob("*/1/model.onnx*")) / 1e9

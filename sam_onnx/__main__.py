@@ -21,14 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m sam_onnx", description="Write the ONNX models of a Triton model repository from weights."
     )
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
+    parser.add_argument(
         "--weights",
-        help="auto (default), official, builtin, random, the path of a weights file, hf:owner/name[@revision] of the "
-        f"Hugging Face Hub, or one of {', '.join(PUBLISHED)}, each with [@SHA256]; {' or '.join(RECIPES)} and a colon "
-        "before a path or hf: name their fine-tunes",
+        help="auto (default), official, builtin, random, the path of a weights file (.pt, .safetensors or .npz), "
+        f"hf:owner/name[@revision] of the Hugging Face Hub, or one of {', '.join(PUBLISHED)}, each with [@SHA256]; "
+        f"{' or '.join(RECIPES)} and a colon before a path or hf: name their fine-tunes",
     )
-    choice.add_argument("--checkpoint", type=Path, metavar="PATH", help="weights file: .pt, .safetensors or .npz")
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="model repository")
     parser.add_argument(
         "--model-version",
@@ -41,10 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     preparer = Preparer(options.output, _report, version=options.model_version)
     try:
-        if options.checkpoint:
-            preparer.from_file(options.checkpoint)
-        else:
-            preparer.prepare(options.weights or "auto")
+        preparer.prepare(options.weights or "auto")
     except SamOnnxError as error:
         _report(f"error: {error}")
         return 1

@@ -64,17 +64,11 @@ class Preparer:
         word, pinned, sha256 = source.partition("@")
         if word in PUBLISHED:
             return self._word(word, sha256 if pinned else None, recipe or _recipe_of(word))
-        return self._from_hub(source.removeprefix(HUB), recipe) if source.startswith(HUB) else self.from_file(choice)
+        if source.startswith(HUB):
+            return self._from_hub(source.removeprefix(HUB), recipe)
+        return self._from_file(source, recipe)
 
-    def from_file(self, path: Path | str) -> Identity:
-        """Export the weights in a file.
-
-        The path may follow a word of `RECIPES` and a colon.
-
-        Raises:
-            SamOnnxError: the file cannot be read, or the export cannot be written.
-        """
-        recipe, file = _split(str(path))
+    def _from_file(self, file: str, recipe: str) -> Identity:
         path = Path(file)
         if not file:
             raise CheckpointError(f"expected a path, a word or hf: after {recipe}:, got nothing")

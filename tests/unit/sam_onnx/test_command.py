@@ -38,7 +38,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_state: Any) -
 
 
 def test_checkpoint_is_exported_once_until_it_changes(output, checkpoint, small_state, run):
-    run("--checkpoint", checkpoint)
+    run("--weights", checkpoint)
     written = record(output)
     assert (written["name"], written["trained"]) == ("small.npz", True)
     assert written["sha256"] == hashlib.sha256(checkpoint.read_bytes()).hexdigest()
@@ -49,11 +49,11 @@ def test_checkpoint_is_exported_once_until_it_changes(output, checkpoint, small_
     assert "up to date" in run("--weights", checkpoint)
     assert (output / ENCODER).stat().st_mtime_ns == before
     change(checkpoint, small_state)
-    assert "in place of" not in run("--checkpoint", checkpoint)
+    assert "in place of" not in run("--weights", checkpoint)
     assert (output / ENCODER).read_bytes() != first
-    run("--checkpoint", checkpoint.rename(checkpoint.with_name("renamed.npz")))
+    run("--weights", checkpoint.rename(checkpoint.with_name("renamed.npz")))
     assert record(output)["name"] == "renamed.npz"
-    error = run("--checkpoint", checkpoint, status=1)
+    error = run("--weights", checkpoint, status=1)
     assert error.startswith("error: cannot read the weights file ")
     assert error.count("\n") == 1
 
@@ -103,7 +103,7 @@ def test_auto_replaces_other_weights_and_does_not_download_again(output, checkpo
 
 
 def test_full_disk_is_a_one_line_error_and_leaves_no_record(output, checkpoint, small_state, monkeypatch, run):
-    run("--checkpoint", checkpoint)
+    run("--weights", checkpoint)
     before = (output / ENCODER).read_bytes()
     change(checkpoint, small_state)
 
@@ -111,7 +111,7 @@ def test_full_disk_is_a_one_line_error_and_leaves_no_record(output, checkpoint, 
         raise OSError(errno.ENOSPC, "No space left on device", str(self))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    assert "error: cannot write to" in run("--checkpoint", checkpoint, status=1)
+    assert "error: cannot write to" in run("--weights", checkpoint, status=1)
     assert (output / ENCODER).read_bytes() == before
     assert not (output / "mobile_sam/1/weights.json").exists()
 
@@ -123,14 +123,14 @@ def test_command_starts_without_heavy_imports():
 
 
 def test_further_version_is_exported_with_a_copy_of_the_code(output, checkpoint, run):
-    run("--checkpoint", checkpoint)
+    run("--weights", checkpoint)
     for model in ORCHESTRATORS:
         (output / model / "1" / "__pycache__").mkdir()
         (output / model / "1" / "model.py").write_text("first")
     (output / "mobile_sam_cached" / "1" / "model.py").unlink()
     (output / "mobile_sam_cached" / "1" / "model.py").symlink_to("../../mobile_sam/1/model.py")
     other = checkpoint.rename(checkpoint.with_name("other.npz"))
-    command = ("--checkpoint", other, "--model-version")
+    command = ("--weights", other, "--model-version")
     assert "(version 2)" in run(*command, 2)
     assert [record(output, version)["name"] for version in (1, 2)] == ["small.npz", "other.npz"]
     for model in ORCHESTRATORS:
@@ -155,7 +155,7 @@ def test_invalid_version_is_rejected(tmp_path, version, capsys):
 
 
 def test_missing_code_is_copied_and_existing_code_stays(output, checkpoint, run):
-    command = ("--checkpoint", checkpoint, "--model-version", 2)
+    command = ("--weights", checkpoint, "--model-version", 2)
     assert "note: Triton also needs the code" in run(*command)
     for model in ORCHESTRATORS:
         (output / model / "1").mkdir()
@@ -169,25 +169,25 @@ def test_missing_code_is_copied_and_existing_code_stays(output, checkpoint, run)
 
 
 def test_weights_of_a_large_network_lie_beside_it(output, run, checkpoint, vit_checkpoint, monkeypatch):
-    run("--checkpoint", vit_checkpoint)
+    run("--weights", vit_checkpoint)
     inline, image = output / ENCODER, np.zeros((1, 1024, 1024, 3), np.uint8)
     feed = {"images": image, "sizes_hw": np.array([[600, 1024]], np.int32)}
     (wanted,) = onnxruntime.InferenceSession(inline).run(None, feed)
     size = inline.stat().st_size
     inline.unlink()
     monkeypatch.setattr(repository, "MAX_INLINE_BYTES", 2**20)
-    run("--checkpoint", vit_checkpoint)
+    run("--weights", vit_checkpoint)
     data = inline.with_name("model.onnx.data")
     assert inline.stat().st_size < 2**20 < data.stat().st_size
     assert inline.stat().st_size + data.stat().st_size >= size
     np.testing.assert_array_equal(onnxruntime.InferenceSession(inline).run(None, feed)[0], wanted)
     assert not list(output.rglob(".*"))
     data.unlink()
-    assert "export: " in run("--checkpoint", vit_checkpoint)
+    assert "export: " in run("--weights", vit_checkpoint)
     assert data.is_file()
-    assert "up to date" in run("--checkpoint", vit_checkpoint)
+    assert "up to date" in run("--weights", vit_checkpoint)
     monkeypatch.undo()
-    run("--checkpoint", checkpoint)
+    run("--weights", checkpoint)
     assert not data.exists()
 
 
@@ -198,10 +198,10 @@ def test_configuration_fits_the_weights_of_all_versions_also_after_it_was_reset(
     config.parent.mkdir(parents=True)
     for _ in range(2):
         config.write_text("max_batch_size: 8\n")
-        run("--checkpoint", vit_checkpoint)
+        run("--weights", vit_checkpoint)
         assert "max_batch_size: 1\n" in config.read_text()
-    run("--checkpoint", checkpoint, "--model-version", 2)
+    run("--weights", checkpoint, "--model-version", 2)
     assert "max_batch_size: 1\n" in config.read_text()
     shutil.rmtree(output / "mobile_sam" / "1")
-    run("--checkpoint", checkpoint, "--model-version", 2)
+    run("--weights", checkpoint, "--model-version", 2)
     assert config.read_text() == "max_batch_size: 8\n"
