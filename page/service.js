@@ -38,10 +38,14 @@ export function isAway(error) {
 
 /** An image known to the service: sent once, then referred to by its id. */
 export class RemoteImage {
-  /** @param {() => Blob | Promise<Blob>} load returns the file: PNG, JPEG or WebP */
-  constructor(load) {
+  /**
+   * @param {() => Blob | Promise<Blob>} load returns the file: PNG, JPEG or WebP
+   * @param {string | null} knownId id of the file, if it is known before the service has encoded it
+   */
+  constructor(load, knownId = null) {
     this.load = load;
     this.id = null;
+    this.knownId = knownId;
   }
 
   /** @returns {Promise<string>} the file as a `data:` URL */
@@ -132,9 +136,10 @@ export class Service {
 
   /** Send a request about an image by its id, or with the file if the service does not have it. */
   async #post(path, image, fields, signal, read) {
-    if (image.id) {
+    const image_id = image.id ?? image.knownId;
+    if (image_id) {
       try {
-        return await this.#send(path, { image_id: image.id, ...fields }, signal, read);
+        return await this.#send(path, { image_id, ...fields }, signal, read);
       } catch (error) {
         if (error.slug !== "image-not-cached") throw error;
       }

@@ -28,7 +28,7 @@ export class Session {
     this.width = image.width;
     this.height = image.height;
     this.url = URL.createObjectURL(image.file);
-    this.forget();
+    this.remote = new RemoteImage(() => this.image.file);
     this.objects = new Objects(classId);
     this.masks = new Masks(service, this);
     /** @type {Promise<object>} the response of `/embed` */
@@ -44,10 +44,10 @@ export class Session {
     return `${width} × ${height} pixels, opened as a copy of ${size}, exported at full size`;
   }
 
-  /** Forget what the service has of the image: another version of the model needs it anew. */
+  /** Forget that the image is encoded: another version of the model may need it anew. */
   forget() {
-    this.remote = new RemoteImage(() => this.image.file);
-    this.#parts.clear();
+    const { load, id, knownId } = this.remote;
+    this.remote = new RemoteImage(load, id ?? knownId);
   }
 
   /** Return the part of the image in a box; null, the whole image, for null. */

@@ -107,6 +107,15 @@ def test_chosen_version_answers_further_clicks_and_objects_keep_their_masks(choo
     assert violations(chooser.page) == []
 
 
+def test_version_that_knows_the_image_is_not_sent_the_file_again(chooser):
+    bodies = chooser.answer("**/embed", {})
+    choose(chooser, 1)
+    choose(chooser, 2)
+    assert bodies[0]["image_id"] == bodies[-1]["image_id"]
+    assert [body["model_version"] for body in bodies if "input_image" in body] in ([], [1])
+    assert bodies[-1]["model_version"] == 2
+
+
 def test_choice_outlives_a_reload_and_falls_back_when_the_version_is_gone(chooser):
     choose(chooser, 1)
     bodies = chooser.answer("**/embed", {})
