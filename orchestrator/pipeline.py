@@ -71,25 +71,26 @@ class Pipeline:
             image_id = hashlib.sha256(file).hexdigest()
         return self.embeddings.find(file, image_id or "", check, call.owner, check_cost, caller=call.caller)
 
-    def check_accepted(self, labels: Labels, earlier_masks: Array | None = None) -> None:
+    def check_accepted(self, labels: Labels, mask_objects: Array | None = None) -> None:
         """Check that the weights accept these prompts.
 
         Args:
             labels: (N, P) int32.
-            earlier_masks: as in `decode`.
+            mask_objects: as in `decode`.
 
         Raises:
-            Rejected: they do not.
+            Rejected: they do not; the first point is named `points[object][index]`, or the first mask `masks[object]`.
         """
         given = {
-            "points": np.isin(labels, (NEGATIVE, POSITIVE)).any(),
-            "boxes": np.isin(labels, (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)).any(),
-            "masks": earlier_masks is not None and len(earlier_masks) > 0,
+            "points": np.argwhere(np.isin(labels, (NEGATIVE, POSITIVE))),
+            "boxes": np.argwhere(np.isin(labels, (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT))),
+            "masks": np.reshape([] if mask_objects is None else mask_objects, (-1, 1)),
         }
         for kind, found in given.items():
-            if found and kind not in self.prompts:
+            if len(found) and kind not in self.prompts:
                 expected = f"{' or '.join(self.prompts)}, as these weights were trained for nothing else"
-                raise rejected(INVALID_REQUEST, "prompts", expected, kind)
+                field = "".join(f"[{index}]" for index in found[0])
+                raise rejected(INVALID_REQUEST, ("masks" if kind == "masks" else "points") + field, expected, kind)
 
     def decode(
         self,

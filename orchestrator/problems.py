@@ -22,7 +22,8 @@ class Rejected(Exception):
     title: str
     """Problem type in words."""
     errors: list[dict[str, str]]
-    """Offending fields, each with `field`, `expected` and `got`. A point is named `points[object][index]`."""
+    """Offending fields, each with `field`, `expected` and `got`. A point is named `points[object][index]`, an
+    earlier mask `masks[object]`."""
 
     def __str__(self) -> str:
         return f"{self.slug}: {self.errors}"

@@ -48,7 +48,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     if points_xy is None or labels is None:
         points_xy, labels = NO_POINTS, NO_LABELS
     earlier = call.read("mask_input"), call.read("mask_input_object")
-    pipeline.check_accepted(labels, earlier[0])
+    pipeline.check_accepted(labels, earlier[1])
     objects, candidates = len(labels), bool(options["multimask_output"])
     workload = Workload(
         objects=objects,

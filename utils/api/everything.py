@@ -32,6 +32,8 @@ RECORD_OVERHEAD_BYTES = 400
 """Size of a record without its RLE counts."""
 MODEL_OPTIONS = {"pred_iou_thresh", "stability_score_thresh", "stability_score_offset", "min_mask_region_area"}
 """Fields of a request that the model applies."""
+GRID_FIELDS = (("points_per_side",),)
+"""Request path of the first point, which stands for all."""
 INTERNAL_KEYS = ("box", "tidied")
 """Keys of the model's records that are not part of the response."""
 
@@ -179,7 +181,7 @@ def _batches(crop: Box, request: EverythingRequest, layer: int, image_pixels: in
     size = min(POINTS_PER_BATCH, max(1, fits))
     options = {"crop_box": crop, **request.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
     return [
-        Job({tensors.GRID_COORDS.name: points[start : start + size]}, options, model_version)
+        Job({tensors.GRID_COORDS.name: points[start : start + size]}, options, model_version, GRID_FIELDS)
         for start in range(0, len(points), size)
     ]
 

@@ -57,8 +57,8 @@ FULL_QUEUE_WAIT_S = 1.0
 """Time a costly request waits for room in a full queue before it is rejected."""
 JSON_MARGIN = b" \t\r\n" + BYTE_ORDER_MARK
 """Bytes that may come before a JSON object."""
-POINT = re.compile(r"points\[(\d+)\]\[(\d+)\]")
-"""Field name of a point in the orchestrator's problems."""
+PROMPT = re.compile(r"points\[(\d+)\]\[(\d+)\]|masks\[(\d+)\]")
+"""Field name of a point or an earlier mask in the orchestrator's problems."""
 
 UNAVAILABLE = {
     "request for unknown model": "a model that this model depends on is not loaded; retry later",
@@ -253,11 +253,14 @@ def _problem(problem: Mapping[str, Any], image: ImageSource, fields: Sequence[Se
 
 
 def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> str:
-    """Return the request path of the image or of `points[object][index]`; other names are returned unchanged."""
+    """Return the request path of the image or of a prompt as in `PROMPT`; other names are returned unchanged."""
     if name == tensors.INPUT_IMAGE.name:
         return image.field
-    point = POINT.fullmatch(name)
-    return fields[int(point[1])][int(point[2])] if point else name
+    if not (prompt := PROMPT.fullmatch(name)):
+        return name
+    if prompt[3]:  # its object has a point, too
+        return re.sub(r"\w+(\[\d+\])?$", "mask_input", fields[int(prompt[3])][0])
+    return fields[int(prompt[1])][int(prompt[2])]
 
 
 def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:

@@ -175,22 +175,24 @@ def test_count_points_ignores_trailing_absent_points():
 
 
 @pytest.mark.parametrize(
-    ("kinds", "earlier", "refused"),
+    ("kinds", "mask_objects", "refused"),
     [
-        ([2, 3], None, None),
-        ([2, 3], np.zeros((0, 256, 256), np.float32), None),
-        ([1, ABSENT], None, "points"),
-        ([2, 3, 0], None, "points"),
-        ([2, 3], np.zeros((1, 256, 256), np.float32), "masks"),
+        ([[2, 3]], None, None),
+        ([[2, 3]], np.zeros(0, np.int32), None),
+        ([[1, ABSENT]], None, ("points[0][0]", "points")),
+        ([[2, 3, ABSENT], [2, 3, 0]], None, ("points[1][2]", "points")),
+        ([[2, 3], [2, 3]], np.array([1], np.int32), ("masks[1]", "masks")),
     ],
 )
-def test_prompts_that_the_weights_do_not_accept_are_refused(kinds, earlier, refused):
+def test_prompts_that_the_weights_do_not_accept_are_refused(kinds, mask_objects, refused):
     boxes_only = Pipeline(None, None, STAGES, {}, {}, 0, 8, prompts=["boxes"])  # type: ignore[arg-type]
-    Pipeline(None, None, STAGES, {}, {}, 0, 8).check_accepted(labels(*kinds), earlier)  # type: ignore[arg-type]
+    given = np.array(kinds, np.int32), mask_objects
+    Pipeline(None, None, STAGES, {}, {}, 0, 8).check_accepted(*given)  # type: ignore[arg-type]
     if refused is None:
-        boxes_only.check_accepted(labels(*kinds), earlier)
+        boxes_only.check_accepted(*given)
         return
     with pytest.raises(Rejected) as caught:
-        boxes_only.check_accepted(labels(*kinds), earlier)
+        boxes_only.check_accepted(*given)
+    field, got = refused
     expected = "boxes, as these weights were trained for nothing else"
-    assert caught.value.errors == [{"field": "prompts", "expected": expected, "got": refused}]
+    assert caught.value.errors == [{"field": field, "expected": expected, "got": got}]

@@ -282,9 +282,11 @@ def test_batch_goes_to_the_version_that_encoded_the_image_first_without_its_file
     [
         (ONE, "points[0][1]", "neg_coords[0]"),
         (TWO, "points[1][1]", "prompts[1].box"),
+        (ONE, "masks[0]", "mask_input"),
+        (TWO, "masks[1]", "prompts[1].mask_input"),
         (ONE, "input_image", "image"),
     ],
-    ids=["one object", "second of two", "not a point"],
+    ids=["one object", "second of two", "mask", "mask of the second", "not a prompt"],
 )
 def test_problem_is_final_and_names_points_and_image_by_their_request_paths(prompts, field, name):
     problem: dict[str, Any] = {"status": 422, "slug": "invalid-image", "title": "a title"}
