@@ -3,7 +3,8 @@
 It has for each model, whose one image fills the frame,
 - `<model>/<tensor>`: (16, 4, 4) float32, sampled channels and positions of a tensor of the embedding;
 - `<model>/logits/<prompt>`, `<model>/masks/<prompt>`, `<model>/scores/<prompt>`: as in `expected.npz`;
-and `keys`: (N, 2) text, the keys of transformers' `Sam2Model` with the authors' keys of the same tensors.
+and for those of `LAYOUTS` `<model>/keys`: (N, 2) text, the keys of transformers' `Sam2Model` or `EdgeTamModel` with
+Segment Anything's keys of the same tensors.
 """
 
 import re
@@ -28,6 +29,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "tiny": {**TINY, "width": 96, "embedding": 256},
     "edgetam": {"width": 48, "depths": (2, 2, 14, 2), "embedding": 256},
 }
+LAYOUTS = ("small", "edgetam")
+"""Models whose files are tested in transformers' layout, too."""
 HEAD_WIDTH = 256
 """Hidden channels of the head that predicts scores."""
 

@@ -1,6 +1,6 @@
-"""Write expected_sam2.npz: answers of SAM 2's code, after comparing them with transformers' `Sam2Model`.
+"""Write expected_sam2.npz: answers of SAM 2's code, after comparing them with transformers' models.
 
-`make_expected` calls it. EdgeTAM is SAM 2 with an encoder of timm; transformers' needs torchvision.
+`make_expected` calls it. EdgeTAM is SAM 2 with an encoder of timm.
 """
 
 from collections.abc import Callable
@@ -8,22 +8,47 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import timm
 import torch
 from sam2.modeling.backbones.hieradet import Hiera
 from sam2.modeling.backbones.image_encoder import FpnNeck, ImageEncoder
 from sam2.modeling.position_encoding import PositionEmbeddingSine
 from sam2.modeling.sam2_base import SAM2Base
 from timm.models.repvit import repvit_m1
-from transformers import Sam2Config, Sam2HieraDetConfig, Sam2Model, Sam2VisionConfig
+from transformers import (
+    EdgeTamConfig,
+    EdgeTamModel,
+    EdgeTamVisionConfig,
+    Sam2Config,
+    Sam2HieraDetConfig,
+    Sam2Model,
+    Sam2VisionConfig,
+    TimmWrapperConfig,
+)
+from transformers.models.timm_wrapper import modeling_timm_wrapper
 
 from sam_onnx.layouts import STACKED_POINTS, authors_key, authors_layout
 from tests.family.cases import Array, image, sampled_masks, store
-from tests.family.cases_sam2 import EXPECTED, HEAD_WIDTH, MODELS, SIZE_HW, TENSORS, prompts_of, sam2_state, sampled
+from tests.family.cases_sam2 import (
+    EXPECTED,
+    HEAD_WIDTH,
+    LAYOUTS,
+    MODELS,
+    SIZE_HW,
+    TENSORS,
+    prompts_of,
+    sam2_state,
+    sampled,
+)
 
 PIXEL_MEAN, PIXEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 MAX_LOGIT = 32.0
 """Limit of the logits that the image predictor returns for use as an earlier mask."""
 LABELS = {"points": (1, 0), "box": (2, 3)}
+COUNTER = "num_batches_tracked"
+"""End of keys that only training needs."""
+# Transformers would take them only with torchvision.
+modeling_timm_wrapper.timm, modeling_timm_wrapper.requires_backends = timm, lambda *_: None
 
 
 class RepVit(torch.nn.Module):
@@ -75,7 +100,7 @@ def authors_model(state: dict[str, Array], options: dict[str, Any]) -> Any:
     found = model.load_state_dict({key: torch.from_numpy(value) for key, value in state.items()}, strict=False)
     assert not found.unexpected_keys
     videos = ("maskmem_", "no_mem_pos_", "no_obj_", "obj_ptr_", "mask_downsample.")
-    assert all(key.startswith(videos) or key.endswith("num_batches_tracked") for key in found.missing_keys)
+    assert all(key.startswith(videos) or key.endswith(COUNTER) for key in found.missing_keys)
     return model.eval()
 
 
@@ -83,27 +108,34 @@ def transformers_model(state: dict[str, Array], options: dict[str, Any]) -> tupl
     """Return transformers' model with the same tensors, and its keys with Segment Anything's keys."""
     width, embedding = options["width"], options["embedding"]
     channels = [width << stage for stage in range(4)]
-    backbone = Sam2HieraDetConfig(
-        hidden_size=width,
-        num_attention_heads=options["heads"],
-        window_positional_embedding_background_size=list(options["background"]),
-        blocks_per_stage=list(options["depths"]),
-        embed_dim_per_stage=channels,
-        num_attention_heads_per_stage=[options["heads"] << stage for stage in range(4)],
-        window_size_per_stage=list(options["windows"]),
-        global_attention_blocks=list(options["global_blocks"]),
-    )
-    vision = Sam2VisionConfig(backbone_config=backbone, backbone_channel_list=channels[::-1], fpn_hidden_size=embedding)
-    config = Sam2Config(
-        vision_config=vision,
-        prompt_encoder_config={"hidden_size": embedding},
-        mask_decoder_config={"hidden_size": embedding, "iou_head_hidden_dim": HEAD_WIDTH},
-    )
-    model = Sam2Model(config)
-    keys = [(key, authors_key(key)) for key in model.state_dict()]
+    shared: dict[str, Any] = {"backbone_channel_list": channels[::-1], "fpn_hidden_size": embedding}
+    heads: dict[str, Any] = {
+        "prompt_encoder_config": {"hidden_size": embedding},
+        "mask_decoder_config": {"hidden_size": embedding, "iou_head_hidden_dim": HEAD_WIDTH},
+    }
+    model: Any
+    if "windows" in options:
+        backbone = Sam2HieraDetConfig(
+            hidden_size=width,
+            num_attention_heads=options["heads"],
+            window_positional_embedding_background_size=list(options["background"]),
+            blocks_per_stage=list(options["depths"]),
+            embed_dim_per_stage=channels,
+            num_attention_heads_per_stage=[options["heads"] << stage for stage in range(4)],
+            window_size_per_stage=list(options["windows"]),
+            global_attention_blocks=list(options["global_blocks"]),
+        )
+        model = Sam2Model(Sam2Config(vision_config=Sam2VisionConfig(backbone_config=backbone, **shared), **heads))
+    else:
+        sizes = {"embed_dim": channels, "depth": list(options["depths"])}
+        repvit = TimmWrapperConfig(architecture="repvit_m1", model_args={"features_only": True, **sizes})
+        vision = EdgeTamVisionConfig(backbone_config=repvit, **shared)
+        model = EdgeTamModel(EdgeTamConfig(vision_config=vision, **heads))
+    keys = [(key, authors_key(key)) for key in model.state_dict() if not key.endswith(COUNTER)]
     tensors = authors_layout(state)
     tensors[STACKED_POINTS] = np.concatenate([tensors[STACKED_POINTS.replace("w", f"{kind}.w")] for kind in range(4)])
-    model.load_state_dict({key: torch.from_numpy(tensors[authors]) for key, authors in keys})
+    found = model.load_state_dict({key: torch.from_numpy(tensors[authors]) for key, authors in keys}, strict=False)
+    assert all(key.endswith(COUNTER) for key in found.missing_keys)
     return model.eval(), keys
 
 
@@ -135,16 +167,13 @@ def write(check_close: Callable[[Array, Array, str], None]) -> None:
     expected: dict[str, Array] = {}
     for name, options in MODELS.items():
         state = sam2_state(**options)
-        model, other = authors_model(state, options), None
-        if "windows" in options:
-            other, keys = transformers_model(state, options)
-            expected |= {"keys": np.array(keys)} if name == "small" else {}
+        model, (other, keys) = authors_model(state, options), transformers_model(state, options)
+        expected |= {f"{name}/keys": np.array(keys)} if name in LAYOUTS else {}
         pixels = (image(SIZE_HW) / 255 - np.array(PIXEL_MEAN)) / np.array(PIXEL_STD)
         framed = torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float()
         embedding = model.forward_image(framed)["backbone_fpn"]
         embedding[2] = embedding[2] + model.no_mem_embed.reshape(1, -1, 1, 1)
-        other_embedding = other.get_image_embeddings(framed) if other else embedding
-        for key, tensor, same in zip(TENSORS, embedding, other_embedding, strict=True):
+        for key, tensor, same in zip(TENSORS, embedding, other.get_image_embeddings(framed), strict=True):
             check_close(same.numpy(), tensor.numpy(), f"{name} {key}")
             expected[f"{name}/{key}"] = sampled(tensor[0].numpy())
         logits: dict[str, Array] = {}
@@ -152,7 +181,7 @@ def write(check_close: Callable[[Array, Array, str], None]) -> None:
             earlier = torch.from_numpy(logits[fields["refines"]][None, :1]) if "refines" in fields else None
             earlier = earlier if earlier is None else earlier.clamp(-MAX_LOGIT, MAX_LOGIT)
             masks, scores = answers(model, embedding, fields, earlier)
-            same = other_answers(other, embedding, fields, earlier) if other else (masks, scores)
+            same = other_answers(other, embedding, fields, earlier)
             for found, wanted in zip(same, (masks, scores), strict=True):
                 check_close(found, wanted, f"{name} {prompt}")
             logits[prompt] = masks

@@ -10,11 +10,11 @@ from safetensors.numpy import save_file
 from sam_onnx import CheckpointError
 from sam_onnx.checkpoint import load_checkpoint
 from sam_onnx.decoder import NO_OBJECT, first_is_stable, with_best_first
-from sam_onnx.layouts import STACKED_POINTS, authors_key, authors_layout
+from sam_onnx.layouts import STACKED_POINTS, authors_layout
 from sam_onnx.model import build
 from sam_onnx.nodes import finished_model
 from tests.family.cases import Array, image, sampled_masks
-from tests.family.cases_sam2 import EXPECTED, MODELS, SIZE_HW, TENSORS, prompts_of, sam2_state, sampled
+from tests.family.cases_sam2 import EXPECTED, LAYOUTS, MODELS, SIZE_HW, TENSORS, prompts_of, sam2_state, sampled
 from tests.unit.sam_onnx.conftest import decode, session
 from tests.unit.sam_onnx.test_family import MIN_IOU, answers, assert_close
 
@@ -69,20 +69,18 @@ def test_single_mask_of_the_cases_is_the_first_and_another(expected):
     assert best[0] == best[1:].max()
 
 
-def test_both_layouts_give_the_same_bytes(state, expected, tmp_path):
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_both_layouts_give_the_same_bytes(name, expected, tmp_path):
+    state = sam2_state(**MODELS[name])
     authors = authors_layout(state)
     points = np.concatenate([authors[STACKED_POINTS.replace("weight", f"{kind}.weight")] for kind in range(4)])
-    other = {key: {**authors, STACKED_POINTS: points}[name] for key, name in expected["keys"] if "shared_e" not in key}
+    given, keys = {**authors, STACKED_POINTS: points}, expected[f"{name}/keys"]
+    other = {key: given[authors_name] for key, authors_name in keys if "shared_e" not in key}
     assert len(other) == len(state) - 3
     save_file(other, tmp_path / "model.safetensors")
     np.savez(tmp_path / "authors.npz", **state, **{"memory_attention.layers.0.norm1.weight": np.ones(3)})
     graphs = [build(load_checkpoint(tmp_path / name))[1] for name in ("model.safetensors", "authors.npz")]
     assert [graph.SerializeToString() for graph in graphs[0]] == [graph.SerializeToString() for graph in graphs[1]]
-
-
-def test_key_of_edgetam_is_the_authors_one():
-    key = authors_key("vision_encoder.backbone.timm_model.stages_0.blocks.0.se.fc1.weight")
-    assert key == "image_encoder.trunk.body.stages_0.blocks.0.se.fc1.weight"
 
 
 def test_fine_tune_with_a_prefix_is_read(state, tmp_path):
