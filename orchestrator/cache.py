@@ -42,8 +42,8 @@ PARTIAL = ".partial"
 MAX_MEMORY_BYTES = 16 * 2**20
 """Size of the entries that a process keeps in memory, at least the last one. They need not be read again, and are the
 only cache if the disk cannot be written."""
-CROPS_SHARE = 16
-"""Crops get this part of the disk space (1/16) in a separate cache, so that they never evict images."""
+CROPS_SHARE = 8
+"""Crops get this part of the disk space (1/8) in a separate cache, so that they never evict images."""
 MAX_SHARES = 32
 """Callers that share the disk equally. A caller with many addresses gets no more shares than this."""
 

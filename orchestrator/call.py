@@ -160,6 +160,8 @@ class Call:
         """Owner of the image; an image id works for its owner only."""
         self.caller: str = call.get("caller", "")
         """Caller who gets the space for a new image in the cache: a key's name or an address."""
+        self.region: Any = call.get("region")
+        """Part of the image to encode: x0, y0, x1, y1 or `regions.AUTO`; None: all of it."""
         self.options: dict[str, Any] = call.get("options", {})
         """Options of the request by the names of the HTTP API's fields."""
 

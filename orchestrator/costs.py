@@ -63,6 +63,8 @@ class Workload:
     """True if the answer is one JSON document, with binary contents as base64."""
     tidy: bool = False
     """True if small regions are removed."""
+    auto: bool = False
+    """True if masks in the whole image tell the region to encode."""
 
     def __post_init__(self) -> None:
         """Reject values that the service never sends; a caller who asks Triton directly finds the error in its log."""
@@ -83,7 +85,7 @@ class Workload:
         once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
         mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * self.tidy
         each = self.masks * mask + self.objects * DRAW_NS[self.style]
-        return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
+        return self.objects * PROMPT_S * (1 + self.auto) + self.points * POINT_S + 1e-9 * pixels * (once + each)
 
     def answer_bytes(self, pixels: int) -> int:
         """Return the largest size of the answer, excluding formats with a mask-dependent size."""

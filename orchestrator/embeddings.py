@@ -5,7 +5,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,10 @@ import numpy as np
 from orchestrator import images
 from orchestrator.cache import Embedding, EmbeddingCache, Entry
 from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
-from orchestrator.masks import Logits, upsample
+from orchestrator.masks import Logits, Mask, area_and_box, upsample
 from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
+from orchestrator.regions import Box
 
 if TYPE_CHECKING:
     from orchestrator.redis_tier import RedisTier
@@ -56,11 +57,26 @@ class EncodedImage:
     last: dict[str, DecodedImage] = field(default_factory=dict)
     """The image decoded last, by cache key."""
     preprocessing: images.Preprocessing = images.LONGEST_SIDE
+    part_of: "EncodedImage | None" = None
+    """The image that this is a part of."""
+    origin_xy: tuple[int, int] = (0, 0)
+    """First pixel of the part in that image."""
 
     @property
     def size_hw(self) -> tuple[int, int]:
         """Height and width of the displayed image."""
         return self.entry.size_hw
+
+    @property
+    def whole(self) -> "EncodedImage":
+        """The image itself, or the one that this is a part of."""
+        return self.part_of or self
+
+    @property
+    def region(self) -> Box:
+        """The part of the whole image that is encoded."""
+        (x0, y0), (height, width) = self.origin_xy, self.size_hw
+        return x0, y0, x0 + width, y0 + height
 
     @property
     def frame_hw(self) -> tuple[int, int]:
@@ -70,6 +86,21 @@ class EncodedImage:
     def upsample(self, logits: Logits) -> Logits:
         """Scale low-resolution logits (256, 256) to the size of the image, as `masks.upsample`."""
         return upsample(logits, None if self.preprocessing.squashes else self.frame_hw, self.size_hw)
+
+    def box(self, logits: Logits) -> Box:
+        """Return the box around a mask as low-resolution logits (256, 256), in pixels of the image."""
+        scale = np.divide(self.size_hw, self.frame_hw)[::-1] * images.FRAME / len(logits)
+        return tuple(np.multiply(area_and_box(logits > 0)[1], np.tile(scale, 2)).tolist())
+
+    def mask(self, logits: Logits, threshold: float) -> Mask:
+        """Return where low-resolution logits (256, 256) are above a threshold: (H, W) bool in the whole image."""
+        inside: Mask = self.upsample(logits) > threshold
+        if self.part_of is None:
+            return inside
+        x0, y0, x1, y1 = self.region
+        mask = np.zeros(self.part_of.size_hw, bool)
+        mask[y0:y1, x0:x1] = inside
+        return mask
 
     def decode(self) -> DecodedImage:
         """Return the image's pixels, decoded only if this is not the image decoded last."""
@@ -186,23 +217,32 @@ class Embeddings:
         """Release the decoded pixels; the next request for a picture decodes the image again."""
         self._last.clear()
 
-    def crop(self, image: EncodedImage, box_xyxy: tuple[int, int, int, int], caller: str = "") -> EncodedImage:
-        """Return a part of an image with a separate embedding.
+    def crop(
+        self, image: EncodedImage, box_xyxy: Box, caller: str = "", check_cost: CheckCost = lambda *_: None
+    ) -> EncodedImage:
+        """Return a part of an image with a separate embedding, or all of it with its own.
 
         Args:
-            image: the whole image.
+            image: the whole image; its embedding may be missing.
             box_xyxy: x0, y0, x1, y1 in pixels of the image.
             caller: as in `find`.
+            check_cost: as in `find`, called again before the image is decoded for a new part.
         """
         x0, y0, x1, y1 = box_xyxy
-        if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
-            return image
-        name = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
+        is_part = (x0, y0, y1, x1) != (0, 0, *image.size_hw)
 
         def source() -> tuple[bytes, images.RGB]:
-            return b"", np.ascontiguousarray(image.decode().pixels[y0:y1, x0:x1])
+            check_cost(image.size_hw, True)
+            pixels = image.decode().pixels
+            return (b"", np.ascontiguousarray(pixels[y0:y1, x0:x1])) if is_part else (bytes(image.entry.file), pixels)
 
-        return self._find(name, source, _Location(name, caller, self._crops, None))
+        if is_part:
+            name = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
+            part = self._find(name, source, _Location(name, caller, self._crops, None))
+            return replace(part, part_of=image, origin_xy=(x0, y0))
+        if image.entry.embedding:
+            return image
+        return self._find(image.image_id, source, _Location(image.key, caller, self._cache, self._redis))
 
     def _find(self, image_id: str, source: Source, location: "_Location") -> EncodedImage:
         refresh = self.refresh and self._encode is not None

@@ -17,37 +17,40 @@ from orchestrator.costs import check_batch
 from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
 from orchestrator.pipeline import POSITIVE, Pipeline
 from orchestrator.problems import INVALID_REQUEST, rejected
+from orchestrator.regions import Box
 
 OUTPUTS = ("records",)
 EDGE_MARGIN_PIXELS = 20
 """If a mask's box comes this close to the edge of a crop, the mask is probably truncated there."""
 
-Box = tuple[int, int, int, int]
-
 
 def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     """Return the records of a batch as a JSON list."""
     pipeline.check_accepted(np.full((1, 1), POSITIVE, np.int32))
-    image = pipeline.find(call)
     options = {**pipeline.thresholds, **call.options}
-    crop = checked_crop(options["crop_box"], image.size_hw)
     points_xy = call.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
-    crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
-    check_batch(len(points_xy), image.size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))
-    part = pipeline.embeddings.crop(image, crop, call.caller)
-    in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
-    labels = np.full(in_crop.shape[:2], POSITIVE, np.int32)
-    decoded = pipeline.decode(part, in_crop, labels, candidates=True)
+
+    def crop_of(size_hw: tuple[int, int]) -> Box:
+        crop = checked_crop(options["crop_box"], size_hw)
+        crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
+        check_batch(len(points_xy), size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))
+        return crop
+
+    part = pipeline.find(call, region=crop_of)
+    labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
+    decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
     kept = []
     for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True):
         for low_res, score in zip(masks, scores, strict=True):
             if score <= options["pred_iou_thresh"]:
                 continue
-            with image.stages(UPSAMPLE):
+            with part.stages(UPSAMPLE):
                 logits = part.upsample(low_res)
-            with image.stages(RECORD):
-                found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, options=options)
+            with part.stages(RECORD):
+                found = record(
+                    logits, float(score), point_xy, crop=part.region, size_hw=part.whole.size_hw, options=options
+                )
             if found is not None:
                 kept.append(found)
     return ([orjson.dumps(kept)],)

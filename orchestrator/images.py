@@ -99,8 +99,8 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
         expected = f"sides of at most {MAX_SIDE_PIXELS} pixels"
         raise rejected(IMAGE_TOO_LARGE, FIELD, expected, f"{width} x {height}")
     if width * height > max_pixels:
-        got = f"{width} x {height} = {width * height}"
-        raise rejected(IMAGE_TOO_LARGE, FIELD, f"at most {max_pixels} pixels", got)
+        expected = f"at most {max_pixels} pixels (the client's max_side, or --max-side, scales larger images down)"
+        raise rejected(IMAGE_TOO_LARGE, FIELD, expected, f"{width} x {height} = {width * height}")
     return image
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from orchestrator.call import DECODER, Call, Stages
 from orchestrator.embeddings import Embeddings, EncodedImage
 from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
+from orchestrator.regions import Box, whole
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -64,12 +65,22 @@ class Pipeline:
         call: Call,
         check: Callable[[tuple[int, int]], None] = lambda _: None,
         check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
+        region: Callable[[tuple[int, int]], Box] | None = None,
     ) -> EncodedImage:
-        """Return the image of a request with its embedding; checks as in `Embeddings.find`."""
+        """Return the image of a request with its embedding; checks as in `Embeddings.find`.
+
+        Args:
+            call: the request.
+            check: as in `Embeddings.find`.
+            check_cost: as in `Embeddings.find`.
+            region: called with height and width of the displayed image; returns the part to encode; may raise.
+        """
         file, image_id = call.read_file(), call.image_id
         if file is not None and not (image_id and call.from_service):
             image_id = hashlib.sha256(file).hexdigest()
-        return self.embeddings.find(file, image_id or "", check, call.owner, check_cost, caller=call.caller)
+        find = self.embeddings.find if region is None else self.embeddings.find_file
+        image = find(file, image_id or "", check, call.owner, check_cost, caller=call.caller)
+        return image if region is None else self.embeddings.crop(image, region(image.size_hw), call.caller, check_cost)
 
     def check_accepted(self, labels: Labels, mask_objects: Array | None = None) -> None:
         """Check that the weights accept these prompts.
@@ -106,7 +117,7 @@ class Pipeline:
 
         Args:
             image: the image.
-            points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
+            points_xy: (N, P, 2) float32, x then y, pixels of the whole displayed image.
             labels: (N, P) int32.
             earlier_masks: (M, 256, 256) float32 logits of earlier answers.
             mask_objects: (M,) int32, index of the prompt that each mask belongs to.
@@ -119,6 +130,7 @@ class Pipeline:
             DecoderError: the decoder returned values that are not finite.
         """
         counts = count_points(labels)
+        points_xy = points_xy - np.array(image.origin_xy, np.float32)
         mask_input, has_mask = mask_inputs(earlier_masks, mask_objects, len(labels))
         mask_per_prompt = len(has_mask) > 1
         output = "low_res_masks" if candidates else "single_masks"
@@ -162,30 +174,38 @@ def prefetch(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any
         yield upcoming.result()
 
 
-def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> None:
-    """Check that all points are inside the image.
+def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int], region: Box | None = None) -> None:
+    """Check that all points are inside the image, or a region of it.
 
     Args:
         points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
         labels: (N, P) int32.
         size_hw: height and width of the displayed image.
+        region: x0, y0, x1, y1 in pixels of the displayed image; None: all of it.
 
     Raises:
         Rejected: some are not; the first of them are named `points[object][index]`.
     """
-    height, width = size_hw
-    limit = np.array([width, height], np.float32)
-    outside = ~((points_xy >= 0) & (points_xy <= limit)).all(axis=2) & (labels != ABSENT)
+    name, (x0, y0, x1, y1) = ("region", region) if region else ("image", whole(size_hw))
+    inside = (points_xy >= np.array([x0, y0])) & (points_xy <= np.array([x1, y1]))
+    outside = ~inside.all(axis=2) & (labels != ABSENT)
     errors = [
         {
             "field": f"points[{item}][{index}]",
-            "expected": f"a point inside the image: 0 <= x <= {width}, 0 <= y <= {height}",
+            "expected": f"a point inside the {name}: {x0} <= x <= {x1}, {y0} <= y <= {y1}",
             "got": "[{:g}, {:g}]".format(*points_xy[item, index]),
         }
         for item, index in np.argwhere(outside)[:MAX_ERRORS].tolist()
     ]
     if errors:
         raise Rejected(*INVALID_REQUEST, errors)
+
+
+def extents(points_xy: Floats, labels: Labels) -> Floats:
+    """Return the boxes around the points of each object: (N, 4), x0, y0, x1, y1; arguments as for `check_inside`."""
+    absent = (labels == ABSENT)[..., None]
+    low, high = np.where(absent, np.inf, points_xy).min(axis=1), np.where(absent, -np.inf, points_xy).max(axis=1)
+    return np.concatenate([low, high], axis=1)
 
 
 def count_points(labels: Labels) -> list[int]:

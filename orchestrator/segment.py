@@ -14,12 +14,22 @@ from PIL import Image
 from orchestrator.cache import Entry
 from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part, Stages
 from orchestrator.costs import Workload
-from orchestrator.embeddings import EncodedImage
-from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, remove_small_regions
+from orchestrator.embeddings import CheckCost, EncodedImage
+from orchestrator.masks import Logits, MaskPart, area_and_box, remove_small_regions
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, Pipeline, check_inside, count_points
+from orchestrator.pipeline import (
+    BOX_BOTTOM_RIGHT,
+    BOX_TOP_LEFT,
+    Floats,
+    Labels,
+    Pipeline,
+    check_inside,
+    count_points,
+    extents,
+)
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
+from orchestrator.regions import AUTO, Box, around, rounded
 
 OUTPUTS = ("mask", "picture", "result")
 DEFAULTS: dict[str, Any] = {
@@ -59,6 +69,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         points=sum(count_points(labels)),
         document=bool(options["document"]),
         tidy=bool(options["min_mask_region_area"]),
+        auto=call.region == AUTO,
     )
 
     def check_cost(size_hw: tuple[int, int], new: bool) -> None:
@@ -66,9 +77,11 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         if not call.costly and workload.is_costly(size_hw[0] * size_hw[1], new=new):
             raise CostlyRequest
 
-    image = pipeline.find(call, partial(check_inside, points_xy, labels), check_cost)
-    height, width = image.size_hw
-    result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
+    image = find(pipeline, call, points_xy, labels, check_cost)
+    height, width = image.whole.size_hw
+    result = {"image_id": image.whole.image_id, "width": width, "height": height, **pipeline.identity}
+    if call.region:
+        result["region"] = image.region
     if image.entry.encode_s:
         result["encode_s"] = round(image.entry.encode_s, 3)
     if not objects:
@@ -82,6 +95,38 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     if picture:
         result["segmented_image"] = base64.b64encode(picture).decode("ascii")
     return [], [], [orjson.dumps(result)]
+
+
+def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, check_cost: CheckCost) -> EncodedImage:
+    """Return the image of a request or the region that it names, with its embedding.
+
+    An automatic region is around all prompts. Objects without a box are as large as their masks in the whole image.
+
+    Args:
+        pipeline: the pipeline.
+        call: the request.
+        points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
+        labels: (N, P) int32.
+        check_cost: as in `Embeddings.find`.
+    """
+    check = partial(check_inside, points_xy, labels)
+    if call.region is None:
+        return pipeline.find(call, check, check_cost)
+    boxes = [*extents(points_xy, labels)]
+    clicked = ~(labels == BOX_TOP_LEFT).any(axis=1)
+    if call.region == AUTO and clicked.any():
+        image = pipeline.find(call, check, check_cost)
+        decoded = pipeline.decode(image, points_xy[clicked], labels[clicked], candidates=False)
+        boxes += [image.box(logits[0]) for logits, _ in decoded if logits.max() > 0]
+
+    def region_of(size_hw: tuple[int, int]) -> Box:
+        if call.region == AUTO:
+            return around(np.array(boxes), size_hw)
+        region = rounded(call.region, size_hw)
+        check(size_hw, region)
+        return region
+
+    return pipeline.find(call, check, check_cost, region_of)
 
 
 def draw(
@@ -107,7 +152,7 @@ def draw(
     """
     stages = image.stages
     mask_format, style, tolerance = options["mask_format"], options["segmented_image"], options["polygon_tolerance"]
-    masks = MaskPart(mask_format, image.size_hw, count, tolerance)
+    masks = MaskPart(mask_format, image.whole.size_hw, count, tolerance)
     records: list[bytes] = []
     bytes_left = max_bytes
 
@@ -120,14 +165,14 @@ def draw(
 
     picture = None
     if style != "none":
-        original = image.decode()
+        original = image.whole.decode()
         with stages(PICTURE):
             picture = Picture(original.pixels, style, original.strips)
     for index, (logits, scores) in enumerate(decoded):
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
             with stages(UPSAMPLE):
-                mask: Mask = image.upsample(low_res) > options["mask_threshold"]
+                mask = image.mask(low_res, options["mask_threshold"])
             with stages(MASK):
                 if options["min_mask_region_area"]:
                     mask, _ = remove_small_regions(mask, options["min_mask_region_area"])

@@ -23,13 +23,14 @@ def encoded(size: tuple[int, int], file_format: str, mode: str = "RGB") -> bytes
 
 
 def test_bad_image_is_rejected_with_the_expectation_and_no_traceback_in_the_log(server):
-    data, expected = encoded((6000, 6000), "PNG", "1"), "at most 25000000 pixels"
+    data, expected = encoded((6000, 6000), "PNG", "1"), "at most 25000000 pixels (the client's max_side,"
     in_json = server.post(input_image=as_base64(data), pos_coords=[[1, 1]])
     raw = requests.post(f"{server.url}/embed", data, headers={"Content-Type": "image/png"}, timeout=60)
     for answer, field in ((in_json, "input_image"), (raw, "image")):
         assert answer.status_code == 413
         (error,) = problem(answer)["errors"]
-        assert (error["field"], error["expected"]) == (field, expected)
+        assert error["field"] == field
+        assert error["expected"].startswith(expected)
     log = server.log.read_text()
     assert "413 image-too-large" in log
     assert "Traceback" not in log

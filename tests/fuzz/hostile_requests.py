@@ -55,7 +55,17 @@ ANY_JSON = st.recursive(
 VALUES = st.sampled_from(ODD_VALUES) | ANY_JSON
 NAMES = (
     *("input_image", "image_id", "model_version", "pos_coords", "labels", "neg_coords", "box", "mask_input", "prompts"),
-    *("low_res_mask", "crop_overlap_ratio", "box_nms_thresh", "min_mask_region_area", "progress", "unknown", "", "\0"),
+    *(
+        "low_res_mask",
+        "crop_overlap_ratio",
+        "box_nms_thresh",
+        "min_mask_region_area",
+        "progress",
+        "region",
+        "unknown",
+        "",
+        "\0",
+    ),
 )
 """Fields to add."""
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator import images, pipeline
+from orchestrator import images, pipeline, regions
 from orchestrator.problems import Rejected
 from utils.api.errors import ServiceError
 from utils.api.inputs import Job, image_source, to_job
@@ -59,6 +59,9 @@ def request_or_refusal(body: bytes, path: str, size_hw: tuple[int, int] = (480, 
         source = image_source(request)
         if job is not None:
             check_prompts(job, size_hw)
+        if isinstance(source.region, tuple):
+            region = regions.rounded(source.region, size_hw)
+            assert regions.rounded(region, size_hw) == region
     except (ServiceError, Rejected) as refusal:
         return checked(refusal)
     assert (source.file is None) != (source.image_id is None)

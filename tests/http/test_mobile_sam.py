@@ -33,9 +33,9 @@ def test_request_reaches_the_segmenter(http, segmenter):
         "mask_threshold": 0.5,
         "polygon_tolerance": 2.0,
     }
-    segment(http, neg_coords=[[3, 4]], box=[0, 0, 9, 9], model_version=7, **options)
+    segment(http, neg_coords=[[3, 4]], box=[0, 0, 9, 9], region=[0, 0, 64, 48.5], model_version=7, **options)
     ((image, job),) = segmenter.jobs
-    assert image == ImageSource(b"an image file", None)
+    assert image == ImageSource(b"an image file", None, region=(0, 0, 64, 48.5))
     assert job.inputs["point_coords"].tolist() == [[[1, 2], [3, 4], [0, 0], [9, 9]]]
     assert job.inputs["point_labels"].tolist() == [[1, 0, 2, 3]]
     assert job.options == {**options, "document": False}

@@ -46,6 +46,20 @@ def test_query_has_points_box_and_options(http, segmenter):
 
 
 @pytest.mark.parametrize(
+    ("query", "region"),
+    [
+        ("/mobile_sam?x=1&y=2&region=auto", "auto"),
+        ("/mobile_sam?x=1&y=2&region=1,2,40.5,60", (1, 2, 40.5, 60)),
+        ("/embed?region=1,2,40.5,60", (1, 2, 40.5, 60)),
+        ("/everything?region=1,2,40.5,60", (1, 2, 40.5, 60)),
+    ],
+)
+def test_query_has_a_region(http, segmenter, query, region):
+    assert http.post(query, content=FILE, headers={"content-type": "image/png"}).status_code == 200
+    assert [source.region for source in segmenter.sources] == [region]
+
+
+@pytest.mark.parametrize(
     ("query", "field", "got"),
     [
         ("x=1&y=2&point_coords=3", "point_coords", "an unknown query parameter"),

@@ -69,7 +69,8 @@ async def _segment_by_one_version(
 ) -> AsyncIterator[Step]:
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
     height, width = result["height"], result["width"]
-    crops = crop_boxes((height, width), request.crop_n_layers, request.crop_overlap_ratio)
+    x0, y0, x1, y1 = result.get("region", (0, 0, width, height))
+    crops = crop_boxes((y1 - y0, x1 - x0), request.crop_n_layers, request.crop_overlap_ratio, (x0, y0))
     points = sum(_points_per_side(request, layer) ** 2 for _, layer in crops)
     if points > MAX_GRID_POINTS:
         raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
@@ -134,13 +135,16 @@ async def result_of(steps: AsyncIterator[Step], timeout: float) -> dict[str, Any
         raise InferenceTimeout(f"no response within {timeout:g} s: {advice}") from None
 
 
-def crop_boxes(size_hw: tuple[int, int], layers: int, overlap_ratio: float) -> list[tuple[Box, int]]:
-    """Return the whole image as layer 0 and, for each further layer i, 2^i x 2^i overlapping crops.
+def crop_boxes(
+    size_hw: tuple[int, int], layers: int, overlap_ratio: float, origin_xy: tuple[int, int] = (0, 0)
+) -> list[tuple[Box, int]]:
+    """Return the whole image or region as layer 0 and, for each further layer i, 2^i x 2^i overlapping crops.
 
     Args:
-        size_hw: height and width of the image.
+        size_hw: height and width of the image or region.
         layers: number of layers in addition to layer 0.
         overlap_ratio: overlap in layer 1 as a fraction of the shorter side; halved with each further layer.
+        origin_xy: first pixel of the region in the image.
 
     Returns:
         Pairs of a box (x0, y0, x1, y1) in pixels and its layer.
@@ -157,7 +161,8 @@ def crop_boxes(size_hw: tuple[int, int], layers: int, overlap_ratio: float) -> l
             for y0 in ((high - overlap) * row for row in range(count))
             if x0 < width and y0 < height
         ]
-    return boxes
+    left, top = origin_xy
+    return [((x0 + left, y0 + top, x1 + left, y1 + top), layer) for (x0, y0, x1, y1), layer in boxes]
 
 
 def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pybase64
 
+from orchestrator.regions import AUTO
 from utils.api.errors import invalid
-from utils.api.requests import ImageFields, ObjectFields, SegmentOptions, SegmentRequest
+from utils.api.requests import ImageFields, ObjectFields, Region, SegmentOptions, SegmentRequest
 from utils.observability.context import CALLER
 from utils.observability.logs import quoted
 from utils.triton import tensors
@@ -48,6 +49,8 @@ class ImageSource:
     """Name of the request's API key; cached embeddings are separate per owner."""
     field: str = field(default="input_image", compare=False)
     """Field or part of the request with the image, for error messages."""
+    region: Region | None = None
+    """Part of the image to encode; None: all of it."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +87,17 @@ def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource
             raise invalid(name, "exactly one image", "one in the body as well")
         if not file:
             raise invalid(FILE_PART, "a PNG, JPEG or WebP file", "an empty file")
-        return ImageSource(file, None, CALLER.get(), FILE_PART)
+        return ImageSource(file, None, CALLER.get(), FILE_PART, request.region)
     if (request.input_image is None) == (request.image_id is None):
         got = "neither" if request.image_id is None else "both"
         raise invalid("input_image", "exactly one of input_image and image_id", got)
     if request.input_image is None:
-        return ImageSource(None, request.image_id, CALLER.get())
+        return ImageSource(None, request.image_id, CALLER.get(), region=request.region)
     text, request.input_image = request.input_image, None  # frees the text while the request is processed
     if text[:8].lower().startswith(URLS):
         raise invalid("input_image", f"{IMAGE_FILE}; URLs are not fetched", f"the URL {quoted(text, 200)}")
-    return ImageSource(decode_base64(text, "input_image", IMAGE_FILE), None, CALLER.get())
+    file = decode_base64(text, "input_image", IMAGE_FILE)
+    return ImageSource(file, None, CALLER.get(), region=request.region)
 
 
 def decode_base64(text: str, field: str, expected: str) -> bytes:
@@ -130,7 +134,7 @@ def to_job(request: SegmentRequest, *, document: bool = False) -> Job:
 
     Raises:
         InvalidRequest: no prompt, prompts in both places, too many points, a wrong number of labels, an incomplete,
-            second or inverted box, or an invalid `mask_input`.
+            second or inverted box, an invalid `mask_input`, or one without its region.
     """
     objects: dict[str, ObjectFields] = {"": request}
     if request.prompts is not None:
@@ -152,6 +156,8 @@ def to_job(request: SegmentRequest, *, document: bool = False) -> Job:
         labels[index, : len(points)] = [label for _, label, _ in points]
     inputs: dict[str, npt.NDArray[Any]] = {tensors.POINT_COORDS.name: points_xy, tensors.POINT_LABELS.name: labels}
     if masks:
+        if request.region == AUTO:
+            raise invalid("region", "the region of the answer that the mask_input comes from", f'"{AUTO}"')
         inputs[tensors.MASK_INPUT.name] = np.stack([*masks.values()])
         inputs[tensors.MASK_INPUT_OBJECT.name] = np.array([*masks], np.int32)
     options = {**request.model_dump(include=set(SegmentOptions.model_fields)), "document": document}

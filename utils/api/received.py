@@ -14,6 +14,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, FormParser, parse_options_header
 from starlette.requests import Request
 
+from orchestrator.regions import AUTO
 from utils.api.errors import (
     FieldError,
     InvalidRequest,
@@ -36,7 +37,7 @@ FILE_TYPES = ("image/", FILE)
 """Content types of raw image files; the file itself tells its format."""
 FORM_PARTS = ("image", "request")
 NOT_IN_A_QUERY = {"input_image", "image_id", "pos_coords", "neg_coords", "mask_input", "prompts"}
-QUERY_LISTS = ("box", "labels")
+QUERY_LISTS = ("box", "labels", "region")
 """Fields that are comma-separated numbers in a query."""
 FILE_NAME = re.compile(rb"[^\0-\x1f]{1,250}\.[A-Za-z]\w{1,3}")
 """What curl sends in place of a file if the @ before the name is missing."""
@@ -49,7 +50,13 @@ EMPTY_KEY = '""'
 """The path component of an empty key."""
 MAX_ERRORS = 20
 """Maximum number of offending fields in one problem document."""
-TUPLES = {"pos_coords": (2, "[x, y]"), "neg_coords": (2, "[x, y]"), "box": (1, "[x0, y0, x1, y1]")}
+REGION = '[x0, y0, x1, y1], or "auto" with prompts'
+TUPLES = {
+    "pos_coords": (2, "[x, y]"),
+    "neg_coords": (2, "[x, y]"),
+    "box": (1, "[x0, y0, x1, y1]"),
+    "region": (1, REGION),
+}
 """Depth of the number tuples in a field, and their expected form."""
 
 OTHER_NAMES = {
@@ -233,7 +240,7 @@ def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel]) 
             points[name].append(_number_or_text(value))
         elif name in fields:
             raise invalid(name, "one query parameter of this name", "several")
-        elif name in QUERY_LISTS:
+        elif name in QUERY_LISTS and value != AUTO:
             fields[name] = [_number_or_text(item) for item in value.split(",")]
         else:
             fields[name] = _number_or_text(value)
@@ -325,10 +332,12 @@ def _unknown(path: str, name: str, known: Collection[str], kind: str) -> FieldEr
 def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     """Convert a pydantic error."""
     location, kind, value = detail["loc"], detail["type"], detail.get("input")
+    if location[:1] == ("region",):  # without the name of the alternative
+        location = ("region", *(step for step in location[1:] if isinstance(step, int)))
     inner = 2 if location[:1] == ("prompts",) and len(location) > 2 else 0  # prompts[i].field
     name = location[inner] if len(location) > inner else ""
     depth, tuple_form = TUPLES.get(name, (0, ""))
-    if depth and kind in {"tuple_type", "too_long", "missing"} and len(location) >= inner + depth:
+    if depth and kind in {"tuple_type", "too_long", "missing", "literal_error"} and len(location) >= inner + depth:
         return FieldError(_path(location[: inner + depth]), tuple_form, _describe(value))
     path = _path(location)
     if kind == "missing":

@@ -16,6 +16,7 @@ MAX_THRESHOLD = 20
 Coordinate = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Point = Annotated[tuple[Coordinate, Coordinate], Field(description="[x, y] in pixels of the displayed image")]
 Box = tuple[Coordinate, Coordinate, Coordinate, Coordinate]
+Region = Box | Literal["auto"]
 Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -35,6 +36,11 @@ class ImageFields(BaseModel):
         max_length=128,
         description="the `image_id` of an earlier response, in place of `input_image`. After a 404 "
         "`image-not-cached`, send the image again",
+    )
+    region: Box | None = Field(
+        None,
+        description="`[x0, y0, x1, y1]`: the part of the image that is encoded, at its full resolution, for small "
+        "objects. It is rounded outwards, as the response says. Coordinates and masks remain those of the whole image",
     )
     model_version: int | None = Field(None, ge=1, le=MAX_VERSION, description="one of `GET /info`. Default: the newest")
 
@@ -130,6 +136,14 @@ class SegmentOptions(BaseModel):
 
 class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
     """An image and the objects to segment: one in the top-level fields, or several in `prompts`."""
+
+    region: Region | None = Field(  # type: ignore[assignment]
+        None,
+        description="`[x0, y0, x1, y1]`: the part of the image that is encoded, at its full resolution, for small "
+        "objects; all prompts must be in it, and masks end at its edges. `auto`: a part around all prompts, or the "
+        "whole image if they need most of it. It is rounded outwards, as the response says; a `mask_input` belongs to "
+        "the `region` of its response. Coordinates and masks remain those of the whole image",
+    )
 
 
 class EverythingRequest(ImageFields):

@@ -40,6 +40,7 @@ class Image(BaseModel):
     image_id: str = Field(description="id to send later in place of `input_image`")
     width: ImageSide
     height: ImageSide
+    region: Four = absent(description="`[x0, y0, x1, y1]`: the encoded part, if the request named a `region`")
     weights: Weights
     engine: Engine
     model_version: Version = Field(description="version that was used")

@@ -155,7 +155,8 @@ class TritonSegmenter:
             ServiceError: as raised by `service_errors`.
         """
         image_id, by_id = await _image_id(image), model != tensors.SEGMENT_COSTLY
-        call: dict[str, Any] = {"image_id": image_id, "owner": image.owner, "caller": _caller(), "options": job.options}
+        about = {"image_id": image_id, "owner": image.owner, "region": image.region}
+        call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
         with Exchange(time.monotonic() + self._timeout_s()) as exchange:
             while True:
                 call["costly"] = model == tensors.SEGMENT_COSTLY

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from orchestrator import costs
-from orchestrator.costs import Workload
+from orchestrator.costs import PROMPT_S, Workload
 from orchestrator.masks import FORMATS, MaskPart
 from orchestrator.pictures import Picture
 from orchestrator.problems import Rejected
@@ -139,3 +139,8 @@ def test_image_too_large_for_one_grid_point_is_rejected_with_the_pixels_that_fit
     costs.check_batch(1, (1, fitting), (1, fitting), tidy=True)
     with pytest.raises(Rejected):
         costs.check_batch(1, (1, fitting + 100), (1, fitting + 100), tidy=True)
+
+
+def test_objects_of_an_automatic_region_are_decoded_twice():
+    twice, once = (Workload(objects=10, masks=10, auto=auto).work_s(10**6) for auto in (True, False))
+    assert twice - once == pytest.approx(10 * PROMPT_S)

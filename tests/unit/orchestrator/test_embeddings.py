@@ -320,3 +320,41 @@ def test_file_of_an_invalid_image_is_not_stored(open_embeddings, folder):
     assert [path for path in folder.glob("*") if path.is_file()] == []
     with pytest.raises(UnknownImage):
         open_embeddings(encode=None).find_file(*sent())
+
+
+def test_part_of_an_image_that_is_not_encoded(open_embeddings, encoder, counted):
+    embeddings = open_embeddings()
+    image = embeddings.find_file(*sent(), owner="me")
+    part = embeddings.crop(image, (10, 5, 30, 20))
+    assert (part.whole, part.region, part.size_hw) == (image, (10, 5, 30, 20), (15, 20))
+    assert counted == [ENCODED]
+    later = open_embeddings(encode=None)
+    again = later.crop(later.find_file(None, ID, owner="me"), (10, 5, 30, 20))
+    assert np.array_equal(again.entry.embedding["image_embeddings"], part.entry.embedding["image_embeddings"])
+    with pytest.raises(UnknownImage):
+        later.find_file(None, ID, owner="you")
+    with pytest.raises(UnknownImage):
+        later.crop(later.find_file(None, ID, owner="me"), (0, 0, WIDTH, HEIGHT))
+    whole = embeddings.crop(image, (0, 0, WIDTH, HEIGHT))
+    assert (whole.whole, whole.region, bytes(whole.entry.file)) == (whole, (0, 0, WIDTH, HEIGHT), photo())
+    assert later.find(None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
+    assert len(encoder.frames) == 2
+
+
+def test_whole_image_of_another_machine_has_parts_here(open_embeddings, tmp_path):
+    redis = SharedEntries()
+    open_embeddings(redis=redis, at=tmp_path / "another machine").find(*sent())
+    here = open_embeddings(redis=redis)
+    assert here.crop(here.find_file(None, ID), (10, 5, 30, 20)).size_hw == (15, 20)
+
+
+def test_mask_and_box_of_a_part_are_those_of_the_image(open_embeddings):
+    embeddings = open_embeddings()
+    part = embeddings.crop(embeddings.find_file(*sent()), (10, 5, 30, 25))
+    logits = np.full((256, 256), -1, np.float32)
+    logits[128:192, :64] = 1
+    expected = np.zeros((HEIGHT, WIDTH), bool)
+    expected[15:20, 10:15] = True
+    assert np.array_equal(part.mask(logits, 0), expected)
+    whole = embeddings.find(*sent())
+    assert whole.box(logits) == (0, 20, 10, 30)

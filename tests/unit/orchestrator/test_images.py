@@ -285,7 +285,7 @@ def test_image_with_too_many_pixels_is_rejected_by_its_header():
     assert (rejected.status, rejected.slug) == (413, "image-too-large")
     assert rejected.errors[0] == {
         "field": "input_image",
-        "expected": "at most 1000000 pixels",
+        "expected": "at most 1000000 pixels (the client's max_side, or --max-side, scales larger images down)",
         "got": "30000 x 30000 = 900000000",
     }
 

@@ -16,6 +16,7 @@ from orchestrator.pipeline import (
     batches,
     check_inside,
     count_points,
+    extents,
     mask_inputs,
     points_to_frame,
     prefetch,
@@ -117,6 +118,16 @@ def test_rejection_names_the_first_points_outside():
 
 def test_points_on_the_edges_are_accepted_and_absent_ones_are_not_checked():
     check_inside(points((0, 0), (20, 10), (3.5, 9), (-5, -5)), labels(1, 3, 0, ABSENT), (10, 20))
+
+
+def test_point_outside_the_region_is_rejected_with_its_limits():
+    check_inside(points((5, 2), (15, 8)), labels(1, 1), (10, 20), (5, 2, 15, 8))
+    with pytest.raises(Rejected, match=r"inside the region: 5 <= x <= 15, 2 <= y <= 8.*\[16, 8\]"):
+        check_inside(points((5, 2), (16, 8)), labels(1, 1), (10, 20), (5, 2, 15, 8))
+
+
+def test_extents_are_the_boxes_around_the_points():
+    assert extents(points((1, 9), (4, 2), (0, 0)), labels(1, 0, ABSENT)).tolist() == [[1, 2, 4, 9]]
 
 
 def test_points_are_scaled_and_padded():

@@ -12,10 +12,11 @@ import pytest
 from PIL import Image
 
 from orchestrator import masks
-from orchestrator.cache import MOBILE_SAM_SHAPES
+from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding
 from orchestrator.call import Call, Exchange, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.everything import records
+from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
@@ -56,9 +57,9 @@ def png() -> bytes:
     return file.getvalue()
 
 
-def call(objects: int = 1, *, costly: bool = True, points: Any = None, **options: Any) -> Call:
+def call(objects: int = 1, *, costly: bool = True, points: Any = None, region: Any = None, **options: Any) -> Call:
     """Return a call with a click for each object, or with `points` in place of their coordinates."""
-    described = {"costly": costly, "options": options}
+    described = {"costly": costly, "region": region, "options": options}
     tensors: dict[str, Any] = {"input_image": [png()], "call": [json.dumps(described).encode()]}
     if objects:
         tensors["point_coords"] = np.full((objects, 1, 2), 5, np.float32)
@@ -250,3 +251,111 @@ def test_batch_with_too_many_grid_points_is_rejected_before_the_decoder_runs(pip
 def test_crop_outside_of_the_image_is_rejected(pipeline):
     with pytest.raises(Rejected, match="crop_box"):
         records(pipeline, call(crop_box=[0, 0, WIDTH + 1, HEIGHT]))
+
+
+REGION = [8, 4, 40, 36]
+
+
+def sizes_encoded(pipeline: Pipeline) -> list[tuple[int, int]]:
+    """Return a list to which the size of each image in the encoder's frame is added."""
+    sizes: list[tuple[int, int]] = []
+
+    def encode(frame: Frame) -> Embedding:
+        sizes.append(frame.size_hw)
+        return EMBEDDING
+
+    pipeline.embeddings._encode = encode
+    return sizes
+
+
+def test_mask_of_a_region_lies_in_the_frame_of_the_image(pipeline):
+    coords: list[list[float]] = []
+
+    def run_decoder(inputs, outputs):
+        coords.append(inputs["point_coords"][0, 0].tolist())
+        logits, scores = decoder(inputs, outputs)
+        return [np.roll(logits, 128, axis=3), scores]
+
+    pipeline.run_decoder = run_decoder
+    options: dict[str, Any] = {"mask_format": "npy", "segmented_image": "cutout"}
+    mask, picture, result = parts(pipeline, call(points=[[[24, 12]]], region=REGION, **options))
+    assert coords == [[512, 256]]
+    expected = np.zeros((HEIGHT, WIDTH), bool)
+    expected[4:16, 24:40] = True
+    assert np.array_equal(np.load(io.BytesIO(mask)), expected)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(picture)))[..., 3] > 0, expected)
+    assert (result["region"], result["width"], result["height"]) == (REGION, WIDTH, HEIGHT)
+    assert (result["masks"][0]["box"], result["masks"][0]["area"]) == ([24, 4, 40, 16], 12 * 16)
+    assert result["image_id"] == hashlib.sha256(png()).hexdigest()
+
+
+def test_only_the_region_is_encoded_once(pipeline):
+    encoded = sizes_encoded(pipeline)
+    view = [8, 4, 44, 40]
+    for region in (view, [9.5, 4.5, 43, 39]):
+        _, _, result = parts(pipeline, call(points=[[[24, 12]]], region=region))
+        assert result["region"] == view
+    by_id = json.dumps({"image_id": result["image_id"], "region": view})
+    again: dict[str, Any] = {"call": [by_id.encode()]}
+    assert parts(pipeline, Call(again.get))[2]["region"] == view
+    assert encoded == [(1024, 1024)]
+    whole = parts(pipeline, call(region=[0, 0, WIDTH, HEIGHT]))[2]
+    assert whole["region"] == [0, 0, WIDTH, HEIGHT]
+    assert parts(pipeline, call())[2]["masks"] == whole["masks"]
+    assert encoded == [(1024, 1024), (768, 1024)]
+
+
+@pytest.mark.parametrize(
+    ("region", "points", "field"),
+    [
+        pytest.param([0, 0, WIDTH + 1, HEIGHT], [[[5, 5]]], "'region'", id="outside of the image"),
+        pytest.param(REGION, [[[7, 5]]], r"points\[0\]\[0\].*inside the region", id="click outside of the region"),
+        pytest.param(REGION, [[[65, 5]]], r"points\[0\]\[0\].*inside the image", id="click outside of the image"),
+    ],
+)
+def test_unusable_region_is_rejected_before_encoding(pipeline, region, points, field):
+    pipeline.embeddings._encode = pytest.fail
+    with pytest.raises(Rejected, match=field):
+        segment(pipeline, call(points=points, region=region))
+
+
+def test_automatic_region_is_around_boxes_and_around_the_masks_of_clicks(pipeline, monkeypatch):
+    boxes: list[Any] = []
+
+    def around(given, size_hw):
+        boxes.append(given.tolist())
+        return (8, 4, 40, 36)
+
+    monkeypatch.setattr("orchestrator.segment.around", around)
+    _, _, result = parts(pipeline, call(points=[[[33, 5]]], region="auto"))
+    assert boxes == [[[33, 5, 33, 5], [0, 0, 32, 24]]]
+    assert result["region"] == REGION
+    boxed = call(points=[[[10, 6], [20, 16]]], region="auto")
+    labels = np.array([[2, 3]], np.int32)
+    read = boxed.read
+    monkeypatch.setattr(boxed, "read", lambda name: labels if name == "point_labels" else read(name))
+    monkeypatch.setattr(pipeline.embeddings, "find", pytest.fail)  # the whole image is not needed
+    assert parts(pipeline, boxed)[2]["region"] == REGION
+    assert boxes[1] == [[10, 6, 20, 16]]
+
+
+def test_model_for_short_requests_refuses_to_decode_a_large_image_for_a_region(pipeline, monkeypatch):
+    parts(pipeline, call(0))
+    monkeypatch.setattr("orchestrator.costs.DECODE_NS", 10**6)
+    with pytest.raises(CostlyRequest):
+        segment(pipeline, call(points=[[[24, 12]]], region=REGION, costly=False))
+    parts(pipeline, call(points=[[[24, 12]]], region=REGION))
+    assert parts(pipeline, call(points=[[[24, 12]]], region=REGION, costly=False))[2]["region"] == REGION
+
+
+def test_records_of_a_crop_do_not_encode_the_whole_image(pipeline):
+    encoded = sizes_encoded(pipeline)
+    options: dict[str, Any] = {
+        "crop_box": REGION,
+        "stability_score_offset": 1.0,
+        "min_mask_region_area": 0,
+        "pred_iou_thresh": 0,
+    }
+    (lines,) = records(pipeline, call(points=[[10, 10]], **options))
+    assert encoded == [(1024, 1024)]
+    assert {tuple(found["crop_box"]) for found in json.loads(b"".join(lines))} <= {(8, 4, 32, 32)}

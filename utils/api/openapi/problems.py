@@ -50,10 +50,11 @@ SERVICE: tuple[Problem, ...] = (
     errors.InferenceTimeout("no response within 55 s").problem(),
 )
 """Problems of inference requests found by the service."""
+LARGEST_IMAGE = "at most 25000000 pixels (the client's max_side, or --max-side, scales larger images down)"
 READABLE = "a PNG, JPEG or WebP file"
 IMAGE: tuple[Problem, ...] = (
     errors.ImageNotCached("no-such-image").problem(),
-    _rejected(problems.IMAGE_TOO_LARGE, "input_image", "at most 25000000 pixels", "6000 x 5000 = 30000000"),
+    _rejected(problems.IMAGE_TOO_LARGE, "input_image", LARGEST_IMAGE, "6000 x 5000 = 30000000"),
     _rejected(problems.UNSUPPORTED_IMAGE, "input_image", READABLE, "GIF"),
     _rejected(problems.UNREADABLE_IMAGE, "input_image", READABLE, "19 bytes that are not an image"),
 )

@@ -128,6 +128,16 @@ def test_each_layer_has_its_own_crops_and_grid():
     assert segmenter.batches[4][1].inputs["point_coords"].tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
 
 
+def test_crops_and_grid_of_a_region_lie_in_it():
+    segmenter = FakeSegmenter(image={**IMAGE, "region": [100, 40, 200, 120], "width": 400, "height": 300})
+    steps = steps_of(segmenter, points_per_side=2, crop_n_layers=1, crop_overlap_ratio=0.0)
+    crops = [(100, 40, 200, 120), (100, 40, 150, 80), (100, 80, 150, 120), (150, 40, 200, 80), (150, 80, 200, 120)]
+    assert [batch.options["crop_box"] for _, batch in segmenter.batches] == crops
+    grids = [[[125, 60], [175, 60], [125, 100], [175, 100]], [[112.5, 50], [137.5, 50], [112.5, 70], [137.5, 70]]]
+    assert [batch.inputs["point_coords"].tolist() for _, batch in segmenter.batches[:2]] == grids
+    assert steps[-1]["result"]["region"] == [100, 40, 200, 120]
+
+
 @pytest.mark.parametrize(
     "thresholds", [{}, {"pred_iou_thresh": 0.5, "stability_score_thresh": 0.25}], ids=["of the model", "of the request"]
 )

@@ -116,6 +116,19 @@ async def test_image_is_owned_by_its_caller(fields, file):
     assert (source.file, source.image_id) == ((None, "an id") if "image_id" in fields else (DATA, None))
 
 
+@pytest.mark.parametrize("region", [None, (1.0, 2.0, 30.5, 40.0)])
+@pytest.mark.parametrize(("fields", "file"), [({"input_image": TEXT}, None), ({"image_id": "an id"}, None), ({}, DATA)])
+def test_image_has_the_region_of_the_request(fields, file, region):
+    assert image_source(EmbedRequest(**fields, region=region), file).region == region
+
+
+def test_earlier_mask_needs_the_region_that_it_comes_from():
+    earlier = text(npy(np.zeros((256, 256), np.float32)))
+    error = rejection(box=[0, 0, 9, 9], mask_input=earlier, region="auto")
+    assert error == FieldError("region", "the region of the answer that the mask_input comes from", '"auto"')
+    assert job_of(box=[0, 0, 9, 9], mask_input=earlier, region=(0, 0, 64, 64)).inputs["mask_input"].any() == False  # noqa: E712
+
+
 def points_of(**fields: object) -> tuple[list, list, tuple[tuple[str, ...], ...]]:
     """Return points, labels and request paths of a valid request."""
     job = job_of(**fields)

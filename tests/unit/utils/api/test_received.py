@@ -89,6 +89,7 @@ def test_numbers_must_be_finite(number):
     assert (error.field, error.expected) == ("crop_overlap_ratio", "a finite number")
 
 
+REGION = '[x0, y0, x1, y1], or "auto" with prompts'
 MANY = [[1, 2]] * (MAX_POINTS + 1)
 
 
@@ -131,6 +132,10 @@ def test_invalid_field_is_reported_with_expected_and_got(fields, field, expected
         (SegmentRequest, [], "prompts", "at least 1 item", "a list of 0"),
         (SegmentRequest, "bmp", "mask_format", "'json', 'npy', 'png', 'rle' or 'polygon'", "'bmp'"),
         (SegmentRequest, "yes", "multimask_output", "a valid boolean", "'yes'"),
+        (SegmentRequest, "Auto", "region", REGION, "'Auto'"),
+        (SegmentRequest, [1, 2, 3], "region", REGION, "a list of 3"),
+        (EmbedRequest, "auto", "region", REGION, "'auto'"),
+        (EverythingRequest, [0, 0, 1, 1, 1], "region", REGION, "a list of 5"),
         (EmbedRequest, 5, "image_id", "a valid string", "5"),
         (EverythingRequest, 3.0, "points_per_side", "a valid integer", "3.0"),
         (EverythingRequest, None, "crop_n_layers", "a valid integer", "null"),

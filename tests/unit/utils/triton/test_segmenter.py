@@ -181,7 +181,7 @@ def test_values_and_outputs_are_passed_on_unchanged(sent, picture):
 )
 def test_request_goes_from_model_to_model_by_their_outcomes(call, image, outcomes, models):
     client = Client(outcomes=outcomes)
-    call(client, replace(image, owner="me"))
+    call(client, replace(image, owner="me", region=(1, 2, 30, 40)))
     names = {"cached": tensors.SEGMENT_CACHED, "any": tensors.SEGMENT, "costly": tensors.SEGMENT_COSTLY}
     assert client.models == [names[each] for each in models.split()]
     file = {"input_image": image.file} if image.file else {}
@@ -190,6 +190,7 @@ def test_request_goes_from_model_to_model_by_their_outcomes(call, image, outcome
     name = image.image_id or hashlib.sha256(image.file or b"").hexdigest()
     for model, received in zip(client.models, client.received, strict=True):
         assert (received.image_id, received.owner, received.options) == (name, "me", client.received[0].options)
+        assert received.region == [1, 2, 30, 40]
         assert received.costly == (model == tensors.SEGMENT_COSTLY)
 
 

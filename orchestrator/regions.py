@@ -1,0 +1,77 @@
+"""Regions: parts of images that are encoded by themselves, at full resolution."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.images import FRAME
+from orchestrator.problems import INVALID_REQUEST, rejected
+
+AUTO = "auto"
+"""Region around the prompts of a request."""
+MIN_SIDE_PIXELS = 32
+STEPS = 8
+"""Least number of grid steps along the longer side of a region."""
+MARGIN = 0.3
+"""Space on each side of the prompts in an automatic region, in units of the longer side of their box."""
+MIN_AUTO_SIDE_PIXELS = 256
+"""Least side of an automatic region: the surroundings help more than a larger scale."""
+MAX_AUTO_SHARE = 0.5
+"""Largest side of an automatic region as a share of the image's: larger objects lose nothing in the whole image.
+
+Chosen, as the two above, by what `python -m benchmarks.quality` measures.
+"""
+
+Box = tuple[int, int, int, int]
+"""x0, y0, x1, y1 in whole pixels of the displayed image; x1 and y1 are exclusive."""
+
+
+def whole(size_hw: tuple[int, int]) -> Box:
+    """Return the region that is the whole image."""
+    return 0, 0, size_hw[1], size_hw[0]
+
+
+def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Box:
+    """Return a region rounded outwards, so that small movements of a view lead to the same one.
+
+    Its edges are multiples of a power of two, at most 1/8 of its longer side, or edges of the image. A rounded region
+    is not changed.
+
+    Args:
+        region_xyxy: x0, y0, x1, y1 in pixels of the displayed image.
+        size_hw: height and width of the displayed image.
+
+    Raises:
+        Rejected: it is not inside the image, inverted, or too small.
+    """
+    height, width = size_hw
+    x0, y0, x1, y1 = region_xyxy
+    inside = min(x0, y0) >= 0 and x1 <= width and y1 <= height
+    if not (inside and x1 - x0 >= min(MIN_SIDE_PIXELS, width) and y1 - y0 >= min(MIN_SIDE_PIXELS, height)):
+        limits = f"0 <= x0 < x1 <= {width}, 0 <= y0 < y1 <= {height}, sides of at least {MIN_SIDE_PIXELS} pixels"
+        raise rejected(INVALID_REQUEST, "region", limits, "[{:g}, {:g}, {:g}, {:g}]".format(*region_xyxy))
+    step = 1 << max(0, int(max(x1 - x0, y1 - y0) / STEPS).bit_length() - 1)
+    left, top = (int(side // step) * step for side in (x0, y0))
+    right, bottom = (min(end, -int(-side // step) * step) for side, end in ((x1, width), (y1, height)))
+    found = left, top, right, bottom
+    return found if found == tuple(region_xyxy) else rounded(found, size_hw)
+
+
+def around(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -> Box:
+    """Return the automatic region: a square around all boxes with a margin, or the whole image.
+
+    The whole image is better for large objects, and if it is not scaled down for the encoder.
+
+    Args:
+        boxes_xyxy: (N, 4) float32, pixels of the displayed image, N > 0.
+        size_hw: height and width of the displayed image.
+    """
+    size_wh = np.array(size_hw[::-1])
+    low, high = boxes_xyxy[:, :2].min(axis=0), np.minimum(boxes_xyxy[:, 2:].max(axis=0), size_wh)
+    side = max(MIN_AUTO_SIDE_PIXELS, math.ceil((1 + 2 * MARGIN) * float((high - low).max())))
+    if side > MAX_AUTO_SHARE * max(size_hw) or max(size_hw) <= FRAME:
+        return whole(size_hw)
+    start = np.clip(np.floor((low + high - side) / 2), 0, np.maximum(size_wh - side, 0))
+    return rounded([*start.tolist(), *np.minimum(start + side, size_wh).tolist()], size_hw)
