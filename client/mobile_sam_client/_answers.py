@@ -190,6 +190,7 @@ def _image_fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "weights": _weights(document["weights"]),
         "engine": _engine(document["engine"]),
         "model_version": int(document["model_version"]),
+        "region": _four_ints(document["region"]) if "region" in document else None,
     }
 
 

@@ -16,7 +16,7 @@ import httpx
 from mobile_sam_client import _answers
 from mobile_sam_client._errors import ImageNotCached, ServiceUnreachable
 from mobile_sam_client._images import ImageFile, ImageInput, displayed_pixels, load_source
-from mobile_sam_client._prompts import request_body
+from mobile_sam_client._prompts import region_field, request_body
 from mobile_sam_client._results import Embedding, ImageResult, Segmentation
 from mobile_sam_client._scaling import Scaling
 from mobile_sam_client._wire import Wire
@@ -157,6 +157,8 @@ class BaseClient:
         scaling = await self._wire.run(self._scaling, image, source.file)
         given = {"model_version": self.model_version, **fields}
         fields = {name: value for name, value in given.items() if value is not None}
+        if "region" in fields:
+            fields = {**fields, "region": region_field(fields["region"])}
         fields = fields if scaling is None else scaling.fields_to_send(fields)
         results: list[Result] | None = None
         image_id = source.image_id or self._known_id(source.sha256)

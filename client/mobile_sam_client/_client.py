@@ -15,7 +15,7 @@ from mobile_sam_client._base import BaseClient, lines_of
 from mobile_sam_client._errors import ServiceUnreachable
 from mobile_sam_client._images import ImageFile, ImageInput, displayed_pixels
 from mobile_sam_client._options import EverythingOptions, MaskOptions, PictureStyle, check_options
-from mobile_sam_client._prompts import Box, Labels, Points, Prompt, request_fields
+from mobile_sam_client._prompts import Box, Labels, Points, Prompt, Region, request_fields
 from mobile_sam_client._results import Embedding, Everything, Info, Segmentation
 from mobile_sam_client._wire import run_blocking
 
@@ -47,8 +47,8 @@ class AsyncClient(BaseClient):
         """
         return await self._parse(_answers.parse_info, await self._wire.read(await self._send("GET", "/info")))
 
-    async def embed(self, image: ImageInput) -> Embedding:
-        """Encode an image ahead of the first prompt. Pass the result as `image` to later calls.
+    async def embed(self, image: ImageInput, *, region: Region | None = None) -> Embedding:
+        """Encode an image, or a region of it, ahead of the first prompt. Pass the result as `image` to later calls.
 
         photo = client.embed("photo.jpg")
         client.segment(photo, pos_coords=(320, 240))
@@ -57,7 +57,7 @@ class AsyncClient(BaseClient):
         async def read(response: httpx.Response, source: ImageFile) -> list[Embedding]:
             return [await self._parse(_answers.parse_embedding, await self._wire.read(response), source.file)]
 
-        (embedding,) = await self._ask("/embed", image, {}, read)
+        (embedding,) = await self._ask("/embed", image, {"region": region}, read)
         return embedding
 
     async def segment(
@@ -109,9 +109,14 @@ class AsyncClient(BaseClient):
         return await self._segment(image, len(objects), prompts=objects, segmented_image=segmented_image, **options)
 
     async def everything(
-        self, image: ImageInput, *, on_progress: ProgressCallback | None = None, **options: Unpack[EverythingOptions]
+        self,
+        image: ImageInput,
+        *,
+        region: Region | None = None,
+        on_progress: ProgressCallback | None = None,
+        **options: Unpack[EverythingOptions],
     ) -> Everything:
-        """Segment everything in an image.
+        """Segment everything in an image, or a region of it.
 
             for record in client.everything("photo.jpg", points_per_side=8):
                 print(record.score, record.box_xyxy)
@@ -135,7 +140,7 @@ class AsyncClient(BaseClient):
                 await self._wire.close(response)
             raise ServiceUnreachable(f"the answer of {self.url} ended before the result")
 
-        (result,) = await self._ask("/everything", image, {**options, "progress": True}, read)
+        (result,) = await self._ask("/everything", image, {**options, "region": region, "progress": True}, read)
         return result
 
     async def aclose(self) -> None:

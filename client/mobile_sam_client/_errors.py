@@ -22,9 +22,6 @@ from typing import Any, TypedDict
 MAX_TEXT_LENGTH = 500
 """Longer error texts are truncated."""
 
-HINTS = {"image-too-large": "; max_side of the client, or --max-side, scales it down: 4096 is within the usual limit"}
-"""Remedies by slug that the service cannot know."""
-
 
 class FieldError(TypedDict):
     """An invalid field of a request."""
@@ -80,8 +77,8 @@ class Problem(MobileSamError):
         self.retry_after = retry_after
 
     def __str__(self) -> str:
-        """Return status, slug, detail, remedy and request id in one line."""
-        text = one_line(f"{self.status} {self.slug}: {self.detail or self.title}") + HINTS.get(self.slug, "")
+        """Return status, slug, detail and request id in one line."""
+        text = one_line(f"{self.status} {self.slug}: {self.detail or self.title}")
         return f"{text} (request {self.request_id})" if self.request_id else text
 
 

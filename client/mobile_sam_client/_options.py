@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
+from mobile_sam_client._prompts import Region
+
 PictureStyle = Literal["overlay", "cutout", "none"]
 """`overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the objects; `none`: no picture."""
 
@@ -18,6 +20,9 @@ class MaskOptions(TypedDict, total=False):
     """Logit above which a pixel belongs to the mask, -20 to 20; default 0."""
     min_mask_region_area: int | None
     """Holes and islands with fewer pixels than this are filled and removed; default 0."""
+    region: Region | None
+    """Part of the image to encode at its full resolution, for small objects, or `auto` for one around all prompts. It
+    is rounded outwards: a `mask_input` needs the `region` of its result."""
 
 
 class EverythingOptions(TypedDict, total=False):

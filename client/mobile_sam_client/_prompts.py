@@ -16,6 +16,8 @@ Labels = Sequence[int] | npt.NDArray[Any]
 """(N,) labels: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right."""
 Box = Sequence[float] | npt.NDArray[Any]
 """x0, y0, x1, y1 in pixels of the displayed image."""
+Region = Box | str
+"""The part of an image to encode, or `auto` for a part around all prompts."""
 
 MASK_SHAPE = (256, 256)
 
@@ -67,6 +69,14 @@ def request_fields(prompt: Prompt, name: str = "") -> dict[str, Any]:
             except ValueError as error:
                 raise ValueError(f"{name}.{field}: {error}".removeprefix(".")) from None
     return sent
+
+
+def region_field(region: Region) -> Region:
+    """Return the request field of a region. Raises `ValueError`."""
+    try:
+        return region if isinstance(region, str) and region == "auto" else _numbers("box", region)
+    except ValueError as error:
+        raise ValueError(f'region: {error}, or "auto"') from None
 
 
 def request_body(image: str | bytes, fields: Mapping[str, Any]) -> bytes:

@@ -98,6 +98,8 @@ class ImageResult:
     engine: Engine = field(repr=False)
     model_version: int = field(repr=False)
     """Version of the model that computed the result."""
+    region: tuple[int, int, int, int] | None = field(default=None, repr=False)
+    """x0, y0, x1, y1 of the part of the image that was encoded; None if the call named no region."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

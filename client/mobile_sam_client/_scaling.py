@@ -13,7 +13,7 @@ from pycocotools import mask as coco
 
 from mobile_sam_client._images import displayed_pixels, displayed_wh
 from mobile_sam_client._pictures import encode
-from mobile_sam_client._results import Embedding, Everything, MaskResult, Record, Rle, Segmentation
+from mobile_sam_client._results import Embedding, Everything, ImageResult, MaskResult, Record, Rle, Segmentation
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,16 @@ class Scaling:
             ValueError: a coordinate lies outside the image; `name` is the path of the fields in this error.
         """
         sent = dict(fields)
-        for field in fields.keys() & {"pos_coords", "neg_coords", "box"}:
+        for field in fields.keys() & {"pos_coords", "neg_coords", "box", "region"}:
+            if fields[field] == "auto":
+                continue
             xy = np.reshape(fields[field], (-1, 2))
             if not ((xy >= 0) & (xy <= self.size_wh)).all():
                 width, height = self.size_wh
                 raise ValueError(f"{name}{field}: expected x of 0 to {width} and y of 0 to {height}, got {xy.tolist()}")
-            sent[field] = np.reshape(xy * self.sent_wh / self.size_wh, np.shape(fields[field])).tolist()
+            scaled = np.reshape(xy * self.sent_wh / self.size_wh, np.shape(fields[field]))
+            # Fractions of a pixel would make the region of an earlier answer larger.
+            sent[field] = (np.round(scaled) if field == "region" else scaled).tolist()
         if area := fields.get("min_mask_region_area"):
             sent["min_mask_region_area"] = round(area * float(np.prod(np.divide(self.sent_wh, self.size_wh))))
         if "prompts" in fields:
@@ -63,6 +67,8 @@ class Scaling:
     def displayed(self, result: Any) -> Any:
         """Return a result in the frame of the displayed image."""
         size: dict[str, Any] = dict(zip(("width", "height"), self.size_wh, strict=True))
+        if isinstance(result, ImageResult) and result.region:
+            size["region"] = self._box(result.region)
         if isinstance(result, Embedding):
             return replace(result, **size, sent_wh=self.sent_wh)
         if isinstance(result, Everything):
@@ -73,9 +79,11 @@ class Scaling:
             )
         assert isinstance(result, Record)
         points = np.multiply(result.point_coords, self.size_wh) / self.sent_wh
-        crop = np.round(np.reshape(result.crop_box, (2, 2)) * self.size_wh / self.sent_wh).astype(int)
-        point_coords, crop_box = tuple(map(tuple, points.tolist())), tuple(crop.ravel().tolist())
-        return replace(result, **self._mask(result), point_coords=point_coords, crop_box=crop_box)
+        point_coords = tuple(map(tuple, points.tolist()))
+        return replace(result, **self._mask(result), point_coords=point_coords, crop_box=self._box(result.crop_box))
+
+    def _box(self, box: tuple[int, int, int, int]) -> Any:
+        return tuple(np.round(np.reshape(box, (2, 2)) * self.size_wh / self.sent_wh).astype(int).ravel().tolist())
 
     def _mask(self, result: MaskResult) -> dict[str, Any]:
         """Return RLE, area and box of a mask: each pixel is that of the smaller mask at its centre."""

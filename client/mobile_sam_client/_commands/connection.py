@@ -169,7 +169,9 @@ class ImageOptions(ServiceOptions):
         """Print what was found in an image: JSON with further members, or lines, beside a file to standard error."""
         if self.as_json:
             shown = {"weights": asdict(found.weights), "picture": str(picture) if picture else None}
-            size = {"width": found.width, "height": found.height}
+            size: dict[str, Any] = {"width": found.width, "height": found.height}
+            if found.region:
+                size["region"] = found.region
             output.print_json({"image": str(image), "image_id": found.image_id, **size, **shown, **members})
         else:
             for line in lines:

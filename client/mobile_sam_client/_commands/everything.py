@@ -10,7 +10,7 @@ from mobile_sam_client import Client, EverythingOptions, Weights
 from mobile_sam_client._commands import files
 from mobile_sam_client._commands.coco import CocoIds, LabelledImage, write_coco
 from mobile_sam_client._commands.connection import ImageOptions
-from mobile_sam_client._commands.options import Force, Images, option
+from mobile_sam_client._commands.options import Force, Images, Region, option
 from mobile_sam_client._commands.output import progress
 from mobile_sam_client._commands.prompts import errors_in_options
 from mobile_sam_client._pictures import FORMATS
@@ -42,6 +42,7 @@ def everything(
     picture: Annotated[
         Path | None, option("File for a picture of all objects in colours: .png, .jpg, .webp or -.", "FILE")
     ] = None,
+    region: Region = None,
     parameters: EverythingOptions,
     force: Force = False,
     service: ImageOptions,
@@ -64,7 +65,10 @@ def everything(
         shown = outputs[image][-1] if picture else None
         with progress("Segmenting") as update, errors_in_options(ctx):
             found = client.everything(
-                file, on_progress=lambda done, total: update(completed=done, total=total), **parameters
+                file,
+                region=region,
+                on_progress=lambda done, total: update(completed=done, total=total),
+                **parameters,
             )
         if records and form is RecordFormat.coco:
             write_coco(records, [LabelledImage.from_everything(image.name, found)], found.weights, CocoIds())

@@ -10,10 +10,13 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from mobile_sam_client import EverythingOptions
+from mobile_sam_client._commands.prompts import region
 
 IMAGES_HELP = "PNG, JPEG and WebP files; a quoted pattern such as `'photos/*.jpg'` is expanded; - is standard input."
 
 Images = Annotated[list[Path], typer.Argument(metavar="IMAGE", help=IMAGES_HELP, show_default=False)]
+REGION_HELP = "Part to encode at full resolution, for small objects; auto: around points and boxes."
+Region = Annotated[Any | None, typer.Option(metavar="X0,Y0,X1,Y1", help=REGION_HELP, parser=region)]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 

@@ -47,6 +47,10 @@ def box(text: str) -> str:
     return _checked("box", text)
 
 
+def region(text: str) -> list[float] | str:
+    return text if text == "auto" else [float(number) for number in _checked("box", text).split(",")]
+
+
 def _checked(name: str, text: str) -> str:
     form = FORMS[name]
     try:

@@ -13,7 +13,7 @@ from PIL import Image
 from mobile_sam_client import Client, Segmentation, Weights
 from mobile_sam_client._commands import files
 from mobile_sam_client._commands.connection import ImageOptions
-from mobile_sam_client._commands.options import MIN_AREA, Force, Images, option
+from mobile_sam_client._commands.options import MIN_AREA, Force, Images, Region, option
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
 from mobile_sam_client._exports import coco_fields
 from mobile_sam_client._pictures import FORMATS, encode
@@ -64,6 +64,7 @@ def segment(
     ] = None,
     around: Annotated[Any | None, option("Box around the object.", "X0,Y0,X1,Y1", "--box", parser=box)] = None,
     prompts: Annotated[list[Any] | None, option(OBJECT_HELP, "OBJECT", "--object", parser=typed_object)] = None,
+    region: Region = None,
     multimask_output: Annotated[
         bool, typer.Option("--multimask", help="Write the three candidates of each object, best first.")
     ] = False,
@@ -115,6 +116,7 @@ def segment(
                 segmented_image=segmented_image.value if picture else "none",
                 mask_threshold=mask_threshold,
                 min_mask_region_area=min_mask_region_area,
+                region=region,
             )
         masks = [mask for best in found for mask in best.candidates or (best,)]
         paths = outputs[image][: len(numbers)] if masks_wanted else [None] * len(masks)

@@ -5,9 +5,10 @@ import logging
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
-from mobile_sam_client import AsyncClient, Problem, ServiceUnreachable, TooManyRequests, Unavailable, _base
+from mobile_sam_client import AsyncClient, Problem, Prompt, ServiceUnreachable, TooManyRequests, Unavailable, _base
 from mobile_sam_client._wire import run_blocking
 from tests.unit.client.mobile_sam_client import fake_service as fake
 from tests.unit.client.mobile_sam_client.fake_service import FILE, lines_reply, problem_reply
@@ -158,3 +159,32 @@ def test_async_calls_run_concurrently():
             assert [segmentation.area for segmentation in found] == [3, 3, 3]
 
     asyncio.run(ask())
+
+
+REGION = [0, 0, 4, 4]
+
+
+@pytest.mark.parametrize("call", ["embed", "segment", "everything"])
+def test_region_is_sent_and_results_have_the_rounded_one(client, service, call):
+    result = {**fake.IMAGE, "region": REGION}
+    everything = {"done": 1, "total": 1, "result": {**result, "masks": []}}
+    answers = {"embed": fake.json_reply(result), "segment": fake.segment_reply(region=REGION)}
+    service.replies = [answers.get(call) or lines_reply(everything), fake.default_reply]
+    assert getattr(client, call)(FILE, region=np.array([0.5, 0, 3, 4])).region == (0, 0, 4, 4)
+    assert service.fields[0]["region"] == [0.5, 0, 3, 4]
+    assert getattr(client, call)(FILE).region is None
+    assert "region" not in service.fields[1]
+
+
+def test_automatic_region_is_for_all_objects(client, service):
+    service.replies = [fake.segment_reply([fake.mask_result(0), fake.mask_result(1)], region=REGION)]
+    found = client.segment_many(FILE, [Prompt(box=[0, 0, 3, 3])] * 2, region="auto")
+    assert service.fields[0]["region"] == "auto"
+    assert [each.region for each in found] == [(0, 0, 4, 4)] * 2
+
+
+@pytest.mark.parametrize("region", [[1, 2, 3], "Auto", [0, 0, float("nan"), 1]])
+def test_unusable_region_is_rejected_before_sending(client, service, region):
+    with pytest.raises(ValueError, match=r"^region: expected .*"):
+        client.segment(FILE, **CLICK, region=region)
+    assert not service.requests

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
-from mobile_sam_client import InvalidImage, _answers
+from mobile_sam_client import _answers
 from mobile_sam_client._scaling import Scaling
 from tests.unit.client.mobile_sam_client import fake_service as fake
 
@@ -63,6 +63,20 @@ def test_prompts_and_masks_of_larger_images_have_the_frame_of_the_displayed_imag
     assert service.images[1:] == ["the id", small]
 
 
+def test_answered_region_is_the_same_when_it_is_sent_again(make, service):
+    client = make(service, max_side=70)
+    file = fake.png(size=(101, 67))
+    for region in ([8, 16, 48, 40], [24, 0, 70, 46]):
+        service.replies = [
+            fake.json_reply({**fake.IMAGE, "width": 70, "height": 46, "region": region}),
+            fake.default_reply,
+        ]
+        answered = client.embed(file, region=[10.4, 20, 60, 59]).region
+        client.embed(file, region=answered)
+        assert service.fields[-1]["region"] == region
+    assert Scaling((101, 67), (70, 46)).fields_to_send({"region": "auto"}) == {"region": "auto"}
+
+
 def test_embedding_keeps_the_frame_of_the_displayed_image(client, service):
     service.replies = [fake.json_reply({**fake.IMAGE, **HALF})]
     photo = client.embed(FILE)
@@ -82,9 +96,3 @@ def test_unusable_arguments_are_rejected_before_sending(client, service):
     with pytest.raises(ValueError, match=r"^image: expected an image file that Pillow can read, got 5 other bytes$"):
         client.embed(b"bytes")
     assert not service.requests
-
-
-def test_error_about_too_many_pixels_names_max_side(make, service):
-    service.replies = [fake.problem_reply(413, "image-too-large", "at most 5 pixels")]
-    with pytest.raises(InvalidImage, match=r"at most 5 pixels; max_side of the client, or --max-side, scales it down"):
-        make(service).embed(FILE)

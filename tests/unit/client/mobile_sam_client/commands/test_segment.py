@@ -166,3 +166,17 @@ def test_unusable_file_is_reported_before_connecting(*, run, sam, photo, tmp_pat
     sam.unreachable = True
     done = run(f"segment {arguments} --point 1,1")
     assert (done.exit_code, done.stderr) == (1, f"error: {message}\n")
+
+
+def test_region_is_sent(run, sam, photo):
+    for typed, sent in (("0,0,40.5,40", [0, 0, 40.5, 40]), ("auto", "auto")):
+        assert run(f"{BOX} --force --region {typed}").exit_code == 0
+        assert sam.requests[-1][1]["region"] == sent
+    assert run("everything photo.png --region 0,0,40,40").exit_code == 0
+    assert sam.requests[-1][1]["region"] == [0, 0, 40, 40]
+
+
+def test_region_that_is_none_is_refused(run, photo):
+    done = run(f"{BOX} --region 1,2,3")
+    assert done.exit_code == 2
+    assert "expected X0,Y0,X1,Y1" in done.stderr.replace("│", "").replace("\n", " ")
