@@ -58,10 +58,9 @@ export function pythonCode({ name, objects, masks }) {
   const lines = [
     ...(active.drawn ? [`# ${HAND_WORK}`] : []),
     "from mobile_sam_client import Client",
-    ...(active.part ? ["from PIL import Image, ImageOps", "", `image = ${croppedImage(image, active.part)}`] : []),
     "",
     `with Client(${JSON.stringify(serviceUrl())}${version ? `, model_version=${version}` : ""}) as service:`,
-    `    found = service.segment(${active.part ? "image" : image}, ${parameters.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
+    `    found = service.segment(${image}, ${parameters.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
     "print(found.score, found.mask.shape, found.box_xyxy)",
     ...notesOn(active),
     "",
@@ -75,34 +74,24 @@ export function pythonCode({ name, objects, masks }) {
  * @param {boolean} withKey whether the service requires an API key
  */
 export function curlCommand({ name, objects, masks }, withKey) {
-  const { active } = objects, { candidate, drawn, part } = active;
+  const { active } = objects, { candidate, drawn } = active;
   const key = withKey ? ' -H "Authorization: Bearer $MOBILE_SAM_API_KEY"' : "";
-  const save = part && `from PIL import Image, ImageOps; import sys; ${croppedImage(JSON.stringify(name), part)}.save(sys.stdout.buffer, "PNG")`;
   const request = `request=${JSON.stringify({ ...masks.fieldsOf(active), ...versionField(active.version) })}`;
   const lines = [
     ...(drawn ? [`# ${HAND_WORK}`] : []),
     ...(candidate ? [`# This mask is masks[${candidate - 1}] of the answer.`] : []),
     ...notesOn(active),
-    ...(part ? [`python3 -c ${shellQuoted(save)} |`] : []),
     `curl -sS --fail-with-body -H 'Accept: application/json'${key} \\`,
-    `  -F ${shellQuoted(part ? "image=@-;filename=part.png" : `image=@${JSON.stringify(name)}`)} -F ${shellQuoted(request)} \\`,
+    `  -F ${shellQuoted(`image=@${JSON.stringify(name)}`)} -F ${shellQuoted(request)} \\`,
     `  ${shellQuoted(`${serviceUrl()}/mobile_sam`)}`,
     "",
   ];
   return lines.join("\n");
 }
 
-/** Return a Python expression for a part of the displayed image. */
-function croppedImage(name, part) {
-  return `ImageOps.exif_transpose(Image.open(${name})).crop((${part.join(", ")}))`;
-}
-
 /** Return comments on what distinguishes the request's mask from the page's. @param {import("./objects.js").ImageObject} object */
-function notesOn({ part, clip, box }) {
-  return [
-    ...(part ? [`# This mask covers a part of the image. The part's first pixel is (${part[0]}, ${part[1]}).`] : []),
-    ...(clip && box ? ["# On the page this mask is clipped to its box."] : []),
-  ];
+function notesOn({ clip, box }) {
+  return clip && box ? ["# On the page this mask is clipped to its box."] : [];
 }
 
 function serviceUrl() {

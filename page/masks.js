@@ -4,7 +4,7 @@ import { cached } from "./cached.js";
 import { maskInput, withClicks } from "./drawn.js";
 import { isMarked, isPrompted, laterClicks, promptsOf } from "./objects.js";
 import { maskOptions } from "./options.js";
-import { clipped } from "./regions.js";
+import { clipped, cut } from "./regions.js";
 import { Mask } from "./rle.js";
 import { modelOf, versionField } from "./versions.js";
 
@@ -37,31 +37,32 @@ export class Masks {
     this.image = image;
   }
 
-  /** Return the fields of the request for an object's mask, in the frame of its part. */
+  /** Return the fields of the request for an object's mask. */
   fieldsOf(object) {
-    const part = this.image.part(object.part);
-    return { ...promptsOf(object, (pixel) => (part ? part.pixel(pixel) : pixel)), ...maskOptions(part ?? this.image) };
+    const { part } = object, size = part ? { width: part[2] - part[0], height: part[3] - part[1] } : this.image;
+    return { ...promptsOf(object), ...maskOptions(size), ...(part && { region: part }) };
   }
 
   #keyOf(object) {
-    return JSON.stringify({ ...(object.part && { part: object.part }), drawn: object.drawn?.counts, version: object.version, ...this.fieldsOf(asking(object)) });
+    return JSON.stringify({ drawn: object.drawn?.counts, version: object.version, ...this.fieldsOf(asking(object)) });
   }
 
   /**
-   * Ask a service for the masks of an object's prompts, in the frame of the image.
+   * Ask a service for the masks of an object's prompts.
    * @param {import("./service.js").Service} service
    * @param {Pick<import("./objects.js").ImageObject, "points" | "box" | "candidate" | "part" | "drawn" | "settled" | "version">} object
    * @param {AbortSignal} [signal]
    */
   async ask(service, object, signal) {
-    const part = this.image.part(object.part), { drawn, version } = object, asked = asking(object);
-    const sent = drawn && (part ? part.cut(drawn) : drawn);
+    const { drawn, part, version } = object, asked = asking(object);
+    const sent = drawn && part ? clipped(drawn, [part[0], part[1], part[2] - 1, part[3] - 1]) : drawn;
     const isSquashed = modelOf(version).descriptor.resize === "squash";
-    const fields = { ...this.fieldsOf(asked), ...(sent && { mask_input: maskInput(sent, isSquashed) }), ...versionField(version) };
+    const input = drawn && { mask_input: maskInput(part ? cut(drawn, part) : drawn, isSquashed) };
+    const fields = { ...this.fieldsOf(asked), ...input, ...versionField(version) };
     if (sent?.area && !isPrompted(asked)) fields.box = sent.box;
-    const answers = await service.segment((part ?? this.image).remote, fields, signal);
-    const placed = (mask) => (part ? part.place(mask) : mask);
-    return answers.map((answer) => (drawn ? withClicks(drawn, placed(sent), placed(answer), laterClicks(object)) : placed(answer)));
+    const answers = await service.segment(this.image.remote, fields, signal);
+    if (part) this.image.encodedParts.add(String(part));
+    return drawn ? answers.map((answer) => withClicks(drawn, sent, answer, laterClicks(object))) : answers;
   }
 
   /** As `ask`, ahead of a click that takes over the masks. */
@@ -138,7 +139,7 @@ export class Masks {
     this.#requests.set(object.id, request);
     try {
       // If encoding failed, this request sends the image again and reports the error.
-      if (!object.part && !this.image.remote.id) await this.image.embedding.catch(() => {});
+      if (!this.image.remote.id) await this.image.embedding.catch(() => {});
       controller.signal.throwIfAborted();
       const began = performance.now();
       const previewed = this.#previewed?.key === key ? await this.#previewed.masks.catch(() => null) : null;

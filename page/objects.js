@@ -88,15 +88,14 @@ export function isEmpty(object) {
 /**
  * Return the prompt fields of the request for the object's mask.
  * @param {Pick<ImageObject, "points" | "box" | "candidate">} object
- * @param {(pixel: number[]) => number[]} pixelOf returns a pixel of the image in the frame of the request
  */
-export function promptsOf(object, pixelOf) {
-  const marked = (label) => object.points.filter((point) => point.label === label).map(({ x, y }) => pixelOf([x, y]));
+export function promptsOf(object) {
+  const marked = (label) => object.points.filter((point) => point.label === label).map(({ x, y }) => [x, y]);
   const positive = marked(1), negative = marked(0);
   return {
     ...(positive.length && { pos_coords: positive }),
     ...(negative.length && { neg_coords: negative }),
-    ...(object.box && { box: [...pixelOf(object.box.slice(0, 2)), ...pixelOf(object.box.slice(2))] }),
+    ...(object.box && { box: object.box }),
     ...(object.candidate && { multimask_output: true }),
   };
 }

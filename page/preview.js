@@ -64,11 +64,12 @@ export class Preview {
   }
 
   /**
-   * Return whether no rate limit is reached, and the service has encoded what an object asks for: no file is sent for a preview.
+   * Return whether no rate limit is reached, and the service has encoded what an object asks for: a preview waits for nothing.
    * @param {import("./objects.js").ImageObject} object
    */
   #isReady({ part }) {
-    return Boolean(performance.now() >= limitedUntil && this.#session && (this.#session.part(part) ?? this.#session).remote.id);
+    const isEncoded = this.#session?.remote.id && (!part || this.#session.encodedParts.has(String(part)));
+    return Boolean(performance.now() >= limitedUntil && isEncoded);
   }
 
   clear() {

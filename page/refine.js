@@ -2,6 +2,7 @@
 
 import { element } from "./dom.js";
 import { hint } from "./notices.js";
+import { rounded } from "./regions.js";
 import { modelOf } from "./versions.js";
 
 /** Largest visible share of each side at which refining is offered. */
@@ -32,10 +33,9 @@ export class Refine {
   /** Return whether the view shows a small part of an image that is larger than the model's input. */
   get isUseful() {
     if (!this.#session) return false;
-    const { width, height, image } = this.#session, [x0, y0, x1, y1] = this.#visible();
-    const { width: fullWidth, height: fullHeight } = image.original ?? image;
+    const { width, height } = this.#session, [x0, y0, x1, y1] = this.#visible();
     const isPart = x0 < x1 && y0 < y1 && x1 - x0 <= MAX_SHARE * width && y1 - y0 <= MAX_SHARE * height;
-    return isPart && Math.max(fullWidth, fullHeight) > modelOf().descriptor.side;
+    return isPart && Math.max(width, height) > modelOf().descriptor.side;
   }
 
   /**
@@ -61,7 +61,7 @@ export class Refine {
     return next;
   }
 
-  /** Return the visible part, extended to the smallest size that is of use. */
+  /** Return the visible part, extended to the smallest size that is of use, and rounded. */
   #part() {
     const [x0, y0, x1, y1] = this.#visible(), { width, height } = this.#session;
     const extended = (from, to, end) => {
@@ -70,7 +70,7 @@ export class Refine {
       return [start, start + size];
     };
     const [[left, right], [top, bottom]] = [extended(x0, x1, width), extended(y0, y1, height)];
-    return [left, top, right, bottom];
+    return rounded([left, top, right, bottom], this.#session);
   }
 
   /** Return the visible image pixels: x0, y0, x1, y1; x1 and y1 are exclusive. */

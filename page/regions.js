@@ -1,4 +1,4 @@
-// Operations on masks: overlap, clipping to a box, scaling, moving.
+// Regions of the image, and operations on masks: overlap, clipping to a box, scaling.
 
 import { Spans } from "./formats/spans.js";
 import { Mask } from "./rle.js";
@@ -52,9 +52,26 @@ export function scaled(mask, { width, height }) {
   return Mask.fromSpans(Spans.union(width, height, columns), mask.score);
 }
 
-/** Return a mask moved right and down by `x` and `y`, within an image of another size. */
-export function moved(mask, { x, y }, { width, height }) {
-  const spans = new Spans(width, height);
-  mask.spans().forEach((column, start, end) => spans.add(column + x, start + y, end + y));
+/**
+ * Return the part of a mask in a box as a mask of the box's size.
+ * @param {Mask} mask
+ * @param {number[]} box x0, y0, x1, y1; x1 and y1 are exclusive
+ */
+export function cut(mask, box) {
+  const [x0, y0, x1, y1] = box, spans = new Spans(x1 - x0, y1 - y0);
+  clipped(mask, [x0, y0, x1 - 1, y1 - 1]).spans().forEach((x, start, end) => spans.add(x - x0, start - y0, end - y0));
   return Mask.fromSpans(spans, mask.score);
+}
+
+/**
+ * Return a region rounded outwards as the service does, so that small movements of the view lead to the same one.
+ * @param {number[]} region x0, y0, x1, y1; x1 and y1 are exclusive
+ * @param {{width: number, height: number}} image
+ */
+export function rounded(region, image) {
+  const [x0, y0, x1, y1] = region, { width, height } = image;
+  const step = 2 ** Math.max(0, 31 - Math.clz32(Math.max(x1 - x0, y1 - y0) / 8));
+  const down = (at) => Math.floor(at / step) * step, up = (at, end) => Math.min(Math.ceil(at / step) * step, end);
+  const found = [down(x0), down(y0), up(x1, width), up(y1, height)];
+  return String(found) === String(region) ? found : rounded(found, image);
 }

@@ -5,16 +5,15 @@
 import { Masks } from "./masks.js";
 import { Objects } from "./objects.js";
 import { smoothing } from "./options.js";
-import { Part } from "./parts.js";
 import { aborted, RemoteImage } from "./service.js";
 import { versionField } from "./versions.js";
 
 export class Session {
   #service;
   #everything = null;
-  /** @type {Map<string, Part>} by box */
-  #parts = new Map();
   #closed = new AbortController();
+  /** @type {Set<string>} parts of the image for which the service has answered */
+  encodedParts = new Set();
 
   /**
    * @param {import("./service.js").Service} service
@@ -48,14 +47,7 @@ export class Session {
   forget() {
     const { load, id, knownId } = this.remote;
     this.remote = new RemoteImage(load, id ?? knownId);
-  }
-
-  /** Return the part of the image in a box; null, the whole image, for null. */
-  part(box) {
-    if (!box) return null;
-    const key = String(box);
-    if (!this.#parts.has(key)) this.#parts.set(key, new Part(this.image, box));
-    return this.#parts.get(key);
+    this.encodedParts.clear();
   }
 
   /** Return objects, undo history and masks as plain data. */

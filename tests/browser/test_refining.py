@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
 from orchestrator.masks import upsample
+from orchestrator.regions import rounded
 from tests.browser.person import BALL, BALL_RADIUS, BESIDE, LARGE_SIZE, Person
-from tests.browser.test_copies import open_refused
 from tests.browser.test_export import copied
 from tests.browser.test_mending import choose
 from tests.browser.test_project import reload
@@ -43,27 +42,16 @@ def iou_with_disc(mask: np.ndarray) -> float:
     return float((mask & truth).sum() / (mask | truth).sum())
 
 
-def sent_image(body: dict) -> Image.Image:
-    return Image.open(io.BytesIO(base64.b64decode(body["input_image"].split(",")[1])))
-
-
-def mask_of_part(person: Person, part: Image.Image, body: dict) -> np.ndarray:
-    """Request the mask of a part as a separate image."""
-    person.image = person.image.with_name("part.png")
-    part.save(person.image)
-    mask: np.ndarray = person.request_masks(**{name: body[name] for name in ("pos_coords", "min_mask_region_area")})[0]
-    return mask
-
-
 def frame_of(person: Person) -> list[int]:
-    """Return the frame of the selected object's part: left, top, width, height."""
+    """Return the frame of the selected object's part: x0, y0, x1, y1."""
     sides: list[float] = person.page.locator("#part").evaluate(
         "({ style }) => [style.left, style.top, style.width, style.height].map(parseFloat)"
     )
-    return [round(side) for side in sides]
+    left, top, width, height = map(round, sides)
+    return [left, top, left + width, top + height]
 
 
-def test_small_object_is_better_when_refined_and_its_mask_lies_exactly_where_the_service_found_it(zoomed, large):
+def test_small_object_is_better_when_refined_and_its_mask_is_that_of_the_region(zoomed):
     zoomed.click(*BALL)
     whole = zoomed.visible_mask()
     bodies = zoomed.answer("**/mobile_sam", {})
@@ -72,14 +60,10 @@ def test_small_object_is_better_when_refined_and_its_mask_lies_exactly_where_the
     assert iou_with_disc(refined) > max(0.75, iou_with_disc(whole))
 
     (body,) = [body for body in bodies if "multimask_output" not in body]
-    part, [[x, y]] = sent_image(body), body["pos_coords"]
-    left, top = BALL[0] - round(x), BALL[1] - round(y)
-    with Image.open(large) as picture:
-        crop = picture.crop((left, top, left + part.width, top + part.height))
-        assert np.array_equal(np.array(part.convert("RGB")), np.array(crop))
-    expected = np.zeros_like(refined)
-    expected[top : top + part.height, left : left + part.width] = mask_of_part(zoomed, part, body)
-    assert np.array_equal(refined, expected)
+    assert "input_image" not in body
+    assert body["region"] == frame_of(zoomed) == list(rounded(body["region"], LARGE_SIZE[::-1]))
+    smooth = {"min_mask_region_area": body["min_mask_region_area"]}
+    zoomed.assert_mask_is_the_apis(pos_coords=[BALL], region=body["region"], **smooth)
 
     zoomed.press("Control+z")
     assert np.array_equal(zoomed.visible_mask(), whole)
@@ -96,16 +80,15 @@ def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     _, saved = zoomed.saved_annotation()
     assert np.array_equal(saved, refined)
 
-    left, top, width, height = frame_of(zoomed)
-    part = refined[top : top + height, left : left + width]
     command = copied(zoomed, "Copy curl")
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     done = subprocess.run(
         ["bash", "-c", command], cwd=large.parent, env=environment, capture_output=True, check=True, timeout=60
     )
-    assert np.array_equal(coco_mask.decode(json.loads(done.stdout)["masks"][0]["rle"]).astype(bool), part)
-    note = f"# This mask covers a part of the image. The part's first pixel is ({left}, {top})."
-    assert note in copied(zoomed)
+    answer = json.loads(done.stdout)
+    assert np.array_equal(coco_mask.decode(answer["masks"][0]["rle"]).astype(bool), refined)
+    assert answer["region"] == frame_of(zoomed)
+    assert f"region={json.dumps(answer['region'], separators=(',', ':'))}" in copied(zoomed)
 
 
 def test_further_clicks_use_the_part_or_outside_of_it_the_whole_image(zoomed):
@@ -141,7 +124,8 @@ def test_click_on_a_drawn_object_sends_what_was_drawn_in_the_part_and_keeps_the_
     zoomed.press_button("Refine here")
     bodies = zoomed.answer("**/mobile_sam", {})
     zoomed.click(*BALL)
-    left, top, width, height = frame_of(zoomed)
+    left, top, right, bottom = frame_of(zoomed)
+    width, height = right - left, bottom - top
     sent = np.load(io.BytesIO(base64.b64decode(bodies[-1]["mask_input"])))
     scale = 1024 / max(width, height)
     placed = upsample(sent, (round(height * scale), round(width * scale)), (height, width)) > 0
@@ -156,24 +140,3 @@ def test_click_on_a_drawn_object_sends_what_was_drawn_in_the_part_and_keeps_the_
     assert not mask[near[1], near[0]]
     assert mask[far[1], far[0]]
     assert mask[BALL[1], BALL[0]]
-
-
-def test_part_of_a_copy_is_cut_from_the_original(open_page, large):
-    limits = {"max_body_bytes": 32_000_000, "max_image_pixels": 1_000_000, "max_objects": 256}
-    with open_page(info={"limits": limits}) as person:
-        open_refused(person, large, "Open a copy of 1 megapixels")
-        scale = (960_000 / (LARGE_SIZE[0] * LARGE_SIZE[1])) ** 0.5
-        ball = ((BALL[0] + 0.5) * scale - 0.5, (BALL[1] + 0.5) * scale - 0.5)
-        zoom_in(person, ball)
-        bodies = person.answer("**/mobile_sam", {})
-        person.press_button("Refine here")
-        person.click(*ball)
-        part, (left, top, width, height) = sent_image(bodies[0]), frame_of(person)
-        assert part.size == pytest.approx((width / scale, height / scale), abs=1)
-        shown, found = person.visible_mask(), mask_of_part(person, part, bodies[0])
-        rows, columns = (
-            ((np.arange(length) + 0.5) * full / length).astype(int)
-            for length, full in zip((height, width), found.shape, strict=True)
-        )
-        assert np.array_equal(shown[top : top + height, left : left + width], found[np.ix_(rows, columns)])
-        assert shown.sum() == found[np.ix_(rows, columns)].sum() > 0

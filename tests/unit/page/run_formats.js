@@ -8,6 +8,7 @@ import { rasterize } from "../../../page/formats/rasterize.js";
 import { Spans } from "../../../page/formats/spans.js";
 import { splitImages } from "../../../page/formats/split.js";
 import { Project } from "../../../page/project.js";
+import { cut, rounded } from "../../../page/regions.js";
 import { Mask } from "../../../page/rle.js";
 import { unzip, zip } from "../../../page/formats/zip.js";
 
@@ -34,6 +35,8 @@ const CALLS = {
     const entries = await unzip(new Blob([Uint8Array.fromBase64(content)]));
     return Promise.all(entries.map(async (entry) => ({ path: entry.path, content: (await entry.bytes()).toBase64() })));
   },
+  cut: ({ mask, region }) => cut(maskOf(mask), region).spans().encode(),
+  rounded: ({ regions, image }) => regions.map((region) => rounded(region, image)),
   maskInput: ({ mask, isSquashed }) => maskInput(maskOf(mask), isSquashed),
   withClicks: ({ drawn, sent, answer, clicks }) => withClicks(maskOf(drawn), maskOf(sent ?? drawn), maskOf(answer), clicks).record,
   polygons: ({ masks, frame, tolerance }) =>
