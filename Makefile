@@ -125,7 +125,7 @@ bench-page: env-dev weights ## measure: measure clicks in the page; writes docs/
 bench-family: env-bench env-family ## measure: compare MEMBERS of the SAM family, by default 12 of them, with their authors' code; about 15 minutes
 	@$(RUN) python -m benchmarks.family $(FAMILY_VENV)/bin/python $(MEMBERS)
 
-quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin
+quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin; 30 minutes
 	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
 gate: env-bench ## measure: compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin

@@ -37,17 +37,23 @@ def next_click(answer: Mask, wanted: Mask, clicks: Sequence[Click]) -> Click | N
     Returns:
         The click, or None if no other pixel is wrong.
     """
+    left, top, width, height = cv2.boundingRect((answer != wanted).view(np.uint8))
+    if not width:
+        return None
+    answer, wanted = (mask[top : top + height, left : left + width] for mask in (answer, wanted))
     depths = []
     for wrong in (answer & ~wanted, wanted & ~answer):
         padded = np.pad(wrong.astype(np.uint8), 1)
         depths.append(cv2.distanceTransform(padded, cv2.DIST_L2, cv2.DIST_MASK_PRECISE)[1:-1, 1:-1])
         for click in clicks:
-            depths[-1][int(click.point_xy[1]), int(click.point_xy[0])] = 0
+            x, y = int(click.point_xy[0]) - left, int(click.point_xy[1]) - top
+            if 0 <= x < width and 0 <= y < height:
+                depths[-1][y, x] = 0
     label = int(depths[1].max() > depths[0].max())
     if depths[label].max() == 0:
         return None
     row, column = np.unravel_index(int(depths[label].argmax()), wanted.shape)
-    return Click((float(column), float(row)), label)
+    return Click((float(left + column), float(top + row)), label)
 
 
 def clicks_to_reach(ious: Sequence[float], target: float) -> int | None:

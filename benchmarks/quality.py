@@ -4,7 +4,8 @@
 
 prompts a running service with every object of a folder (see `benchmarks.objects`): a click, three candidates, a box,
 and further clicks (see `benchmarks.clicks`), each refining the previous mask through `mask_input`. Every click gets the
-default answer, a single mask. Prints tables of all weights.
+default answer, a single mask. Prints tables of all weights, and one of masks in regions by the first of them (see
+`benchmarks.regions`).
 """
 
 import argparse
@@ -12,11 +13,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from benchmarks import regions
 from benchmarks.clicks import MAX_CLICKS, Click, clicks_to_reach, iou_after, next_click, number_of_clicks
 from benchmarks.figures import table
 from benchmarks.objects import LabelledObject, iou, read_objects
@@ -117,11 +120,14 @@ def main() -> None:
     options = parser.parse_args()
     objects = read_objects(options.folder)
     scores: dict[str, list[Score]] = {}
+    by_region: regions.Scores = {}
     for weights in options.weights:
         name = Path(weights).stem
-        with running(prepare(weights), engine=options.engine) as service:
+        with running(prepare(weights), engine=options.engine) as service, TemporaryDirectory() as folder:
             scores[name] = [measure(service.url, labelled) for labelled in tqdm(objects, desc=name, unit="object")]
+            by_region = by_region or regions.measure_all(service.url, objects, Path(folder))
     print(f"Objects: {len(objects)}.\n\n{iou_table(scores)}\n\n{clicks_table(scores)}")
+    print(f"\nMean IoU with `region`, {options.weights[0]}:\n\n{regions.region_table(by_region)}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import bench, gate, quality
+from benchmarks import bench, gate, quality, regions
 from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
@@ -38,6 +38,12 @@ def test_quality_scores_all_kinds_of_prompts(builtin_server, labelled):
     score = quality.measure(builtin_server.url, labelled)
     assert len(score.after) >= quality.CLICKS
     assert {"1 click", "box"} < score.iou.keys()
+
+
+def test_masks_in_regions_are_scored_by_size(builtin_server, labelled, tmp_path, monkeypatch):
+    monkeypatch.setattr(regions, "MOSAICS", (1, 5))
+    scores = regions.measure_all(builtin_server.url, [labelled], tmp_path)
+    assert {at: np.shape(found) for at, found in scores.items()} == {(0, 5): (1, 9), (2, 1): (1, 9)}
 
 
 def test_gate_compares_the_engines_of_this_machine(builtin_repository, labelled):
