@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from mobile_sam_client import _answers
 from mobile_sam_client._base import BaseClient, lines_of
+from mobile_sam_client._datasets.shapes import segment_shapes, with_masks
 from mobile_sam_client._errors import ServiceUnreachable
-from mobile_sam_client._images import ImageFile, ImageInput, displayed_pixels
+from mobile_sam_client._images import ImageFile, ImageInput, displayed_pixels, load_source
 from mobile_sam_client._options import EverythingOptions, MaskOptions, PictureStyle, check_options
 from mobile_sam_client._prompts import Box, Labels, Points, Prompt, Region, request_fields
 from mobile_sam_client._results import Embedding, Everything, Info, Segmentation
 from mobile_sam_client._wire import run_blocking
 
 if TYPE_CHECKING:
+    from supervision import DetectionDataset
     from typing_extensions import Unpack
 
 P = ParamSpec("P")
@@ -143,6 +145,24 @@ class AsyncClient(BaseClient):
         (result,) = await self._ask("/everything", image, {**options, "region": region, "progress": True}, read)
         return result
 
+    async def masks_for(self, dataset: DetectionDataset) -> DetectionDataset:
+        """Return a copy of a detection data set of supervision, with a mask for each box.
+
+            dataset = supervision.DetectionDataset.from_yolo("images", "labels", "data.yaml")
+            client.masks_for(dataset).as_coco(annotations_path="masks.json")
+
+        `data` of the detections gets `mask_score`, `box_iou` (of the mask's box and the given one) and `note`: a
+        remark, or why a mask is empty. Images are read from their paths, one after another.
+        """
+        info = await AsyncClient.info(self)
+        found = {}
+        for path, detections in dataset.annotations.items():
+            source = await self._wire.run(load_source, path)
+            request = {"shapes": detections.xyxy.tolist(), "relative": False, "size_wh": None}
+            size_wh, _, fields = await segment_shapes(self, source.file, request, info.max_objects)
+            found[path] = with_masks(detections, size_wh, fields)
+        return type(dataset)(classes=dataset.classes, images=dataset.image_paths, annotations=found)
+
     async def aclose(self) -> None:
         """Close the connections. The client cannot be used afterwards."""
         await self._http.aclose()
@@ -193,6 +213,7 @@ class Client(BaseClient):
     segment = _blocking(AsyncClient.segment)
     segment_many = _blocking(AsyncClient.segment_many)
     everything = _blocking(AsyncClient.everything)
+    masks_for = _blocking(AsyncClient.masks_for)
 
     def close(self) -> None:
         """Close the connections. The client cannot be used afterwards."""

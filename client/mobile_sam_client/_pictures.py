@@ -38,7 +38,7 @@ def draw(pixels: Pixels, rles: Sequence[Rle]) -> Pixels:
     Raises:
         ValueError: a mask differs in size from the image.
     """
-    labels = _labels(pixels.shape[:2], rles)
+    labels = label_map(pixels.shape[:2], rles)
     colours = _colours(len(rles))
     tint = np.where(np.arange(len(colours)) > 0, TINT, 0).astype(np.uint16)
     opacity = np.where(_outlines(labels), 256, tint[labels])[..., np.newaxis].astype(np.uint16)
@@ -53,7 +53,7 @@ def encode(image: Image.Image, suffix: str = ".png") -> bytes:
     return file.getvalue()
 
 
-def _labels(size_hw: tuple[int, ...], rles: Sequence[Rle]) -> npt.NDArray[np.uint16]:
+def label_map(size_hw: tuple[int, ...], rles: Sequence[Rle]) -> npt.NDArray[np.uint16]:
     """Return (H, W) uint16: the number of the topmost object per pixel, counted from 1; 0 for none."""
     labels = np.zeros(size_hw, np.uint16)
     for index in np.argsort([-int(rle_tools.area(rle)) for rle in rles], kind="stable"):

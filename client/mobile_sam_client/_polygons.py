@@ -1,5 +1,7 @@
 """Masks as polygons: outer rings and holes."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +25,16 @@ def polygons(mask: Mask, tolerance: float) -> list[list[Ring]]:
     for ring, outer in _rings(mask):
         found.setdefault(outer, []).append(_simplified(ring, tolerance))
     return list(found.values())
+
+
+def joined(rings: Sequence[Ring]) -> Ring:
+    """Return rings as one ring: lines without width join each to the nearest point of those before it."""
+    path, *others = rings
+    for ring in others:
+        distances = ((path[:, np.newaxis] - ring) ** 2).sum(axis=2)
+        at, first = divmod(int(distances.argmin()), len(ring))
+        path = np.concatenate([path[: at + 1], ring[first:], ring[: first + 1], path[at:]])
+    return path
 
 
 def _rings(mask: Mask) -> list[tuple[Ring, int]]:

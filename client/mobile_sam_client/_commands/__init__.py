@@ -20,6 +20,7 @@ from mobile_sam_client._commands.convert import convert
 from mobile_sam_client._commands.embed import embed
 from mobile_sam_client._commands.everything import everything
 from mobile_sam_client._commands.local_service import HOST, serve_command, serve_environment, why_not_ready
+from mobile_sam_client._commands.masks import masks
 from mobile_sam_client._commands.options import option, with_groups
 from mobile_sam_client._commands.output import CommandError, describe_with_file, print_error, print_json, print_line
 from mobile_sam_client._commands.segment import segment
@@ -95,6 +96,10 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     batch: (
         "mobile-sam batch photos --points-per-side 8 --out found",
         "mobile-sam batch photos --prompts prompts.json --out found",
+    ),
+    masks: (
+        "mobile-sam masks boats --format yolo --out boat_masks",
+        "mobile-sam masks boats --format yolo --to yolo-seg --min-score 0.9 --out boat_labels",
     ),
     convert: ("mobile-sam convert found/annotations.json --images photos --to yolo --out yolo",),
     embed: ("mobile-sam embed 'photos/*.jpg'",),

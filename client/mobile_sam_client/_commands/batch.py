@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,17 @@ from mobile_sam_client._commands.coco import CocoIds, LabelledImage, read_record
 from mobile_sam_client._commands.options import option
 from mobile_sam_client._commands.output import CannotWrite, CommandError
 from mobile_sam_client._commands.prompts import read_prompts
+from mobile_sam_client._datasets.shapes import segment_prompts, segment_shapes
 from mobile_sam_client._exports import coco_fields
 
 FATAL_WRITE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 """Write errors that would occur for every other image too."""
 MAX_LISTED_FAILURES = 20
 """Failures printed; failures.json lists all of them."""
+
+Concurrency = Annotated[
+    int, typer.Option(min=1, max=MAX_CONNECTIONS, metavar="N", help="Number of concurrent requests.")
+]
 
 
 def batch(
@@ -52,9 +57,7 @@ def batch(
     ] = None,
     parameters: EverythingOptions,
     no_overlays: Annotated[bool, typer.Option("--no-overlays", help="Do not draw pictures.")] = False,
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=MAX_CONNECTIONS, metavar="N", help="Number of concurrent requests.")
-    ] = 4,
+    concurrency: Concurrency = 4,
     service: connection.ImageOptions,
 ) -> None:
     """Segment all images of a folder: everything in them, or the objects of a prompt file.
@@ -83,24 +86,11 @@ def batch(
         jobs = {name: {"everything": asked} for name in names}
     else:
         raise CommandError(f"{folder}: no PNG, JPEG or WebP files found")
-    if service.max_side:
-        jobs = {name: {**job, "max_side": service.max_side} for name, job in jobs.items()}
-    work = Batch(folder, out, not no_overlays, jobs)
-    stop_reason: str | None = None
-    with service.address() as url:
-        try:
-            asyncio.run(work.run(partial(service.client, AsyncClient, url), concurrency))
-        except (MobileSamError, CommandError, KeyboardInterrupt) as error:
-            if not (work.done or work.failures):  # nothing to write
-                raise
-            stop_reason = "" if isinstance(error, KeyboardInterrupt) else output.describe_with_file(error)
-    work.write_results(ids, as_json=service.as_json)
-    if stop_reason is not None:
-        done = f"{len(work.done)} of {len(jobs)} images are done, run the same command to resume"
-        output.print_error(f"{stop_reason or 'interrupted'}; {done}")
-        raise typer.Exit(1 if stop_reason else output.EXIT_INTERRUPTED)
-    if work.failures:
-        raise typer.Exit(1)
+    work = Batch(folder, out, jobs, draw=not no_overlays)
+    work.run_with(service, concurrency)
+    objects = write_coco(out / "annotations.json", work.results(), work.weights, ids)
+    ids.write(out / "ids.json")
+    work.report({"objects": objects}, ["annotations.json", "ids.json"], as_json=service.as_json)
 
 
 class WeightsChanged(CommandError):
@@ -115,10 +105,11 @@ class Batch:
     """Folder of the images."""
     out: Path
     """Folder for the results."""
-    draw: bool
-    """True to draw overlays."""
     jobs: dict[str, dict[str, Any]]
-    """Per image name the request: `everything` with its parameters, or a list of `prompts`, and `max_side` if given."""
+    """Per image name the request: `everything` with its parameters, a list of `prompts`, or `shapes` as for
+    `segment_shapes`; and `max_side`, if given, from `run_with` on."""
+    draw: bool = False
+    """True to draw overlays."""
     weights: Weights | None = None
     """Weights of the service; None if it does not report them."""
     max_objects: int = 1
@@ -127,6 +118,20 @@ class Batch:
     """Per segmented image whether its result is that of an earlier run."""
     failures: dict[str, str] = field(default_factory=dict)
     """Failed images, with reasons."""
+    stop_reason: str | None = None
+    """Why the run has ended early; empty after Ctrl-C."""
+
+    def run_with(self, service: connection.ImageOptions, concurrency: int) -> None:
+        """Segment all images with the service of a command. If some are done, an error is left to `report`."""
+        if service.max_side:
+            self.jobs = {name: {**job, "max_side": service.max_side} for name, job in self.jobs.items()}
+        with service.address() as url:
+            try:
+                asyncio.run(self.run(partial(service.client, AsyncClient, url), concurrency))
+            except (MobileSamError, CommandError, KeyboardInterrupt) as error:
+                if not (self.done or self.failures):  # nothing to write
+                    raise
+                self.stop_reason = "" if isinstance(error, KeyboardInterrupt) else output.describe_with_file(error)
 
     async def run(self, connect: Callable[[], AsyncClient], concurrency: int) -> None:
         """Segment all images with one service.
@@ -168,13 +173,16 @@ class Batch:
             found = await client.everything(file, **request["everything"])
             self._check_weights(found.weights)
             return LabelledImage.from_everything(name, found)
-        prompts = [Prompt(**fields) for fields in request["prompts"]]
-        objects: list[dict[str, Any]] = []
-        for start in range(0, len(prompts), self.max_objects):
-            masks = await client.segment_many(file, prompts[start : start + self.max_objects])
-            self._check_weights(masks[-1].weights)
-            objects += [{**coco_fields(mask), "prompt": index} for index, mask in enumerate(masks, start)]
-        return LabelledImage(name, masks[0].width, masks[0].height, objects)
+        if "shapes" in request:
+            size_wh, masks, objects = await segment_shapes(client, file, request, self.max_objects)
+        else:
+            prompts = [Prompt(**fields) for fields in request["prompts"]]
+            masks = await segment_prompts(client, file, prompts, self.max_objects)
+            objects = [{**coco_fields(mask), "prompt": index} for index, mask in enumerate(masks)]
+            size_wh = masks[0].width, masks[0].height
+        for mask in masks:
+            self._check_weights(mask.weights)
+        return LabelledImage(name, *size_wh, objects)
 
     def _save(self, file: bytes, question: dict[str, Any], result: LabelledImage, known: bool) -> None:
         """Write overlay and record. The record comes last, so that an image interrupted between them is redone."""
@@ -191,16 +199,18 @@ class Batch:
         if self.weights is not None and self.weights.sha256 != weights.sha256:
             raise WeightsChanged("the service was restarted with other weights")
 
-    def write_results(self, ids: CocoIds, *, as_json: bool) -> None:
-        """Write the annotations, their ids and the failures, and print a summary."""
+    def results(self) -> Iterator[LabelledImage]:
+        """Yield the results of all finished images, sorted by name."""
+        return (image for name in sorted(self.done) if (image := read_record(self._record(name), name)) is not None)
+
+    def report(self, objects: dict[str, int], written: list[str], lost: Sequence[Any] = (), *, as_json: bool) -> None:
+        """Write the failures, with `lost` as further ones, and print a summary; `typer.Exit` if anything failed."""
         failures = [{"file": name, "reason": reason} for name, reason in sorted(self.failures.items())]
-        images = (image for name in sorted(self.done) if (image := read_record(self._record(name), name)) is not None)
-        objects = write_coco(self.out / "annotations.json", images, self.weights, ids)
-        ids.write(self.out / "ids.json")
-        files.write_json(self.out / "failures.json", failures)
         skipped = sum(self.done.values())
         counts = {"images": len(self.jobs), "processed": len(self.done) - skipped, "skipped": skipped}
-        counts |= {"failed": len(failures), "objects": objects}
+        counts |= {"failed": len(failures), **objects}
+        failures += lost
+        files.write_json(self.out / "failures.json", failures)
         if as_json:
             weights = asdict(self.weights) if self.weights else None
             output.print_json({"out": str(self.out), **counts, "weights": weights})
@@ -209,14 +219,21 @@ class Batch:
             for label, number in counts.items():
                 table.add_row(label, str(number))
             Console().print(table)
-            written = "annotations.json, ids.json, failures.json, records" + (", overlays" if self.draw else "")
-            output.print_line(f"wrote {self.out}: {written}")
+            names = [*written, "failures.json", "records", *(["overlays"] if self.draw else [])]
+            output.print_line(f"wrote {self.out}: {', '.join(names)}")
         if self.weights:
             output.print_weights(self.weights, name=not as_json)
         for failure in failures[:MAX_LISTED_FAILURES]:
-            output.print_note(f"failed: {failure['file']}: {failure['reason']}")
+            which = "".join(f", {name} {value}" for name, value in failure.items() if name not in {"file", "reason"})
+            output.print_note(f"failed: {failure['file']}{which}: {failure['reason']}")
         if len(failures) > MAX_LISTED_FAILURES:
             output.print_note(f"failed: {len(failures) - MAX_LISTED_FAILURES} more, see {self.out / 'failures.json'}")
+        if self.stop_reason is not None:
+            done = f"{len(self.done)} of {len(self.jobs)} images are done, run the same command to resume"
+            output.print_error(f"{self.stop_reason or 'interrupted'}; {done}")
+            raise typer.Exit(1 if self.stop_reason else output.EXIT_INTERRUPTED)
+        if failures:
+            raise typer.Exit(1)
 
 
 async def _is_fatal(error: Exception, client: AsyncClient) -> bool:

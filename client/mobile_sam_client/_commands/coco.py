@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from mobile_sam_client._commands.files import atomic_writer, write_json
 from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._exports import coco_annotation, coco_fields
 
+Entry = tuple[dict[str, Any], list[dict[str, Any]]]
+"""Entry of an image in a COCO file, and its annotations."""
 CATEGORY = {"id": 1, "name": "object", "supercategory": ""}
 
 
@@ -76,22 +78,37 @@ class CocoIds:
 
 
 def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | None, ids: CocoIds) -> int:
-    """Write a COCO file, and return the number of objects. Images are consumed one by one to save memory."""
-    info = {"description": "objects found by MobileSAM", "weights": asdict(weights) if weights else None}
-    image_entries: list[dict[str, Any]] = []
+    """Write objects of one category to a COCO file, and return their number."""
+
+    def entry(image: LabelledImage) -> Entry:
+        assigned = ids.assign(image)
+        numbered = enumerate(image.objects, assigned.first_object)
+        annotations = [coco_annotation(fields, object_id, assigned.image, 1) for object_id, fields in numbered]
+        size = {"width": image.width, "height": image.height}
+        return {"id": assigned.image, "file_name": image.file_name, **size}, annotations
+
+    return write_entries(path, {"categories": [CATEGORY]}, map(entry, images), weights)
+
+
+def write_entries(path: Path, head: Mapping[str, Any], entries: Iterable[Entry], weights: Weights | None) -> int:
+    """Write a COCO file from further members and images, and return the number of annotations.
+
+    Images are consumed one by one to save memory.
+    """
+    found = {"description": "objects found by MobileSAM", "weights": asdict(weights) if weights else None}
+    info = head.get("info")
+    members = {"licenses": [], **head, "info": {**info, **found} if isinstance(info, dict) else found}
+    images: list[dict[str, Any]] = []
     count = 0
     with atomic_writer(path) as file:
-        file.write(f'{{"info": {json.dumps(info)}, "licenses": [], "categories": {json.dumps([CATEGORY])}, '.encode())
-        file.write(b'"annotations": [')
-        for image in images:
-            assigned = ids.assign(image)
-            size = {"width": image.width, "height": image.height}
-            image_entries.append({"id": assigned.image, "file_name": image.file_name, **size})
-            for object_id, fields in enumerate(image.objects, assigned.first_object):
+        file.write(json.dumps(members).encode()[:-1] + b', "annotations": [')
+        for image, annotations in entries:
+            images.append(image)
+            for annotation in annotations:
                 file.write(b",\n" if count else b"\n")
                 count += 1
-                file.write(json.dumps(coco_annotation(fields, object_id, assigned.image, 1)).encode())
-        file.write(f'\n], "images": {json.dumps(image_entries)}}}\n'.encode())
+                file.write(json.dumps(annotation).encode())
+        file.write(f'\n], "images": {json.dumps(images)}}}\n'.encode())
     return count
 
 

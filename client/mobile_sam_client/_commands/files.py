@@ -23,7 +23,12 @@ STANDARD = Path("-")
 
 
 def list_images(folder: Path, excluded: Path) -> list[str]:
-    """Return the sorted relative paths of all images in a folder and its subfolders, except an excluded one.
+    """Return the images of `list_files`."""
+    return [name for name in list_files(folder, excluded) if Path(name).suffix.lower() in {*FORMATS, ".heic", ".heif"}]
+
+
+def list_files(folder: Path, excluded: Path) -> list[str]:
+    """Return the sorted relative paths of all files in a folder and its subfolders, except an excluded one.
 
     Hidden files and folders are skipped, and links to folders are not followed.
     """
@@ -35,11 +40,7 @@ def list_images(folder: Path, excluded: Path) -> list[str]:
     for parent, folders, files in os.walk(folder, onerror=fail):
         here = Path(parent)
         folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() != excluded]
-        found += [
-            (here / name).relative_to(folder).as_posix()
-            for name in files
-            if Path(name).suffix.lower() in {*FORMATS, ".heic", ".heif"} and not name.startswith(".")
-        ]
+        found += [(here / name).relative_to(folder).as_posix() for name in files if not name.startswith(".")]
     return sorted(found)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mobile_sam_client import Unauthorized, Weights
 from mobile_sam_client._base import KEY_VARIABLE, logger
@@ -95,13 +95,18 @@ def log_to_stderr() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
+class _RateColumn(bars.ProgressColumn):
+    def render(self, task: bars.Task) -> str:
+        return f"{task.speed:.2f}/s" if task.speed else ""
+
+
 @contextmanager
 def progress(description: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """Show a progress bar on standard error, if that is a terminal, and yield its `update`, as Rich's."""
     console = Console(stderr=True)
-    times = (TimeElapsedColumn(), TimeRemainingColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
-    with Progress(*columns, console=console, disable=not console.is_interactive, transient=True) as bar:
+    done = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn())
+    times = (_RateColumn(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    with bars.Progress(*done, *times, console=console, disable=not console.is_interactive, transient=True) as bar:
         yield partial(bar.update, bar.add_task(description, total=total))
 
 

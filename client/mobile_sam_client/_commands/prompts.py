@@ -137,7 +137,7 @@ def read_prompts(path: Path) -> dict[str, list[dict[str, Any]]]:
         expected = '{"photo.jpg": [{"pos_coords": [[x, y], ...], "box": [x0, y0, x1, y1]}, ...], ...}'
         raise CommandError(f"{path}: expected {expected}, got {_short(document)}")
     if "annotations" in document and "images" in document:
-        raise CommandError(f"{path}: this looks like a COCO file; docs/command-line.md turns its boxes into prompts")
+        raise CommandError(f"{path}: this looks like a COCO file; `mobile-sam masks` takes its boxes")
     return {name: _objects(f"{path}: {name!r}", name, document[name]) for name in sorted(document)}
 
 
