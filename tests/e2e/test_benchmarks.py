@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import bench, gate, quality, regions
+from benchmarks import bench, gate, masks, quality, regions
 from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
@@ -44,6 +44,11 @@ def test_masks_in_regions_are_scored_by_size(builtin_server, labelled, tmp_path,
     monkeypatch.setattr(regions, "MOSAICS", (1, 5))
     scores = regions.measure_all(builtin_server.url, [labelled], tmp_path)
     assert {at: np.shape(found) for at, found in scores.items()} == {(0, 5): (1, 9), (2, 1): (1, 9)}
+
+
+def test_masks_compares_the_command_with_encoding_and_requests_alone():
+    rows = masks.measure("builtin", rounds=1, images=3).splitlines()[2:]
+    assert [row.split("|")[1].strip() for row in rows] == [masks.COMMAND, masks.ENCODING, masks.REQUESTS]
 
 
 def test_gate_compares_the_engines_of_this_machine(builtin_repository, labelled):
