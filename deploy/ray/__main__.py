@@ -6,6 +6,7 @@ import typer
 
 from deploy.ray.plan import BatchError
 from mobile_sam_client import MobileSamError
+from mobile_sam_client._datasets.dataset import DatasetError
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
         sys.exit(f"error: {error}: install the extra `batch` with `make env-batch`")
     try:
         typer.run(run)
-    except (BatchError, MobileSamError, OSError, pa.ArrowException) as error:
+    except (BatchError, DatasetError, MobileSamError, OSError, pa.ArrowException) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
 
 

@@ -18,11 +18,12 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from deploy.ray.files import find_images, open_store
+from deploy.ray.files import find_dataset, find_images, open_store
 from deploy.ray.plan import BatchError, Image, make_plan
 from deploy.ray.results import Results
 from deploy.ray.worker import Worker
 from mobile_sam_client import AsyncClient, Client
+from mobile_sam_client._commands.masks import Format
 
 MAX_RETRIES = 20
 """Retries while the service is busy or unreachable: about five minutes, and as long again to find out whether the
@@ -36,11 +37,18 @@ def run(
         str,
         typer.Argument(
             help="Folder, pattern ('photos/**/*.jpg'), .txt file with one path per line, or Parquet file with a column "
-            "path and optionally prompts; a local path or a URI (s3://bucket/photos)."
+            "path and optionally prompts; a local path or a URI (s3://bucket/photos). With --format the folder of a "
+            "detection data set."
         ),
     ],
     *,
     out: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for the results, a path or a URI.")],
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Format of a detection data set, as of mobile-sam masks.")
+    ] = None,
+    annotations: Annotated[
+        str | None, typer.Option(metavar="PATH", help="JSON, CSV or YAML file of the data set, if it has several.")
+    ] = None,
     url: Annotated[
         str, typer.Option(metavar="URL", help="URL of the service, for the workers and this command.")
     ] = "http://127.0.0.1:3000",
@@ -62,6 +70,8 @@ def run(
 
     Exit status: 0 success, 1 failure.
     """
+    if (annotations is not None and form is None) or (points_per_side is not None and form is not None):
+        raise BatchError("--annotations needs --format, and --points-per-side cannot be combined with it")
     started = time.monotonic()
     with Client(url) as client:
         info = client.info()
@@ -69,7 +79,11 @@ def run(
         raise BatchError(f"{url}: the service does not report its weights")
     weights, results = info.weights.sha256, Results(*open_store(out))
     grid = {} if points_per_side is None else {"points_per_side": points_per_side}
-    store, listed = find_images(images, results.folder, grid)
+    left_out: list[dict[str, Any]] = []
+    if form is None:
+        store, listed = find_images(images, results.folder, grid)
+    else:
+        store, listed, left_out = find_dataset(images, results.folder, form.value, annotations)
     todo, outdated = make_plan(listed, results.rows(), weights, store.hashes)
     results.remove_rows(outdated)
     connect = partial(AsyncClient, url, retries=MAX_RETRIES)
@@ -84,11 +98,13 @@ def run(
     except KeyboardInterrupt:
         print("error: interrupted; finished images are kept, run the same command to resume", file=sys.stderr)
         raise
-    failed = len(listed.keys() & results.write_failures())
+    failed = len(listed.keys() & results.write_failures(left_out))
     counts = f"{len(todo)} processed, {len(listed) - len(todo)} skipped, {failed} failed"
     print(f"{len(listed)} images: {counts}; {time.monotonic() - started:.1f} s")
     print(f"wrote {out}: parts, failures.json")
-    if failed:
+    if left_out:
+        print(f"{len(left_out)} entries of the data set were left out or changed, see failures.json")
+    if failed or left_out:
         raise typer.Exit(1)
 
 

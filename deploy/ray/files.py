@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from deploy.ray.plan import BatchError, Image
+from mobile_sam_client._datasets.dataset import DatasetFiles
+from mobile_sam_client._datasets.readers import read_dataset
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 LIST_SUFFIXES = (".txt", ".parquet")
@@ -117,6 +119,29 @@ def find_images(place: str, excluded: str, everything: dict[str, Any]) -> tuple[
     if not found:
         raise BatchError(f"{place}: no PNG, JPEG or WebP files found")
     return store, found
+
+
+def find_dataset(
+    place: str, excluded: str, form: str, annotations: str | None
+) -> tuple[Store, dict[str, Image], list[dict[str, Any]]]:
+    """Return the images with boxes or points of a data set's folder, and what was left out, as `Dataset.failures`."""
+    store, root = open_store(place)
+    real, entries = Path(root).resolve(), {}
+    for entry in store.system.get_file_info(fs.FileSelector(store.inside(root), recursive=True)):
+        path = store.prefix + entry.path
+        outside = isinstance(store.system, fs.LocalFileSystem) and not Path(path).resolve().is_relative_to(real)
+        if entry.is_file and not outside and not path.startswith(f"{excluded}/"):
+            entries[path.removeprefix(f"{root}/")] = entry
+    files = DatasetFiles(sorted(entries), lambda name: store.system.open_input_stream(entries[name].path))
+    data = read_dataset(form, files, annotations)
+    images = {}
+    for name, image in data.images.items():
+        objects = [(each.category["name"], each.fields) for each in image.objects]
+        asked = json.dumps({**image.request(), "objects": objects}, sort_keys=True, separators=(",", ":"))
+        path = f"{root}/{name}"
+        if objects:
+            images[path] = Image(path, entries[name].size, entries[name].mtime_ns, asked)
+    return store, images, data.failures
 
 
 def _find(system: fs.FileSystem, target: str) -> Iterator[fs.FileInfo]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -24,6 +25,10 @@ MASK = pa.struct(
         "stability_score": pa.float64(),  # everything only; null for prompts
         "point": pa.list_(pa.float64()),  # everything only: [x, y] of the point prompt
         "prompt": pa.int32(),  # index of the prompt; null for everything
+        "class": pa.string(),  # data sets only, as the following
+        "fields": pa.string(),  # JSON of the object's id and further fields in the data set
+        "box_iou": pa.float64(),  # IoU of the mask's box and the given one; null for a point
+        "note": pa.string(),  # remark, or why there is no mask: then `counts` is null
     }
 )
 SCHEMA = pa.schema(
@@ -86,9 +91,9 @@ class Results:
             else:
                 self.store.system.delete_file(self.store.inside(path))
 
-    def write_failures(self) -> set[str]:
-        """Write `failures.json`, the list of failed images with reasons, and return their paths."""
+    def write_failures(self, others: Iterable[Mapping[str, Any]] = ()) -> set[str]:
+        """Write `failures.json`, the list of failed images with reasons and of others, and return the images' paths."""
         failed = {row["path"]: row["error"] for row in self.rows() if row["error"] is not None}
-        failures = [{"file": path, "reason": failed[path]} for path in sorted(failed)]
+        failures = [*({"file": path, "reason": failed[path]} for path in sorted(failed)), *others]
         self.store.write(f"{self.folder}/failures.json", json.dumps(failures, indent=1).encode() + b"\n")
         return set(failed)

@@ -20,6 +20,7 @@ from mobile_sam_client import (
     ServiceUnreachable,
     Unauthorized,
 )
+from mobile_sam_client._datasets.shapes import segment_prompts, segment_shapes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,8 @@ class Worker:
                 f"expected answers from weights {self.weights[:12]}, got one from {others.pop()[:12]}: use the same "
                 "weights for all services and run the same command again"
             )
-        return row | {"width": answers[0].width, "height": answers[0].height, "masks": masks}
+        size = {"width": answers[0].width, "height": answers[0].height} if answers else {}
+        return row | size | {"masks": masks}
 
     async def _segment(
         self, client: AsyncClient, file: bytes, request: dict[str, Any]
@@ -122,9 +124,15 @@ class Worker:
                 }
                 for record in everything.masks
             ]
-        prompts, found = [Prompt(**fields) for fields in request["prompts"]], list[Segmentation]()
-        for start in range(0, len(prompts), self.max_prompts):
-            found += await client.segment_many(file, prompts[start : start + self.max_prompts])
+        if "shapes" in request:
+            _, found, masks = await segment_shapes(client, file, request, self.max_prompts)
+            objects = zip(request["objects"], masks, strict=True)
+            return found, [
+                {**mask.pop("segmentation", {}), **mask, "class": name, "fields": json.dumps(fields), "prompt": index}
+                for index, ((name, fields), mask) in enumerate(objects)
+            ]
+        prompts = [Prompt(**fields) for fields in request["prompts"]]
+        found = await segment_prompts(client, file, prompts, self.max_prompts)
         return found, [
             {**mask.rle, "area": mask.area, "bbox": mask.bbox_xywh, "score": mask.score, "prompt": index}
             for index, mask in enumerate(found)

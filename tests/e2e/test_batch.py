@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
+from benchmarks.masks import BOXES, write_images
 from harness import ROOT, Server, serving, wait_until
 
 pytest.importorskip("ray", reason="not installed: ray: make env-batch")
@@ -52,10 +53,10 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def start(images: Path, out: Path, service: Server) -> subprocess.Popen[str]:
+def start(images: Path, out: Path, service: Server, prompts: str = "--points-per-side=4") -> subprocess.Popen[str]:
     """Start a batch from the command line."""
     command = [sys.executable, "-m", "deploy.ray", str(images), "--out", str(out), "--url", service.url]
-    options = ["--workers=2", "--in-flight=4", "--part-size=6", "--points-per-side=4"]
+    options = ["--workers=2", "--in-flight=4", "--part-size=6", prompts]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MOBILE_SAM_", "RAY_"))}
     return subprocess.Popen(
         [*command, *options],
@@ -141,3 +142,23 @@ def test_killed_batch_is_resumed_and_finished_images_are_skipped(photos: Path, s
     found = rows(out)
     assert (found[str(changed)]["width"], found[str(changed)]["height"]) == (50, 40)
     assert len(found) == IMAGES + 2  # the row of the deleted image stays
+
+
+@pytest.mark.timeout(2 * RUN_TIMEOUT_S)
+def test_boxes_of_a_data_set_become_rows_with_their_classes_and_fields(service: Server, tmp_path: Path) -> None:
+    write_images(tmp_path / "data", 8, seed=1)
+    document = json.loads((tmp_path / "data" / "boxes.json").read_text())
+    document["annotations"][3].update(bbox=[700, 5, 9, 9], by="me")
+    (tmp_path / "data" / "boxes.json").write_text(json.dumps(document))
+    for skipped in (0, 8):
+        batch = start(tmp_path / "data", tmp_path / "found", service, "--format=coco")
+        printed, _ = batch.communicate(timeout=RUN_TIMEOUT_S)
+        assert batch.returncode == 0, printed
+        assert f"8 images: {8 - skipped} processed, {skipped} skipped, 0 failed" in printed
+    found = rows(tmp_path / "found")
+    assert [len(row["masks"]) for row in found.values()] == [BOXES] * 8
+    lost = found[str(tmp_path / "data" / "images" / "0.jpg")]["masks"][3]
+    assert (lost["counts"], lost["class"], lost["note"]) == (None, "object", "outside of the image")
+    assert json.loads(lost["fields"])["by"] == "me"
+    ids = [json.loads(mask["fields"])["id"] for row in found.values() for mask in row["masks"]]
+    assert sorted(ids) == list(range(8 * BOXES))

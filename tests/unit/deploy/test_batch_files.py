@@ -8,7 +8,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="not installed: pyarrow: make env-batch")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from deploy.ray.files import find_images, open_store  # noqa: E402
+from deploy.ray.files import find_dataset, find_images, open_store  # noqa: E402
 from deploy.ray.plan import BatchError  # noqa: E402
 from deploy.ray.results import SCHEMA, Results  # noqa: E402
 
@@ -101,6 +101,27 @@ def test_no_images_are_an_error(photos):
         find_images(f"{photos}/*.gif", "/nowhere", {})
 
 
+def test_data_set_has_the_images_with_boxes_of_its_folder(photos, tmp_path):
+    (photos / "linked.jpg").symlink_to("../secret.jpg")
+    (tmp_path / "secret.jpg").touch()
+    names = ["a.png", "b.JPG", "linked.jpg"]
+    (photos / "boxes.csv").write_text(
+        "image,x0,y0,x1,y1,label\n" + "".join(f"{name},1,2,3,4,cat\n" for name in names[1:])
+    )
+    (photos / "deep" / "old.csv").write_text("image\n")
+    store, images, left_out = find_dataset(str(photos), f"{photos}/deep", "csv", None)
+    ((path, image),) = images.items()
+    assert (path, image.size, store.read(path)) == (f"{photos}/b.JPG", 5, b"b.JPG")
+    assert json.loads(image.asked) == {
+        "shapes": [[1, 2, 3, 4]],
+        "relative": False,
+        "size_wh": None,
+        "objects": [["cat", {"id": 1}]],
+    }
+    ((failure),) = left_out
+    assert (failure["line"], "linked.jpg" in failure["reason"]) == (3, True)
+
+
 def test_rows_are_read_back(results, paths, tmp_path):
     results.write(paths[0], [{**ROW, "masks": []}])
     results.write(paths[0], [{**ROW, "masks": []}, FAILED])  # replaces the first
@@ -110,6 +131,9 @@ def test_rows_are_read_back(results, paths, tmp_path):
     assert (second["path"], second["error"]) == ("/p/b.jpg", "no image")
     assert results.write_failures() == {"/p/b.jpg"}
     assert json.loads((tmp_path / "out" / "failures.json").read_text()) == [{"file": "/p/b.jpg", "reason": "no image"}]
+    left_out = {"file": "x.csv", "line": 2, "reason": "malformed"}
+    assert results.write_failures([left_out]) == {"/p/b.jpg"}
+    assert json.loads((tmp_path / "out" / "failures.json").read_text())[1:] == [left_out]
 
 
 def test_failed_write_leaves_no_file(results, paths, tmp_path):

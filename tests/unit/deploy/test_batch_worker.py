@@ -85,6 +85,29 @@ def test_prompts_are_split_into_requests_of_the_maximum_size():
     ]
 
 
+def test_objects_of_a_data_set_keep_class_and_fields():
+    shapes = [[0, 0, 3, 1], [9, 9, 12, 12], [2, 2]]
+    objects = [["cat", {"id": 7}], ["dog", {"id": 8}], ["cat", {"id": 9}]]
+    request = {"shapes": shapes, "relative": False, "size_wh": [6, 4], "objects": objects}
+    two = fake.segment_reply([fake.mask_result(number) for number in (0, 1)])
+    image = EVERYTHING._replace(asked=json.dumps(request))
+    row, requests = segment(image, two, read=lambda _: fake.png())
+    assert requests[0]["prompts"] == [{"box": [0, 0, 3, 1]}, {"pos_coords": [[2, 2]]}]
+    found = [
+        (mask["class"], mask["fields"], mask.get("area"), mask.get("box_iou"), mask["note"]) for mask in row["masks"]
+    ]
+    assert found == [
+        ("cat", '{"id": 7}', 3, 1.0, ""),
+        ("dog", '{"id": 8}', None, None, "outside of the image"),
+        ("cat", '{"id": 9}', 3, None, ""),
+    ]
+    assert row["masks"][0]["counts"] == fake.rle(fake.mask_with_area(3))["counts"]
+    row, requests = segment(
+        image._replace(asked=json.dumps({**request, "shapes": [[9, 9]] * 3})), read=lambda _: fake.png()
+    )
+    assert (row.get("width"), len(row["masks"]), requests) == (None, 3, [])
+
+
 cannot_read = Mock(side_effect=FileNotFoundError(2, "No such file or directory", "/p/a.jpg"))
 
 
