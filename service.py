@@ -17,7 +17,7 @@ from utils.api.answers import (
 )
 from utils.api.everything import everything as segment_everything
 from utils.api.everything import result_of
-from utils.api.inputs import image_source, to_job
+from utils.api.inputs import image_source, list_of_images, to_job
 from utils.api.received import JSON, receive
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.app import build
@@ -43,8 +43,11 @@ async def mobile_sam(request: Request) -> Response:
 @svc.api(input=RawJson(), output=RawJson(), route="/embed")
 @errors_as_problems
 async def embed(request: Request) -> Response:
-    """Encode an image before its first prompt; return its id."""
+    """Encode an image before its first prompt and return its id, or queue several and return the job."""
     received = await receive(request, EmbedRequest)
+    if several := list_of_images(received.fields, received.files):
+        job = await app.ahead.add(several, received.fields.model_version)
+        return json_response(orjson.dumps(job), 202)
     image = image_source(received.fields, received.file)
     return json_response(await app.segmenter.embed(image, received.fields.model_version))
 

@@ -41,8 +41,10 @@ DEFAULTS: dict[str, Any] = {
     "mask_threshold": 0.0,
     "polygon_tolerance": TOLERANCE_PIXELS,
     "document": False,
+    "encode": True,
 }
-"""Options of a caller who asks Triton directly, unless given. `document`: the answer is one JSON document."""
+"""Options of a caller who asks Triton directly, unless given. `document`: the answer is one JSON document. `encode`:
+False to keep the image file only, which is encoded later."""
 NO_POINTS, NO_LABELS = np.zeros((0, 1, 2), np.float32), np.zeros((0, 1), np.int32)
 WARM_UP_SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""
@@ -111,7 +113,7 @@ def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, chec
     """
     check = partial(check_inside, points_xy, labels)
     if call.region is None:
-        return pipeline.find(call, check, check_cost)
+        return pipeline.find(call, check, check_cost, encode=call.options.get("encode", DEFAULTS["encode"]))
     boxes = [*extents(points_xy, labels)]
     clicked = ~(labels == BOX_TOP_LEFT).any(axis=1)
     if call.region == AUTO and clicked.any():

@@ -1,5 +1,6 @@
 """Composition of the service: makes its parts from the settings and connects them with BentoML."""
 
+import hashlib
 import logging
 import os
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 
+from utils.ahead import EmbedAhead
 from utils.api.answers import REFUSAL_LOG
 from utils.api.info import InfoEndpoint, describe
 from utils.api.jobs import Segmenter
@@ -43,6 +45,7 @@ from utils.settings import INTEGRATIONS, Settings, SettingsError
 from utils.triton import health, installation, processes, repository, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
+from utils.triton.queue import DEFAULT_CACHE_BYTES, EncodeQueue
 from utils.triton.run import RunState, check_shared_memory, clean_up
 from utils.triton.runner import CONTROL_APIS, make_runner, server_flags
 from utils.triton.segmenter import TritonSegmenter
@@ -66,6 +69,7 @@ class App:
     service: Any
     """A `bentoml.legacy.Service`."""
     segmenter: Segmenter
+    ahead: EmbedAhead
     settings: Settings
     timeout_s: Callable[[], float]
     """Returns the maximum time for one call of Triton, by the time that the encoder takes."""
@@ -116,9 +120,16 @@ def build() -> App:
     def timeout_s() -> float:
         return settings.timeout_s(read_health().encode_s)
 
-    segmenter = TritonSegmenter(infer, timeout_s, plan.instances, report_fault)
-    app = App(service, segmenter, settings, timeout_s)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
+    ahead = EmbedAhead(
+        _queue(f"{source or settings.model_repository} {plan.encoder.engine}", settings),
+        Path(run.folder),
+        lambda: app.segmenter,
+        lambda: read_health().ready and not admission.stopping,
+        rate,
+    )
+    segmenter = TritonSegmenter(infer, timeout_s, plan.instances, report_fault, ahead.callers.one_more)
+    app = App(service, segmenter, ahead, settings, timeout_s)
     deployment = versions.Deployment(source, Path(served)) if source else None
 
     def is_configured() -> bool:
@@ -134,12 +145,15 @@ def build() -> App:
     )
     service.on_deployment(check_hooks)
     service.on_deployment(partial(_check_deployment, source, plan))
-    service.on_startup(partial(_start_worker, origins, lifecycle))
+    service.on_startup(partial(_start_worker, origins, lifecycle, ahead))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     on, active = set(settings.integrations), ActiveCallers()
-    masks = MaskService(lambda: app.segmenter, settings, timeout_s, active)
-    adapters = Adapters(chosen(on), masks, chosen(set(INTEGRATIONS) - on))
+    adapters = Adapters(
+        chosen(on),
+        MaskService(lambda: app.segmenter, settings, timeout_s, active, ahead),
+        chosen(set(INTEGRATIONS) - on),
+    )
     service.mount_asgi_app(adapters, path="/")
     work_paths = WORK_PATHS.union(adapters.work)
     # Outermost first: CORS preflight requests carry no API key.
@@ -147,7 +161,7 @@ def build() -> App:
         service.add_asgi_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
         )
@@ -172,6 +186,7 @@ def build() -> App:
         metrics_need_key=metrics_need_key,
         admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,
         adapters=adapters,
+        jobs=ahead,
         origins=origins,
         active=active,
     )
@@ -192,6 +207,13 @@ def _access(settings: Settings) -> tuple[ApiKeys | None, RateLimit | None, ApiKe
         raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
     rate = RateLimit(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
     return keys, rate, admin_keys
+
+
+def _queue(model: str, settings: Settings) -> EncodeQueue:
+    """Return the queue of images for a model, beside their embeddings, of whose space it has half."""
+    name = f"queue-{hashlib.sha256(model.encode()).hexdigest()[:16]}.sqlite3"
+    cache_bytes = DEFAULT_CACHE_BYTES if settings.embedding_cache_bytes is None else settings.embedding_cache_bytes
+    return EncodeQueue(Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / name, cache_bytes // 2)
 
 
 def _served_repository(source: Path | None, plan: Plan, settings: Settings) -> Path | str:
@@ -230,10 +252,10 @@ def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:
     return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}{untried}"
 
 
-def _start_worker(origins: Origins, lifecycle: WorkerLifecycle, _: Any) -> None:
+def _start_worker(origins: Origins, lifecycle: WorkerLifecycle, ahead: EmbedAhead, _: Any) -> None:
     prepare_files()
     threading.Thread(target=origins.look_up_own_name, daemon=True).start()
-    lifecycle.start()
+    lifecycle.start(ahead.run())
 
 
 async def _stop_worker(rate: RateLimit | None, _: Any) -> None:

@@ -82,9 +82,11 @@ def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
     return StreamingResponse(body(), media_type=media_type, headers={"Content-Length": str(size)})
 
 
-def json_response(document: Content) -> Response:
+def json_response(document: Content, status: int = 200) -> Response:
     """Return an answer in JSON."""
-    return _sized_response([document], JSON)
+    response = _sized_response([document], JSON)
+    response.status_code = status
+    return response
 
 
 async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:

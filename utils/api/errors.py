@@ -13,11 +13,13 @@
     ├── SlowBody              408   the body did not arrive in time
     ├── ModelChange           409   models cannot be loaded or unloaded, at least not now
     ├── BodyTooLarge          413   the body has too many bytes
+    ├── QueueTooLarge         413   a list of images to encode never fits
     ├── UnsupportedMedia      415   the Content-Type is none that the path takes
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
     │   └── ImageNotFetched         an image URL was refused, or fetching it failed
     ├── AnswerTooLarge        422   the answer would have too many bytes
     ├── TooManyRequests       429   the caller exceeded the rate limit
+    │   └── QueueFull               images to encode do not fit now
     ├── HeadTooLarge          431   headers and trailers have too many bytes or fields
     ├── RejectedByModel       4xx   the image cannot be used; status and type come from the orchestrator
     ├── InferenceFailed       500   Triton answered with an error, which is never the caller's fault
@@ -282,6 +284,14 @@ class TooManyRequests(ServiceError, status=429, slug="too-many-requests", title=
     def __init__(self, detail: str, retry_after: int = 1) -> None:
         super().__init__(detail)
         self.retry_after = retry_after
+
+
+class QueueFull(TooManyRequests, slug="queue-full", title="The queue of images is full"):
+    """The images do not fit into the queue now."""
+
+
+class QueueTooLarge(ServiceError, status=413, slug="queue-too-large", title="The list of images is too large"):
+    """A list of images to encode takes more room than a caller ever has."""
 
 
 class UnsupportedMedia(

@@ -5,7 +5,7 @@ The image is a file or an image id; its pixels are decoded in Triton's models, n
 
 import binascii
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,15 @@ import pybase64
 
 from orchestrator.regions import AUTO
 from utils.api.errors import invalid
-from utils.api.requests import ImageFields, ObjectFields, Region, SegmentOptions, SegmentRequest
+from utils.api.requests import (
+    MAX_IMAGES,
+    EmbedRequest,
+    ImageFields,
+    ObjectFields,
+    Region,
+    SegmentOptions,
+    SegmentRequest,
+)
 from utils.observability.context import CALLER
 from utils.observability.logs import quoted
 from utils.triton import tensors
@@ -98,6 +106,27 @@ def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource
         raise invalid("input_image", f"{IMAGE_FILE}; URLs are not fetched", f"the URL {quoted(text, 200)}")
     file = decode_base64(text, "input_image", IMAGE_FILE)
     return ImageSource(file, None, CALLER.get(), region=request.region)
+
+
+def list_of_images(request: EmbedRequest, files: Sequence[bytes]) -> list[ImageSource]:
+    """Return the images of a request for several, owned by the caller; none for a request about one image.
+
+    Raises:
+        InvalidRequest: images in several places, too many files, no base64, or a region.
+    """
+    texts, ids, owner = request.images or [], request.image_ids or [], CALLER.get()
+    if not (texts or ids or len(files) > 1):
+        return []
+    if sum(map(bool, (texts, ids, files, request.input_image is not None, request.image_id is not None))) > 1:
+        raise invalid("images", "images in one of images, image_ids, files, input_image and image_id", "several")
+    if request.region is not None:
+        raise invalid("region", "one image", "several")
+    if len(files) > MAX_IMAGES:
+        raise invalid(FILE_PART, f"at most {MAX_IMAGES} files", f"{len(files)}")
+    named = [(decode_base64(text, f"images[{n}]", IMAGE_FILE), f"images[{n}]") for n, text in enumerate(texts)]
+    named += [(file, f"{FILE_PART}[{n}]") for n, file in enumerate(files)]
+    by_id = [ImageSource(None, image_id, owner) for image_id in ids]
+    return by_id + [ImageSource(file, None, owner, field) for file, field in named]
 
 
 def decode_base64(text: str, field: str, expected: str) -> bytes:

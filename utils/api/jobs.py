@@ -55,6 +55,9 @@ class Segmenter(Protocol):
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON."""
 
+    async def store(self, image: ImageSource) -> None:
+        """Check an image and keep its file, to encode it later by its id."""
+
     async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         """Segment objects in an image."""
 

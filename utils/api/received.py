@@ -24,7 +24,7 @@ from utils.api.errors import (
     UnsupportedMedia,
     invalid,
 )
-from utils.api.requests import MaskFormat, ObjectFields, SegmentRequest
+from utils.api.requests import EmbedRequest, MaskFormat, ObjectFields, SegmentRequest
 from utils.observability.logs import quoted, shown
 
 # It logs each malformed form, with bytes of the request; the error says the same to the caller.
@@ -36,7 +36,7 @@ ANSWER_TYPES = (FORM, JSON, PNG)
 FILE_TYPES = ("image/", FILE)
 """Content types of raw image files; the file itself tells its format."""
 FORM_PARTS = ("image", "request")
-NOT_IN_A_QUERY = {"input_image", "image_id", "pos_coords", "neg_coords", "mask_input", "prompts"}
+NOT_IN_A_QUERY = {"input_image", "image_id", "pos_coords", "neg_coords", "mask_input", "prompts", "images", "image_ids"}
 QUERY_LISTS = ("box", "labels", "region")
 """Fields that are comma-separated numbers in a query."""
 FILE_NAME = re.compile(rb"[^\0-\x1f]{1,250}\.[A-Za-z]\w{1,3}")
@@ -88,10 +88,15 @@ class Received(Generic[Model]):
     """A request to an inference path."""
 
     fields: Model
-    file: bytes | None
-    """The image file, if it is not in the fields."""
+    files: list[bytes]
+    """The image files that are not in the fields; several for `EmbedRequest` only."""
     answer_type: str
     """One of `ANSWER_TYPES`."""
+
+    @property
+    def file(self) -> bytes | None:
+        """The image file, if it is not in the fields."""
+        return self.files[0] if self.files else None
 
 
 async def receive(request: Request, model: type[Model]) -> Received[Model]:
@@ -107,20 +112,21 @@ async def receive(request: Request, model: type[Model]) -> Received[Model]:
     answer_type = acceptable_type(request.headers.getlist("accept")) if model is SegmentRequest else JSON
     content_type = request.headers.get("content-type", JSON)
     media_type = _media_type(content_type)
-    body, file = await _body(request), None
+    files: list[bytes] = []
+    body = await _body(request)
     if media_type == FORM:
-        parts = form_parts(body, content_type)
-        body, file = parts.get("request", b"{}"), parts.get("image")
+        parts = form_parts(body, content_type, several=model is EmbedRequest)
+        (body,), files = parts.get("request", [b"{}"]), parts.get("image", [])
     elif media_type.startswith(FILE_TYPES):
-        body, file = query_fields(request.query_params.multi_items(), model), body
+        body, files = query_fields(request.query_params.multi_items(), model), [body]
     elif not _is_json(media_type):
         raise UnsupportedMedia(media_type)
-    if file is not None and FILE_NAME.fullmatch(file):
-        raise invalid("image", "a PNG, JPEG or WebP file", _name_of_a_file(file))
+    if name := next(filter(FILE_NAME.fullmatch, files), None):
+        raise invalid("image", "a PNG, JPEG or WebP file", _name_of_a_file(name))
     fields = parse_body(body, model)
     if isinstance(fields, SegmentRequest):
         apply_answer_type(fields, answer_type)
-    return Received(fields, file, answer_type)
+    return Received(fields, files, answer_type)
 
 
 async def receive_json(request: Request) -> bytes:
@@ -191,25 +197,25 @@ def apply_answer_type(request: SegmentRequest, answer_type: str) -> None:
         raise invalid("mask_format", f"{' or '.join(formats)} for an answer of {answer_type}", request.mask_format)
 
 
-def form_parts(body: bytes, content_type: str) -> dict[str, bytes]:
+def form_parts(body: bytes, content_type: str, *, several: bool = False) -> dict[str, list[bytes]]:
     """Return the parts `image` and `request` of a `multipart/form-data` body, those that it has.
 
     Raises:
         MalformedForm: not `multipart/form-data`, or incomplete.
-        InvalidRequest: another part, or two of the same name.
+        InvalidRequest: another part, or two of the same name, unless `several` images may be sent.
     """
-    parts: dict[str, bytes] = {}
+    parts: dict[str, list[bytes]] = {}
     ended: list[bool] = []
 
     def add(part: Field | File) -> None:
         name = (part.field_name or b"").decode("utf-8", "replace")
         if name not in FORM_PARTS:
             raise unknown_field(name, FORM_PARTS, "part")
-        if name in parts:
+        if name in parts and not (several and name == "image"):
             raise invalid(name, "one part of this name", "two")
         if isinstance(part, File):
             part.file_object.seek(0)
-        parts[name] = part.file_object.read() if isinstance(part, File) else part.value or b""
+        parts.setdefault(name, []).append(part.file_object.read() if isinstance(part, File) else part.value or b"")
 
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     config = {"MAX_MEMORY_FILE_SIZE": float("inf")}

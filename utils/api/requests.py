@@ -8,6 +8,8 @@ from orchestrator.polygons import TOLERANCE_PIXELS
 
 MAX_POINTS = 256
 MAX_OBJECTS = 256
+MAX_IMAGES = 256
+"""Images in one list to encode in the background."""
 MAX_VERSION = 2**31 - 1
 MAX_REGION_AREA = 10**9
 MAX_THRESHOLD = 20
@@ -74,7 +76,17 @@ class ObjectFields(BaseModel):
 
 
 class EmbedRequest(ImageFields):
-    """An image to encode ahead of the first prompt."""
+    """An image to encode ahead of the first prompt, or a list of images to encode in the background."""
+
+    images: list[str] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_IMAGES,
+        description="several images, each as `input_image`, to encode in the background",
+    )
+    image_ids: list[Annotated[str, Field(max_length=128)]] | None = Field(
+        None, min_length=1, max_length=MAX_IMAGES, description="several `image_id`s, to encode in the background"
+    )
 
 
 class PromptFields(ObjectFields):

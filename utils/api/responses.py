@@ -133,6 +133,25 @@ class Failure(BaseModel):
     problem: Problem
 
 
+class QueuedImage(BaseModel):
+    """An image of a job."""
+
+    image_id: str = Field(description="id to send later in place of `input_image`")
+    state: Literal["queued", "done", "failed", "cancelled"] = Field(description="`done`: encoded")
+    problem: Problem = absent(description="why it failed")
+
+
+class EmbedJob(BaseModel):
+    """Images that are encoded in the background."""
+
+    job: str = Field(description="id of the job, for `/embed/{job}`")
+    queued: int = Field(ge=0, description="images that wait for their turn")
+    done: int = Field(ge=0, description="encoded images")
+    failed: int = Field(ge=0, description="images that cannot be used, or were evicted before their turn")
+    cancelled: int = Field(ge=0, description="images that were still queued when the job was cancelled")
+    images: list[QueuedImage] = Field(description="the images in the order of the request")
+
+
 class RequestLimits(BaseModel):
     """Limits of a request."""
 

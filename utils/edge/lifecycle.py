@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -71,8 +71,11 @@ class WorkerLifecycle:
         self._max_connections, self._parent = max_connections, parent
         self._closed_early = False
 
-    def start(self) -> None:
-        """Prepare the worker; call this in its event loop, once the server handles signals and before it listens."""
+    def start(self, *background: Coroutine[Any, Any, None]) -> None:
+        """Prepare the worker; call this in its event loop, once the server handles signals and before it listens.
+
+        Further coroutines run in the background.
+        """
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         return_large_blocks_on_free()
         # Freeze permanent objects: with them, the collections that free requests' garbage would be rare.
@@ -83,7 +86,8 @@ class WorkerLifecycle:
         server_handler: Any = signal.getsignal(signal.SIGTERM)  # for SIGINT too
         self._server: uvicorn.Server = server_handler.__self__
         install(self._server, self._max_connections)
-        self._tasks = [loop.create_task(close_stalled_connections(self._server)), loop.create_task(self._trim_memory())]
+        running = close_stalled_connections(self._server), self._trim_memory(), *background
+        self._tasks = [loop.create_task(each) for each in running]
 
         def handle(number: int, frame: FrameType | None) -> None:
             if not self._admission.stopping:

@@ -27,6 +27,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from utils.ahead import EmbedAhead
 from utils.api.answers import REFUSAL_LOG, problem_of, problem_response
 from utils.api.errors import (
     MEDIA_TYPE,
@@ -61,6 +62,8 @@ from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
 from utils.triton.health import Health
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), ("/readyz", "/health"), "/metrics"
+JOBS, JOB = "/embed/", "/embed/{job}"
+"""Start of the paths of jobs, and what stands for them all."""
 READ, WRITE = ("GET", "HEAD"), ("POST",)
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -116,6 +119,8 @@ class Edge:
     """Limit for each key name, or without keys for each address."""
     metrics_need_key: bool = False
     admin: Admin | None = None
+    jobs: EmbedAhead | None = None
+    """Jobs in the background; their paths need an API key."""
     active: ActiveCallers = field(default_factory=ActiveCallers)
     """Addresses that send work, noted here; others may share it."""
     origins: Origins = field(default_factory=Origins)
@@ -130,11 +135,14 @@ class Edge:
             **dict.fromkeys(READY, self._answer_readiness),
             METRICS: self.app,
         }
-        self._key_pages = self.adapters.key_pages | ({METRICS} if self.metrics_need_key else set())
+        self._key_pages = self.adapters.key_pages | {JOB} | ({METRICS} if self.metrics_need_key else set())
         self.methods: dict[str, tuple[str, ...]] = {
             **dict.fromkeys([*self._handlers, *self.file_paths, *self.adapters.pages], READ),
             **dict.fromkeys(self.work_paths, WRITE),
         }
+        if self.jobs:
+            self._handlers[JOB] = self.jobs
+            self.methods[JOB] = (*READ, "DELETE")
         if self.admin:
             self._handlers |= dict.fromkeys(self.admin.methods, self.admin)
             self.methods |= self.admin.methods
@@ -146,7 +154,7 @@ class Edge:
             return
         if scope["path"].startswith(("http://", "https://")):  # absolute form (RFC 9112, 3.2.2), as for proxies
             scope = {**scope, "path": "/" + "".join(scope["path"].split("/", 3)[3:])}
-        path = scope["path"]
+        path = route_of(scope)
         known = path in self.methods or path in self.adapters.off  # other paths may contain a key
         REQUEST_ID.set(request_id(scope["headers"]))
         ADDRESS.set(shown(address(scope)))
@@ -173,17 +181,18 @@ class Edge:
 
     async def _route(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         check_head(scope)
-        path, method = scope["path"], scope["method"]
+        path, method = route_of(scope), scope["method"]
         if path not in self.methods:
-            raise UnknownPath.from_path(path, self.adapters.off.get(path))
+            raise UnknownPath.from_path(scope["path"], self.adapters.off.get(path))
         if method not in self.methods[path]:
             raise WrongMethod(path, self.methods[path], method)
         if method not in READ:
             self.origins.check(scope["headers"])
         if path in self._key_pages:
-            self._authenticate(scope)
+            CALLER.set(self._authenticate(scope))
         if path == METRICS:
             send.appended = health_metrics(self.health()) + await self.triton_metrics()
+            send.appended += await self.jobs.metrics() if self.jobs else b""
         if path in self.work_paths:
             await self._work(scope, receive, send, body)
         else:
@@ -261,6 +270,12 @@ class Edge:
         await response(scope, receive, send_unfinished)
         await body.drain()
         await send({"type": "http.response.body", "body": b""})
+
+
+def route_of(scope: Scope) -> str:
+    """Return the path of a request; of a job, the one that stands for all."""
+    path: str = scope["path"]
+    return JOB if path.startswith(JOBS) else path
 
 
 class AnswerSender:

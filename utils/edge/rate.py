@@ -75,15 +75,15 @@ class RateLimit:
         self._redis_retry_at = 0.0
         """Time to try Redis again after a failure; 0 while it works."""
 
-    async def check(self, caller: str) -> None:
-        """Count one request of a caller, unless it is refused.
+    async def check(self, caller: str, count: int = 1) -> None:
+        """Count requests of a caller, unless they are refused.
 
         Raises:
             TooManyRequests: a limit is exceeded.
         """
-        refusals = await self._count_in_redis(caller)
+        refusals = await self._count_in_redis(caller, count)
         if refusals is None:
-            refusals = await _count(self._in_memory, caller)
+            refusals = await _count(self._in_memory, caller, count)
         if refusals:
             seconds, limit = max(refusals, key=lambda refusal: refusal[0])
             amount, multiples, unit = limit.amount, limit.multiples, limit.GRANULARITY.name
@@ -96,14 +96,14 @@ class RateLimit:
         if self._pool is not None:
             await self._pool.aclose()
 
-    async def _count_in_redis(self, caller: str) -> list[_Refusal] | None:
+    async def _count_in_redis(self, caller: str, count: int) -> list[_Refusal] | None:
         """Return the result of `_count`, or None without Redis or after a failure, which is logged once per outage."""
         if not self._in_redis or time.monotonic() < self._redis_retry_at:
             return None
         if retrying := self._redis_retry_at > 0:  # one request at a time
             self._redis_retry_at = time.monotonic() + REDIS_RETRY_INTERVAL_S
         try:
-            refusals = await asyncio.wait_for(_count(self._in_redis, caller), REDIS_TIMEOUT_S)
+            refusals = await asyncio.wait_for(_count(self._in_redis, caller, count), REDIS_TIMEOUT_S)
         except Exception as error:  # not only Redis's own errors: some options fail at first use
             if not self._redis_retry_at:
                 reason = f"no answer within {REDIS_TIMEOUT_S} s" if isinstance(error, asyncio.TimeoutError) else error
@@ -162,13 +162,15 @@ def _redis_pool(url: str) -> BlockingConnectionPool:
     return pool
 
 
-async def _count(limits: Sequence[_Limit], caller: str) -> list[_Refusal]:
-    """Count one request in all limits, or in none if one of them is exceeded; return the exceeded ones.
+async def _count(limits: Sequence[_Limit], caller: str, count: int) -> list[_Refusal]:
+    """Count requests in all limits, or in none if one of them is exceeded; return the exceeded ones.
 
     A refused request counts in some limits only if another process exceeds a limit between the two steps.
     """
-    full = [limit for limit in limits if not await limit[1].test(limit[0], caller)] if len(limits) > 1 else []
+    full: list[_Limit] = []
+    if len(limits) > 1:
+        full = [limit for limit in limits if not await limit[1].test(limit[0], caller, cost=count)]
     if not full:
-        full = [limit for limit in limits if not await limit[1].hit(limit[0], caller)]
+        full = [limit for limit in limits if not await limit[1].hit(limit[0], caller, cost=count)]
     resets = [((await limiter.get_window_stats(item, caller)).reset_time, item) for item, limiter in full]
     return [(max(1, int(reset - time.time()) + 1), item) for reset, item in resets]

@@ -210,7 +210,7 @@ async def _batch(call: ToolCall, config: LabelConfig, tasks: list[Task]) -> dict
         results.append([])
         try:
             if (left_s := deadline - time.monotonic()) > 0:
-                results[-1] = await asyncio.wait_for(_task(call, config, task), left_s)
+                results[-1] = await asyncio.wait_for(_task(call, config, task, alone=len(tasks) == 1), left_s)
         except asyncio.TimeoutError:
             continue
         except Exception as error:
@@ -220,11 +220,12 @@ async def _batch(call: ToolCall, config: LabelConfig, tasks: list[Task]) -> dict
     return {"results": results, **errors}
 
 
-async def _task(call: ToolCall, config: LabelConfig, task: Task) -> dict[str, Any] | list[Any]:
+async def _task(call: ToolCall, config: LabelConfig, task: Task, *, alone: bool) -> dict[str, Any] | list[Any]:
     """Return the object in each box of a task.
 
     Without boxes, return everything in its image if there is a tag for that; or else only encode the image: Label
-    Studio also asks for predictions when a person opens a task, and the first click comes next.
+    Studio also asks for predictions when a person opens a task, and the first click comes next. One of several tasks
+    is not open, and its image is queued.
     """
     image, key = next(iter(config.images.items()))
     if boxes := list(task.boxes()):
@@ -236,7 +237,7 @@ async def _task(call: ToolCall, config: LabelConfig, task: Task) -> dict[str, An
         document = await _on_image(call, task, key, partial(call.service.everything, fields=GRID))
         outputs = [(control, control.first_label)] * len(document["masks"])
     else:
-        await _on_image(call, task, key, call.service.embed)
+        await _on_image(call, task, key, call.service.embed if alone else call.service.embed_ahead)
         return []
     return await _prediction(call, document, image, outputs)
 

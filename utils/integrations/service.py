@@ -10,6 +10,7 @@ import orjson
 
 from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
+from utils.ahead import EmbedAhead
 from utils.api.errors import FieldError, InvalidRequest, invalid
 from utils.api.everything import everything, result_of
 from utils.api.inputs import ImageSource, to_job
@@ -49,14 +50,16 @@ class MaskService:
         settings: Settings,
         timeout_s: Callable[[], float] = lambda: INFERENCE_TIMEOUT_S,
         active: ActiveCallers | None = None,
+        ahead: EmbedAhead | None = None,
     ) -> None:
         """Create the functions of one API worker.
 
-        It needs functions that return the segmenter and the seconds for an answer, and the addresses of its callers.
+        It needs functions that return the segmenter and the seconds for an answer, the addresses of its callers, and
+        their jobs.
         """
         self._segmenter, self.settings, self.timeout_s = segmenter, settings, timeout_s
         self._costly = FairSemaphore(1, MAX_WAITING)
-        self._active = active or ActiveCallers()
+        self._active, self._ahead = active or ActiveCallers(), ahead
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
@@ -85,6 +88,14 @@ class MaskService:
         """Return the answer of `/embed`."""
         document: dict[str, Any] = orjson.loads(await self._segmenter().embed(image))
         return document
+
+    async def embed_ahead(self, image: ImageSource) -> dict[str, Any]:
+        """Queue an image and return its `image_id`."""
+        assert self._ahead
+        (queued,) = (await self._ahead.add([image]))["images"]
+        if problem := queued.get("problem"):
+            raise InvalidRequest(problem["detail"])
+        return {"image_id": queued["image_id"]}
 
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""

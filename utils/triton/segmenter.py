@@ -38,7 +38,7 @@ from utils.api.jobs import AnswerParts, Content, Spooled
 from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.edge.admission import FairSemaphore
 from utils.observability import traces
-from utils.observability.context import ADDRESS, CALLER, TRACE_ID
+from utils.observability.context import ADDRESS, BACKGROUND, CALLER, TRACE_ID
 from utils.triton import tensors
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -59,6 +59,9 @@ JSON_MARGIN = b" \t\r\n" + BYTE_ORDER_MARK
 """Bytes that may come before a JSON object."""
 PROMPT = re.compile(r"points\[(\d+)\]\[(\d+)\]|masks\[(\d+)\]")
 """Field name of a point or an earlier mask in the orchestrator's problems."""
+
+STORE = Job({}, {"encode": False})
+"""Keeps the file of an image, which is encoded later."""
 
 UNAVAILABLE = {
     "request for unknown model": "a model that this model depends on is not loaded; retry later",
@@ -86,6 +89,7 @@ class TritonSegmenter:
         timeout_s: Callable[[], float],
         instances: Mapping[str, int] | None = None,
         report_fault: Callable[[], None] = lambda: None,
+        waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         """Create a segmenter.
 
@@ -96,8 +100,9 @@ class TritonSegmenter:
                 wait here, where slots are shared fairly between callers and requests of disconnected callers are
                 dropped.
             report_fault: called when Triton took a model's process for dead (`utils.triton.health.report_fault`).
+            waiting: context of requests for whose answers callers wait.
         """
-        self._infer, self._report_fault = infer, report_fault
+        self._infer, self._report_fault, self._waiting = infer, report_fault, waiting
         self._timeout_s = timeout_s
         self._semaphores = {
             model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
@@ -108,6 +113,10 @@ class TritonSegmenter:
         """Encode an image ahead of the first prompt and return the result as JSON."""
         outputs = await self._outputs(tensors.SEGMENT_CACHED, image, Job({}, {}, model_version))
         return bytes(outputs[tensors.RESULT])
+
+    async def store(self, image: ImageSource) -> None:
+        """Check an image and keep its file, to encode it later by its id."""
+        await self._outputs(tensors.SEGMENT, image, STORE)
 
     def check_room(self, body: bytes) -> None:
         """Reject a costly segmentation request before it is parsed if the costly queue is full.
@@ -157,7 +166,9 @@ class TritonSegmenter:
         image_id, by_id = await _image_id(image), model != tensors.SEGMENT_COSTLY
         about = {"image_id": image_id, "owner": image.owner, "region": image.region}
         call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
-        with Exchange(time.monotonic() + self._timeout_s()) as exchange:
+        unhurried = BACKGROUND.get() or job is STORE
+        waiting = contextlib.nullcontext() if unhurried else self._waiting()
+        with waiting, Exchange(time.monotonic() + self._timeout_s()) as exchange:
             while True:
                 call["costly"] = model == tensors.SEGMENT_COSTLY
                 inputs = job.inputs if by_id else {**job.inputs, **image_file(image)}
@@ -195,7 +206,8 @@ class TritonSegmenter:
         async with contextlib.AsyncExitStack() as slot:
             traced = bool(TRACE_ID.get())
             with traces.wait_span(model) if traced else contextlib.nullcontext():
-                if semaphore := self._semaphores.get(model):
+                # Work in the background waits for nobody's slot and takes none.
+                if (semaphore := self._semaphores.get(model)) and not BACKGROUND.get():
                     try:
                         await slot.enter_async_context(semaphore.slot(_caller()))
                     except Overloaded:

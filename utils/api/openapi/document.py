@@ -15,7 +15,7 @@ from utils.api.info import VERSION
 from utils.api.openapi.operations import admin_paths, inference_paths, service_paths
 from utils.api.openapi.problems import REFERENCE
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
-from utils.api.responses import Document, Failure, Image, Info, ModelList, Parts, Progress
+from utils.api.responses import Document, EmbedJob, Failure, Image, Info, ModelList, Parts, Progress
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 DESCRIPTION = """
@@ -95,7 +95,7 @@ class _Schema(GenerateJsonSchema):
 def _schemas(*, admin: bool) -> dict[str, JsonSchemaValue]:
     """Return the schemas of the models by name; schemas of admin operations only if `admin`."""
     models: list[type[BaseModel]] = [SegmentRequest, EmbedRequest, EverythingRequest]
-    models += [Document, Parts, Image, Progress, Failure, Info, *([ModelList] if admin else [])]
+    models += [Document, Parts, Image, EmbedJob, Progress, Failure, Info, *([ModelList] if admin else [])]
     _, schema = models_json_schema(
         [(model, "validation") for model in models], ref_template=REFERENCE, schema_generator=_Schema
     )

@@ -24,7 +24,7 @@ _DATA: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").r
 
 def _with_image(example: dict[str, Any]) -> dict[str, Any]:
     value = example["value"]
-    return {**example, "value": value if "image_id" in value else {**EXAMPLE_IMAGE, **value}}
+    return {**example, "value": value if {"image_id", "image_ids"} & value.keys() else {**EXAMPLE_IMAGE, **value}}
 
 
 REQUESTS: dict[str, Examples] = {
@@ -66,6 +66,13 @@ INFO: dict[str, Any] = {
         }
     ],
     "encode_s": 0.2,
+}
+JOB: dict[str, Any] = {
+    **{"job": "Vb0dVq3OcFQ8xJ0sQe2S0A", "queued": 1, "done": 1, "failed": 0, "cancelled": 0},
+    "images": [
+        {"image_id": IMAGE["image_id"], "state": "done"},
+        {"image_id": IMAGE["weights"]["sha256"], "state": "queued"},
+    ],
 }
 MODELS: dict[str, Any] = {"models": _DATA["models"]}
 

@@ -13,7 +13,7 @@ from utils.api.openapi import examples, problems
 from utils.api.openapi.problems import UNAUTHORIZED, problem_responses, reference, response
 from utils.api.received import FILE, FORM, JSON, PNG
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
-from utils.api.responses import Document, Everything, Failure, Image, Info, ModelList, Parts, Progress
+from utils.api.responses import Document, EmbedJob, Everything, Failure, Image, Info, ModelList, Parts, Progress
 from utils.triton.versions import LOAD_ORDER
 
 Methods = dict[str, dict[str, Any]]
@@ -60,12 +60,18 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
     embed = operation(
         "embed",
         "Encode an image",
-        "Does the expensive part in advance. Requests with the returned `image_id` are fast.",
+        "Does the expensive part in advance. Requests with the returned `image_id` are fast. Several images "
+        "(`images`, `image_ids`, or parts `image` of a form) are encoded in the background, one at a time, while no "
+        "caller waits; each counts as a request in the rate limit.",
         "id and size of the image",
         _json(Image, "An encoded image", examples.IMAGE),
-        problems=[*problems.SERVICE, *problems.IMAGE],
+        problems=[*problems.SERVICE, *problems.IMAGE, *problems.QUEUE],
         requestBody=_body(EmbedRequest, "embed"),
     )
+    progress = _json(EmbedJob, "One of two images is encoded", examples.JOB)
+    embed["responses"]["202"] = response(202, "the job of several images", progress)
+    id_of_job = {"name": "job", "in": "path", "required": True, "description": "id", "schema": {"type": "string"}}
+    job = partial(operation, returns="the job", content=progress, parameters=[id_of_job])
     everything = operation(
         "everything",
         "Segment everything in an image",
@@ -76,7 +82,13 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
         problems=[*problems.SERVICE, *problems.IMAGE, *problems.RECORDS],
         requestBody=_body(EverythingRequest, "everything"),
     )
-    return {f"/{each['operationId']}": {"post": each} for each in (segment, embed, everything)}
+    jobs = {
+        "get": job("embed_progress", "Progress of a job", "Jobs are kept over restarts.", problems=problems.JOB),
+        "delete": job(
+            "embed_cancel", "Cancel a job", "Encoded images stay.", problems=[*problems.JOB, problems.FOREIGN_PAGE]
+        ),
+    }
+    return {f"/{each['operationId']}": {"post": each} for each in (segment, embed, everything)} | {"/embed/{job}": jobs}
 
 
 def service_paths(metrics_need_key: bool) -> dict[str, Methods]:

@@ -59,6 +59,16 @@ IMAGE: tuple[Problem, ...] = (
     _rejected(problems.UNREADABLE_IMAGE, "input_image", READABLE, "19 bytes that are not an image"),
 )
 """Problems of the image found by the orchestrator in Triton."""
+QUEUE = (
+    errors.QueueFull(
+        "40 MiB of the embedding cache are left for images in the queue, got 300 MiB; retry later"
+    ).problem(),
+    errors.QueueTooLarge(
+        "expected images for 512 MiB of the embedding cache, got 640 MiB; send fewer at once"
+    ).problem(),
+)
+"""Problems of lists of images."""
+JOB = (errors.UnknownPath("there is no such job of this caller, or no longer").problem(), UNAVAILABLE)
 LARGEST_WORK = "at most 62 objects as polygon with picture overlay on a 4000 x 3000 image: 25 s of work"
 LARGEST_ANSWER = "at most 118 objects as json with picture overlay on a 1024 x 683 image: 167772160 bytes"
 WORK = _rejected(problems.TOO_MUCH_WORK, "prompts", LARGEST_WORK, "256: 100 s")

@@ -1,0 +1,165 @@
+"""Images that are encoded in the background: jobs, and the encoder, which works while no caller waits."""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from starlette.types import Receive, Scope, Send
+
+from utils.api.answers import json_response
+from utils.api.errors import ImageNotCached, RejectedByModel, ServiceError
+from utils.api.inputs import ImageSource
+from utils.api.jobs import Segmenter
+from utils.edge.admission import ACTIVE_S
+from utils.edge.rate import RateLimit
+from utils.observability.context import ADDRESS, BACKGROUND, CALLER
+from utils.triton.queue import EncodeQueue
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+REST_FACTOR = 24.0
+"""Pause after an encode while callers are active, as a multiple of its time: fewer than 1 in 20 requests, those beyond
+p95, meet one that is running."""
+MAX_ATTEMPTS = 5
+"""Attempts at an image, so that one that ends Triton's processes does not do so forever."""
+POLL_S, RETRY_S = 0.25, 2.0
+EVICTED = "evicted before its turn, or never sent: send the image again"
+
+
+class WaitingCallers:
+    """Callers of all API workers who wait for Triton.
+
+    A worker that has some holds a shared lock of a file, whose modification time is that of the last answer.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._count, self._opened = file, 0, contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count a caller."""
+        self._count += 1
+        if self._count == 1:
+            with contextlib.suppress(OSError):  # the folder is gone, and the service with it
+                fcntl.flock(self._opened.enter_context(self._file.open("w")), fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if not self._count:
+                with contextlib.suppress(OSError):
+                    os.utime(self._file)
+                self._opened.close()
+
+    def idle_s(self) -> float:
+        """Return the seconds since the last answer, 0 while a caller waits."""
+        with contextlib.suppress(FileNotFoundError), self._file.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return 0.0
+            return abs(time.time() - os.fstat(file.fileno()).st_mtime)  # the clock may have been set back
+        return ACTIVE_S
+
+
+class EmbedAhead:
+    """Jobs of callers, with the ASGI application of their paths, and the encoder of one API worker."""
+
+    def __init__(
+        self,
+        queue: EncodeQueue,
+        folder: Path,
+        segmenter: Callable[[], Segmenter],
+        ready: Callable[[], bool],
+        rate: RateLimit | None,
+    ) -> None:
+        """Combine the parts. The worker that holds a lock in `folder` encodes, while it is `ready`.
+
+        Each image counts as a request in the rate limit.
+        """
+        self._queue, self._lock, self._segmenter = queue, folder / "encoder", segmenter
+        self._ready, self._rate, self.callers = ready, rate, WaitingCallers(folder / "callers")
+        self._last_caller, self._rested_at = "", 0.0
+
+    async def add(self, images: Sequence[ImageSource], model_version: int | None = None) -> dict[str, Any]:
+        """Keep the files of images, queue the images and return the job, in which unusable files have failed.
+
+        Raises:
+            QueueTooLarge, QueueFull: there is not enough room.
+            TooManyRequests: the images exceed the rate limit.
+            ServiceError: the files cannot be kept.
+        """
+        owner, caller, found = CALLER.get(), CALLER.get() or ADDRESS.get(), []
+        if self._rate is not None and len(images) > 1:
+            await self._rate.check(f"key:{owner}" if owner else f"address:{caller}", len(images) - 1)
+        for image in images:
+            image_id, problem = image.image_id or "", None
+            if image.file is not None:
+                image_id = (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
+                try:
+                    await self._segmenter().store(replace(image, image_id=image_id))
+                except RejectedByModel as error:
+                    problem = error.problem().encode()
+            found.append((image_id, len(image.file or b""), problem))
+        job = await asyncio.to_thread(self._queue.add, owner, caller, model_version, found)
+        return await asyncio.to_thread(self._queue.job, job, owner)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the state of a job, which the method DELETE cancels first."""
+        job = scope["path"].rpartition("/")[2]
+        found = await asyncio.to_thread(self._queue.job, job, CALLER.get(), cancel=scope["method"] == "DELETE")
+        response = json_response(orjson.dumps(found))
+        response.headers["Cache-Control"] = "no-store"
+        await response(scope, receive, send)
+
+    async def metrics(self) -> bytes:
+        """Return the number of images in each state in Prometheus' text format."""
+        return await asyncio.to_thread(self._queue.metrics)
+
+    async def run(self) -> None:
+        """Encode queued images one after another, whenever no other process does."""
+        BACKGROUND.set(True)
+        while True:
+            try:
+                with self._lock.open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    while True:
+                        await self._step()
+            except BlockingIOError:
+                await asyncio.sleep(POLL_S)
+            except Exception as error:
+                if not isinstance(error, ServiceError):
+                    logger.exception("the queue of images waits")
+                await asyncio.sleep(RETRY_S)
+
+    async def _step(self) -> None:
+        """Encode the next image, or wait for a moment."""
+        idle_s, row = self.callers.idle_s(), None
+        if self._ready() and (idle_s >= ACTIVE_S or (idle_s and time.monotonic() >= self._rested_at)):
+            row = await asyncio.to_thread(self._queue.begin, self._last_caller)
+        if row is None:
+            await asyncio.sleep(POLL_S)
+            return
+        CALLER.set(row["owner"])
+        ADDRESS.set(row["caller"])
+        self._last_caller, began = row["caller"], time.monotonic()
+        problem: bytes | None = None
+        try:
+            await self._segmenter().embed(ImageSource(None, row["image_id"], row["owner"]), row["model_version"])
+        except ServiceError as error:
+            if error.status >= 500 and row["attempts"] < MAX_ATTEMPTS:
+                await asyncio.sleep(RETRY_S)
+                return
+            evicted = isinstance(error, ImageNotCached)
+            problem = (replace(error.problem(), detail=EVICTED, errors=()) if evicted else error.problem()).encode()
+        self._rested_at = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
+        await asyncio.to_thread(self._queue.end, row["id"], problem)

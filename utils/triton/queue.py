@@ -1,0 +1,129 @@
+"""Queue of images to encode in the background: a database beside the embedding cache, which has their files."""
+
+import contextlib
+import logging
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from orchestrator.cache import Layout
+from utils.api.errors import InferenceUnavailable, QueueFull, QueueTooLarge, UnknownPath, mib
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+STATES = ("queued", "done", "failed", "cancelled")
+DEFAULT_CACHE_BYTES = 2**31
+"""`embedding_cache_bytes` in the models' config.pbtxt."""
+EMBEDDING_BYTES = Layout("").nbytes
+"""Space in the embedding cache that an image needs besides its file."""
+RETRY_AFTER_S = 5
+MAX_ENDED = 20_000
+"""Images of ended jobs whose results are kept."""
+SCHEMA = """
+PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS images (id INTEGER PRIMARY KEY AUTOINCREMENT, job, owner, caller, model_version, image_id,
+    bytes, problem, state, attempts DEFAULT 0);
+CREATE INDEX IF NOT EXISTS by_job ON images (job);
+CREATE INDEX IF NOT EXISTS by_state ON images (state, caller);
+BEGIN IMMEDIATE;
+"""
+
+
+class EncodeQueue:
+    """Queue that all processes share, and that outlives them. `InferenceUnavailable`: its file cannot be used."""
+
+    def __init__(self, file: Path, max_bytes: int) -> None:
+        """Store the file, and the space in the embedding cache for all queued images; a caller gets half of it."""
+        self._file, self._max_bytes = file, max_bytes
+
+    def add(self, owner: str, caller: str, model_version: int | None, images: Sequence[tuple[str, int, Any]]) -> str:
+        """Queue images as a job, which only their owner sees, and return its id. Callers take turns.
+
+        Each image is its id, the bytes of its file, and the problem document of a file that cannot be used, or None.
+        """
+        job, share = secrets.token_urlsafe(16), self._max_bytes // 2
+        needed = sum(size + EMBEDDING_BYTES for _, size, problem in images if not problem)
+        got = f"{mib(needed)} ({mib(EMBEDDING_BYTES)} for each embedding, and the files)"
+        if needed > share:
+            raise QueueTooLarge(f"expected images for {mib(share)} of the embedding cache, got {got}; send fewer")
+        with self._transaction() as db:
+            used = "SELECT total(bytes), total(bytes * (caller = ?)) FROM images WHERE state = 'queued'"
+            total, own = db.execute(used, (caller,)).fetchone()
+            if needed > (left := max(0, int(min(self._max_bytes - total, share - own)))):
+                raise QueueFull(f"the queue has room for {mib(left)}, got images for {got}; retry later", RETRY_AFTER_S)
+            db.execute(
+                "DELETE FROM images WHERE job IN (SELECT job FROM images GROUP BY job "
+                "HAVING total(state = 'queued') = 0 AND max(id) <= (SELECT max(id) FROM images) - ?)",
+                (MAX_ENDED,),
+            )
+            db.executemany(
+                "INSERT INTO images (job, owner, caller, model_version, image_id, bytes, problem, state) "
+                "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, iif(?7 IS NULL, 'queued', 'failed'))",
+                [
+                    (job, owner, caller, model_version, image_id, size + EMBEDDING_BYTES, problem)
+                    for image_id, size, problem in images
+                ],
+            )
+        return job
+
+    def job(self, job: str, owner: str, *, cancel: bool = False) -> dict[str, Any]:
+        """Return the number of a job's images in each state, and the images; first cancel those that are queued."""
+        with self._transaction() as db:
+            if cancel:
+                query = "UPDATE images SET state = 'cancelled' WHERE job = ? AND owner = ? AND state = 'queued'"
+                db.execute(query, (job, owner))
+            query = "SELECT image_id, state, problem FROM images WHERE job = ? AND owner = ? ORDER BY id"
+            rows = db.execute(query, (job, owner)).fetchall()
+        if not rows:
+            raise UnknownPath("there is no such job of this caller, or no longer")
+        images = [
+            {"image_id": row["image_id"], "state": row["state"]}
+            | ({"problem": orjson.loads(row["problem"])} if row["problem"] else {})
+            for row in rows
+        ]
+        return {"job": job, **{name: sum(row["state"] == name for row in rows) for name in STATES}, "images": images}
+
+    def begin(self, after: str) -> sqlite3.Row | None:
+        """Count an attempt at the image whose turn it is, and return it; the caller `after` had the last turn."""
+        if not self._file.exists():
+            return None
+        with self._transaction() as db:
+            row: sqlite3.Row | None = db.execute(
+                "UPDATE images SET attempts = attempts + 1 WHERE id = (SELECT min(id) FROM images "
+                "WHERE state = 'queued' GROUP BY caller ORDER BY caller <= ?, caller LIMIT 1) RETURNING *",
+                (after,),
+            ).fetchone()
+        return row
+
+    def end(self, row: int, problem: bytes | None) -> None:
+        """Record that an image is encoded, or why not, unless it was cancelled."""
+        with self._transaction() as db:
+            state = "failed" if problem else "done"
+            query = "UPDATE images SET state = ?, problem = ? WHERE id = ? AND state = 'queued'"
+            db.execute(query, (state, problem, row))
+
+    def metrics(self) -> bytes:
+        """Return the number of images in each state in Prometheus' text format."""
+        name, head = "mobile_sam_queue_images", "# HELP {0} Images to encode ahead, by state\n# TYPE {0} gauge\n"
+        if not self._file.exists():
+            return b""
+        with self._transaction() as db:
+            counts = dict(db.execute("SELECT state, count(*) FROM images GROUP BY state").fetchall())
+        lines = [f'{name}{{state="{state}"}} {counts.get(state, 0)}\n' for state in STATES]
+        return "".join([head.format(name), *lines]).encode()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with contextlib.closing(sqlite3.connect(self._file, isolation_level=None)) as db, db:
+                db.row_factory = sqlite3.Row
+                db.executescript(SCHEMA)
+                yield db
+        except (OSError, sqlite3.Error) as error:
+            logger.error("the queue of images cannot be used: %s: %s", self._file, error)
+            raise InferenceUnavailable("the queue of images cannot be used; see the server's log") from None
