@@ -16,16 +16,17 @@ import { Session } from "./session.js";
 import { importFiles } from "./transfer.js";
 import { chooseVersion } from "./versions.js";
 
-/** Following images that are encoded in advance. */
-const IMAGES_AHEAD = 2;
+const POLL_MS = 500;
 
 export const imageList = new ImageList({ open: (image) => openImage(image), remove: removeImage });
 /** Number of images requested so far: only the latest one is opened. */
 let openCount = 0;
 /** The image that `openImage` was called for last; if no other one was requested since, it is open, or will be. */
 let latest = { request: 0, id: null };
-/** @type {Map<number, Promise<any>>} responses of `/embed` for images that are not open yet, by id */
-const encodedAhead = new Map();
+/** @type {Map<number, string | null>} the service's ids of images that it encodes ahead, by id; null: not sent yet */
+const ahead = new Map();
+/** Job of the last of them. */
+let job = "";
 
 /**
  * Add images to the project and open the first of them. Files that cannot be added are listed.
@@ -118,7 +119,8 @@ export async function openImage(image, copies = []) {
       hint(`${counted(copies.length, "object")} copied to ${image.name}`);
     }
     showProgress(false);
-    const current = session, encoded = embed(encodedAhead.get(image.id));
+    session.remote.id ??= ahead.get(image.id) ?? null;
+    const current = session, encoded = embed();
     followSession();
     showImages();
     showClasses();
@@ -175,7 +177,7 @@ export async function clearProject() {
   if (!window.confirm(`Remove all ${project.images.length} images with their objects from this browser? This cannot be undone.`)) return;
   closeImage();
   await project.clear();
-  encodedAhead.clear();
+  cancelAhead();
   showImages();
   element("choose").focus();
 }
@@ -232,7 +234,7 @@ async function addMissingImages(files) {
 /** Use the version of the model that was selected: for the open image, further clicks, and the next images. */
 export function changeVersion() {
   chooseVersion();
-  encodedAhead.clear();
+  cancelAhead();
   followSession();
   if (!session) return;
   session.forget();
@@ -241,15 +243,29 @@ export function changeVersion() {
   encodeAhead(session);
 }
 
-/** Encode the images after the open one, one after another, while it stays open. */
+/** Have the images after the open one encoded, one after another, while it stays open. */
 async function encodeAhead(current) {
   await current.embedding.catch(() => {});
-  const { listed } = imageList, at = listed.indexOf(current.image);
-  for (const image of listed.slice(at + 1, at + 1 + IMAGES_AHEAD)) {
+  const { listed } = imageList;
+  for (const image of listed.slice(listed.indexOf(current.image) + 1)) {
     if (current !== session) return;
-    if (!encodedAhead.has(image.id)) encodedAhead.set(image.id, service.embed(new RemoteImage(() => image.file)));
-    await encodedAhead.get(image.id).catch(() => encodedAhead.delete(image.id));
+    if (ahead.has(image.id)) continue;
+    ahead.set(image.id, null);
+    try {
+      const queued = await service.embedAhead(new RemoteImage(() => image.file));
+      job = queued.job;
+      ahead.set(image.id, queued.images[0].image_id);
+      while (current === session && (await service.job(queued.job)).queued) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    } catch {
+      ahead.delete(image.id);
+      return; // the service is away or full: opening the image encodes it
+    }
   }
+}
+
+function cancelAhead() {
+  ahead.clear();
+  if (job) service.job(job, "DELETE").catch(() => {});
 }
 
 /** Open what the browser has stored. */
@@ -266,4 +282,5 @@ project.onCounts = (image) => {
   imageList.showState(image);
   showClasses();
 };
+addEventListener("pagehide", cancelAhead);
 resume();

@@ -31,13 +31,13 @@ export async function start() {
   }
 }
 
-/** Encode the image ahead of the first click. @param {Promise<any>} [ahead] response of an earlier `/embed` for it */
-export async function embed(ahead) {
+/** Encode the image ahead of the first click. */
+export async function embed() {
   const current = session;
   const began = performance.now();
   element("about").textContent = "";
   showBusy(info?.encode_s >= SLOW_ENCODE_S ? `Encoding the image, about ${Math.round(info.encode_s)} s` : "Encoding the image");
-  const request = current.embed(ahead), isLatest = () => current === session && current.embedding === request;
+  const request = current.embed(), isLatest = () => current === session && current.embedding === request;
   try {
     const embedding = await request;
     if (!isLatest()) return;

@@ -98,6 +98,16 @@ export class Service {
     return embedding;
   }
 
+  /** Have an image encoded while no caller waits: return the job with its id. */
+  async embedAhead(image) {
+    return this.#send("embed", { images: [await image.dataUrl()], ...versionField() }, undefined, (response) => response.json());
+  }
+
+  /** Return the state of a job, which the method `DELETE` cancels, also while the page closes. */
+  async job(id, method = "GET") {
+    return this.#read(`embed/${id}`, { method, headers: this.#keyHeader, keepalive: true }, (response) => response.json());
+  }
+
   /**
    * Segment one object: return its mask, or its three candidates.
    * @param {RemoteImage} image
@@ -149,8 +159,7 @@ export class Service {
 
   /** Send a request; retry as `Retry-After` says, unless a rate limit refuses requests for long. */
   async #send(path, body, signal, read) {
-    const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json", Accept: "application/json" } };
-    if (this.key) options.headers.Authorization = `Bearer ${this.key}`;
+    const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json", Accept: "application/json", ...this.#keyHeader } };
     for (let left = MAX_RETRIES; ; left--) {
       try {
         return await this.#read(path, options, read);
@@ -163,6 +172,10 @@ export class Service {
     }
   }
 
+  get #keyHeader() {
+    return this.key ? { Authorization: `Bearer ${this.key}` } : {};
+  }
+
   /** Fetch a response and parse it with `read`. */
   async #read(path, options, read) {
     const response = await fetch(path, options).catch(unreachable("The service does not respond. Is it running?"));
@@ -170,7 +183,7 @@ export class Service {
     const document = await response.json().catch(() => ({ detail: `status ${response.status} without an explanation` }));
     const problem = new Problem(response.status, document, response.headers.get("X-Request-ID"));
     if ([429, 503].includes(response.status)) problem.retryAfter = Number(response.headers.get("Retry-After")) || 0;
-    if (response.status === 429) {
+    if (problem.slug === "too-many-requests") {
       const [allowed = ""] = / \([^)]*\)/.exec(problem.message) ?? [];
       problem.message = `The rate limit of this ${this.key ? "key" : "address"} is reached${allowed}. It allows requests again ${whenIn(problem.retryAfter)}.`;
       limitedUntil = performance.now() + 1000 * problem.retryAfter;

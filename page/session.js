@@ -74,10 +74,9 @@ export class Session {
     return found.filter(({ mask }) => mask?.area);
   }
 
-  /** Encode the image ahead of the first click. @param {Promise<any>} [ahead] response of an earlier `/embed` for the image */
-  embed(ahead) {
-    const encode = () => this.#service.embed(this.remote, this.#closed.signal);
-    this.embedding = ahead ? ahead.then((embedding) => ((this.remote.id = embedding.image_id), embedding), encode) : encode();
+  /** Encode the image ahead of the first click. */
+  embed() {
+    this.embedding = this.#service.embed(this.remote, this.#closed.signal);
     return this.embedding;
   }
 

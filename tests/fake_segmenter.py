@@ -39,6 +39,7 @@ class FakeSegmenter:
         self.error: Exception | None = None
         """Error of `embed` and `segment`."""
         self.embeds: list[ImageSource] = []
+        self.stored: list[ImageSource] = []
         self.asked_version: int | None = None
         self.jobs: list[tuple[ImageSource, Job]] = []
         self.batches: list[tuple[ImageSource, Job]] = []
@@ -46,12 +47,12 @@ class FakeSegmenter:
     @property
     def sources(self) -> list[ImageSource]:
         """Images of all calls but those for batches."""
-        return [*self.embeds, *(image for image, _ in self.jobs)]
+        return [*self.embeds, *self.stored, *(image for image, _ in self.jobs)]
 
     @property
     def calls(self) -> list[Any]:
         """Arguments of all calls."""
-        return [*self.embeds, *self.jobs, *self.batches]
+        return [*self.embeds, *self.stored, *self.jobs, *self.batches]
 
     @property
     def result(self) -> bytes:
@@ -63,6 +64,10 @@ class FakeSegmenter:
         self.asked_version = model_version
         self._check(image)
         return json.dumps(self.image).encode()
+
+    async def store(self, image: ImageSource) -> None:
+        self.stored.append(image)
+        self._check(image)
 
     async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         self.jobs.append((image, job))

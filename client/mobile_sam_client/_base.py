@@ -153,8 +153,7 @@ class BaseClient:
             fields: the other fields of the request; those that are None are left out.
             read: reads at least one result from the response.
         """
-        source = await self._wire.run(load_source, image)
-        scaling = await self._wire.run(self._scaling, image, source.file)
+        source, scaling = await self._source(image)
         given = {"model_version": self.model_version, **fields}
         fields = {name: value for name, value in given.items() if value is not None}
         if "region" in fields:
@@ -168,12 +167,19 @@ class BaseClient:
             except ImageNotCached:
                 logger.info("image %s is no longer cached by the service: sending it again", image_id)
         if results is None:
-            file = source.file if scaling is None else await self._wire.run(scaling.scaled_file, source.file)
+            file = await self._file_to_send(source, scaling)
             body = await self._wire.run(request_body, file, fields)
             results = await read(await self._send("POST", path, body), source)
             if source.sha256:
                 self._known_id(source.sha256, results[0].image_id)
         return results if scaling is None else [await self._wire.run(scaling.displayed, each) for each in results]
+
+    async def _source(self, image: ImageInput) -> tuple[ImageFile, Scaling | None]:
+        source = await self._wire.run(load_source, image)
+        return source, await self._wire.run(self._scaling, image, source.file)
+
+    async def _file_to_send(self, source: ImageFile, scaling: Scaling | None) -> bytes:
+        return source.file if scaling is None else await self._wire.run(scaling.scaled_file, source.file)
 
     def _scaling(self, image: ImageInput, file: bytes) -> Scaling | None:
         """Return how an image is scaled down; an `Embedding` stays as it was sent. Raises `ValueError`."""
@@ -201,7 +207,7 @@ class BaseClient:
             retry_after: float | None = None
             try:
                 response = await self._wire.send(method, path, body)
-                if response.status_code == 200:
+                if response.is_success:
                     return response
                 error = _answers.error_from_response(response, await self._wire.read(response), self.url + path)
                 if response.status_code not in RETRYABLE_STATUSES:

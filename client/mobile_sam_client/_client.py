@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import httpx
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client import _answers
+from mobile_sam_client._ahead import embed_ahead
 from mobile_sam_client._base import BaseClient, lines_of
 from mobile_sam_client._datasets.shapes import segment_shapes, with_masks
 from mobile_sam_client._errors import ServiceUnreachable
@@ -61,6 +63,23 @@ class AsyncClient(BaseClient):
 
         (embedding,) = await self._ask("/embed", image, {"region": region}, read)
         return embedding
+
+    def embed_ahead(
+        self, images: Iterable[T], *, load: Callable[[T], Any] = lambda image: image
+    ) -> AsyncGenerator[tuple[T, str | Exception], None]:
+        """Encode images in the background, while no caller waits, and yield each with its id, or with its error.
+
+            for path, found in client.embed_ahead(Path("photos").glob("*.jpg")):
+                print(path, found)
+
+        Later calls with an image send its id only. Errors that concern one image are yielded, others are raised. Images
+        that are still queued when the iteration ends early are cancelled. The service may restart meanwhile.
+
+        Args:
+            images: images, or what `load` takes.
+            load: returns an image, or an awaitable of one; its errors are yielded.
+        """
+        return embed_ahead(self, images, load)
 
     async def segment(
         self,
@@ -189,6 +208,28 @@ def _blocking(
     return method
 
 
+def _blocking_iterator(
+    call: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """Return the blocking version of an iterator, as `_blocking`."""
+
+    @functools.wraps(call)
+    def method(self: Client, /, *arguments: P.args, **named: P.kwargs) -> Iterator[T]:
+        results = call(cast(AsyncClient, self), *arguments, **named)
+
+        async def step() -> T:
+            return await anext(results)
+
+        try:
+            with contextlib.suppress(StopAsyncIteration):
+                while True:
+                    yield run_blocking(step())
+        finally:
+            run_blocking(results.aclose())
+
+    return method
+
+
 class Client(BaseClient):
     """Blocking client of a MobileSAM service. It is thread-safe.
 
@@ -210,6 +251,7 @@ class Client(BaseClient):
 
     info = _blocking(AsyncClient.info)
     embed = _blocking(AsyncClient.embed)
+    embed_ahead = _blocking_iterator(AsyncClient.embed_ahead)
     segment = _blocking(AsyncClient.segment)
     segment_many = _blocking(AsyncClient.segment_many)
     everything = _blocking(AsyncClient.everything)

@@ -96,7 +96,7 @@ IMAGE_PART = b'name="image"; filename="a"\r\n\r\nfile'
         pytest.param(form(b'name="image"; filename="a"\r\n\r\n'), 422, "an empty file", id="empty-image"),
         pytest.param(form(IMAGE_PART, end=b""), 400, "without its end", id="cut-off"),
         pytest.param(form(IMAGE_PART, IMAGE_PART, end=b""), 400, "without its end", id="second-part-cut-off"),
-        pytest.param(form(IMAGE_PART, IMAGE_PART), 422, "two", id="two-images"),
+        pytest.param(form(IMAGE_PART, *[b'name="request"\r\n\r\n{}'] * 2), 422, "two", id="two-requests"),
         pytest.param(form(b'name="file"\r\n\r\n1'), 422, "an unknown part (did you mean image?)", id="other-part"),
         pytest.param(form(b'name="prompt"\r\n\r\n{}'), 422, "an unknown part (did you mean request?)", id="prompt"),
         pytest.param(form(b'name="image"\r\n\r\na b.jpg'), 422, "the text 'a b.jpg' (with curl, put @", id="no-@"),
@@ -119,6 +119,11 @@ def test_bad_form_is_a_4xx_that_says_what_is_wrong(http, segmenter, body, status
     assert response.status_code == status
     assert got in response.json()["errors"][0]["got"]
     assert not segmenter.calls
+
+
+def test_several_images_are_for_embed_only(http, segmenter):
+    answer = http.post("/mobile_sam", files=[("image", FILE), ("image", FILE)])
+    assert (answer.status_code, answer.json()["errors"][0]["got"]) == (422, "two")
 
 
 def test_form_without_boundary_is_a_400(http, caplog):

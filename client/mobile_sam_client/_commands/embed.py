@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,16 +12,15 @@ from xml.etree import ElementTree as Xml
 import httpx
 import typer
 
-from mobile_sam_client import AsyncClient, Client
-from mobile_sam_client._commands import connection
-from mobile_sam_client._commands.files import find_images
+from mobile_sam_client import AsyncClient, Problem
+from mobile_sam_client._commands import connection, output
+from mobile_sam_client._commands.files import find_images, list_images, read_image
 from mobile_sam_client._commands.options import IMAGES_HELP, option
 from mobile_sam_client._commands.output import CommandError, describe, print_error, print_json, print_line
 
 TOKEN = "LABEL_STUDIO_API_KEY"  # noqa: S105 - name of a variable
 PAGE_SIZE = 100
 TIMEOUT_S = 60.0
-CONCURRENCY = 4
 
 
 def embed(
@@ -33,71 +33,58 @@ def embed(
     project: Annotated[int | None, option("Project in Label Studio.", "N")] = None,
     service: connection.ImageOptions,
 ) -> None:
-    """Encode images, so that later prompts on them are answered quickly.
+    """Encode images, or all images of folders, so that later prompts on them are answered quickly.
 
-    Prints the id and name of each image. The service keeps the embeddings across restarts, for each API key's name.
+    Prints the id and name of each image. The service encodes them one at a time, while no caller waits, and keeps the
+    embeddings across restarts, for each API key's name.
 
     With `--label-studio` it encodes all images of a project, read with the access token in LABEL_STUDIO_API_KEY. Run it
     again after an interruption: images that are encoded already are not encoded again.
     """
-
-    def show(image: str, image_id: str) -> None:
-        print_json({"image": image, "image_id": image_id}) if service.as_json else print_line(f"{image_id}  {image}")
-
     if (label_studio is None) != (project is None) or (label_studio is None) == (not images):
         raise typer.BadParameter("expected images, or --label-studio with --project")
     if label_studio and service.max_side:
         raise typer.BadParameter("cannot be combined with --label-studio", param_hint="--max-side")
-    if label_studio is not None and project is not None:
-        with service.address() as url:
-            failures = asyncio.run(_embed_project(url, label_studio, project, show))
-        for image, reason in failures.items():
-            print_error(f"{image}: {reason}")
-        if failures:
+    files = {path: None for each in images or () for path in _files(each)}
+
+    async def work(url: str) -> bool:
+        found: list[Any] = [*files]
+        load: Callable[[Any], Any] = read_image
+        failed = False
+        async with (
+            httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True) as http,
+            service.client(AsyncClient, url) as client,
+        ):
+            if label_studio is not None and project is not None:
+                server = LabelStudioProjects(label_studio.rstrip("/"), http, _token())
+                found, load = await server.images(project), server.file
+            with output.progress("Images", len(found)) as update, output.log_to_stderr():
+                async for image, result in client.embed_ahead(found, load=load):
+                    update(advance=1)
+                    if isinstance(result, Exception):
+                        failed = True
+                        print_error(f"{image}: {describe(result)}")
+                    elif service.as_json:
+                        print_json({"image": str(image), "image_id": result})
+                    else:
+                        print_line(f"{result}  {image}")
+        return failed
+
+    with service.address() as url:
+        with connection.probing_client(url) as probe, suppress(Problem):  # which shows that it is reachable
+            probe.info()
+        if asyncio.run(work(url)):
             raise typer.Exit(1)
-        return
-
-    def work(client: Client, image: Path, file: bytes) -> None:
-        show(str(image), client.embed(file).image_id)
-
-    service.for_each(dict.fromkeys(find_images(images or ()), ()), work)
 
 
-async def _embed_project(
-    url: str, label_studio_url: str, project: int, on_image: Callable[[str, str], None]
-) -> dict[str, str]:
-    """Encode all images of a project, and return the reasons of those that failed, by URL.
+def _files(path: Path) -> list[Path]:
+    return [path / name for name in list_images(path, path)] if path.is_dir() else find_images([path])
 
-    Args:
-        url: URL of the service.
-        label_studio_url: URL of Label Studio.
-        project: id of the project.
-        on_image: called with the URL and the id of each encoded image.
 
-    Raises:
-        CommandError: the project cannot be read.
-        MobileSamError: the service is unreachable, or refuses the API key.
-    """
-    token = os.environ.get(TOKEN, "")
-    if not token:
-        raise CommandError(f"set the environment variable {TOKEN} to an access token of Label Studio")
-    failures: dict[str, str] = {}
-    async with (
-        httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True) as http,
-        connection.make_client(AsyncClient, url) as client,
-    ):
-        await client.info()
-        server = LabelStudioProjects(label_studio_url.rstrip("/"), http, token)
-
-        async def work(image: str) -> None:
-            try:
-                file = (await server.get(image)).content
-                on_image(image, (await client.embed(file)).image_id)
-            except connection.IMAGE_ERRORS as error:
-                failures[image] = describe(error)
-
-        await connection.run_concurrently(await server.images(project), work, CONCURRENCY)
-    return failures
+def _token() -> str:
+    if token := os.environ.get(TOKEN, ""):
+        return token
+    raise CommandError(f"set the environment variable {TOKEN} to an access token of Label Studio")
 
 
 @dataclass
@@ -109,6 +96,10 @@ class LabelStudioProjects:
     token: str
     access: str = ""
     """Access token that was exchanged for a personal access token; it lives for minutes."""
+
+    async def file(self, image: str) -> bytes:
+        """Return an image of a task."""
+        return (await self.get(image)).content
 
     async def get(self, path: str, **parameters: Any) -> httpx.Response:
         """Return a response, or raise `CommandError`; the token goes to Label Studio only."""

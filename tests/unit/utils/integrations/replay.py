@@ -8,6 +8,7 @@ from orchestrator.masks import area_and_box, rle
 from tests import fake_segmenter
 from tests.fake_segmenter import IMAGE, FakeSegmenter
 from tests.http.asgi import Http
+from utils.api.inputs import ImageSource
 from utils.integrations.adapter import Adapter, Adapters
 from utils.integrations.service import MaskService
 from utils.settings import Settings
@@ -28,8 +29,15 @@ class Replay(Http, FakeSegmenter):
     """An adapter with a fake segmenter, and requests to it."""
 
     def __init__(self, adapter: Adapter, settings: Settings | None = None) -> None:
-        Http.__init__(self, Adapters([adapter], MaskService(lambda: self, settings or Settings())))
+        service = MaskService(lambda: self, settings or Settings(), ahead=self)  # type: ignore[arg-type]
+        Http.__init__(self, Adapters([adapter], service))
+        self.queued: list[ImageSource] = []
         FakeSegmenter.__init__(self, image={**IMAGE, "image_id": "id", "weights": {"name": "official"}})
+
+    async def add(self, images: list[ImageSource]) -> dict[str, Any]:
+        """Queue images."""
+        self.queued += images
+        return {"images": [{"image_id": self.image["image_id"], "state": "queued"} for _ in images]}
 
     def prompts(self) -> tuple[list, list]:
         """Return points and labels of the only job."""

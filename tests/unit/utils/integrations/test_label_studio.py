@@ -218,11 +218,12 @@ def test_error_of_a_prediction_is_a_sentence_with_status_200(ask, request_body, 
     assert (result["result"], text in result["error"]) == ([], True)
 
 
-def test_tasks_without_boxes_are_only_encoded(ask, replay):
+def test_tasks_without_boxes_are_queued_and_a_single_one_is_encoded_at_once(ask, replay):
     tasks = [{"id": number, "data": {"img": f"/{number}.jpg"}, "annotations": []} for number in range(3)]
     assert ask("predict", body(tasks=tasks)).json() == {"results": [[], [], []]}
-    assert len(replay.sources) == 3
-    assert replay.jobs == []
+    assert (len(replay.queued), replay.sources) == (3, [])
+    ask("predict", body(tasks=[{**tasks[0], "id": 9, "data": {"img": "/9.jpg"}}]))
+    assert (len(replay.queued), len(replay.embeds), replay.jobs) == (3, 1, [])
 
 
 def test_boxes_of_the_newest_annotation_become_objects(ask, replay):

@@ -37,6 +37,7 @@ class FakeSam:
     ready: bool = True
     unreachable: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
+    jobs: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if self.unreachable:
@@ -44,7 +45,11 @@ class FakeSam:
         path = request.url.path
         if path == "/info":
             return fake.json_reply({**fake.INFO, "weights": self.weights})(request)
+        if path.startswith("/embed/"):
+            return fake.json_reply(self.jobs[path.removeprefix("/embed/")])(request)
         fields = json.loads(request.content)
+        if "images" in fields:
+            return self._queue(fields, request)
         self.requests.append((path, fields))
         file = self.file_of(fields)
         replies = {"/embed": self._embed, "/mobile_sam": self._segment, "/everything": self._everything}
@@ -64,6 +69,19 @@ class FakeSam:
             width, height = image.size[:: -1 if image.getexif().get(0x0112, 1) >= 5 else 1]
         image_id = hashlib.sha256(file).hexdigest()
         return {**fake.IMAGE, "image_id": image_id, "width": width, "height": height, "weights": self.weights}
+
+    def _queue(self, fields: dict[str, Any], request: httpx.Request) -> httpx.Response:
+        """Encode the only image at once."""
+        fields = {"input_image": fields["images"][0]}
+        self.requests.append(("/embed", fields))
+        file = self.file_of(fields)
+        answer = self.replies[file](request) if file in self.replies else None
+        if answer is not None and answer.status_code not in {400, 413, 415, 422}:
+            return answer
+        image_id = hashlib.sha256(file).hexdigest()
+        image = {"image_id": image_id, "state": "failed" if answer else "done"}
+        self.jobs[image_id] = {"images": [image | ({"problem": answer.json()} if answer else {})]}
+        return fake.make_reply(json.dumps({"job": image_id}).encode(), status=202)(request)
 
     def _embed(self, image: dict[str, Any], fields: dict[str, Any]) -> fake.Reply:
         return fake.json_reply(image)

@@ -71,7 +71,7 @@ def test_embed_prints_ids_and_continues_after_failures(run, sam, photo, tmp_path
     assert done.stdout.splitlines() == ids
     assert done.stderr.splitlines() == [
         "error: absent.png: No such file or directory",
-        "error: bad.png: 422 invalid-image: it is damaged (request the-request)",
+        "error: bad.png: 422 invalid-image: it is damaged",
     ]
 
 

@@ -74,9 +74,9 @@ def test_limits_of_a_field_do_not_change_by_accident(schema, field):
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
 def test_security_is_declared_for_protected_operations(keys, metrics):
     whole = document(need_key=keys, metrics_need_key=metrics)
-    for path, methods in whole["paths"].items():
-        ((method, operation),) = methods.items()
-        needed = keys if method == "post" else path == "/metrics" and metrics
+    operations = [(path, method, each) for path, methods in whole["paths"].items() for method, each in methods.items()]
+    for path, method, operation in operations:
+        needed = keys if method == "post" or path == "/embed/{job}" else path == "/metrics" and metrics
         assert ("401" in operation["responses"]) == needed
         assert operation.get("security", []) == ([{"bearer": []}, {"apiKey": []}] if needed else [])
     assert ("securitySchemes" in whole["components"]) == (keys or metrics)

@@ -1,0 +1,137 @@
+"""Clicks beside a full queue of images, and the speed of the queue.
+
+    python -m benchmarks.ahead
+
+One person clicks on a known image and on new images, alone and beside a queue, which runs at full speed when the clicks
+begin. The queue and a plain loop of `/embed` encode new images. All take turns.
+"""
+
+import argparse
+import base64
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import requests
+from tqdm import tqdm
+
+from benchmarks.figures import percentile, ratios, seconds, table
+from benchmarks.photo import CLICK, photo, unseen
+from benchmarks.report import AHEAD, machine, write_blocks
+from benchmarks.service import OFFICIAL, running
+from harness import Server
+from harness.load import closed_loop, json_request
+from harness.repository import prepare
+from mobile_sam_client import Client
+from utils.edge.admission import ACTIVE_S
+
+ROUNDS, CLICKS, IMAGES = 4, 60, 40
+PAUSE_S = 0.4
+"""Time from a person's mask to the next click."""
+FULL = 100
+"""Images of a full queue."""
+KNOWN, NEW = "known image", "new image"
+HEADER = ("click on a", "alone, p50 ms", "p95", "beside a full queue, p50 ms", "p95", "ratio of p95", "images/min")
+_numbers = itertools.count(2**40)
+
+
+@dataclass
+class Clicks:
+    """Latencies of all rounds in seconds, and what the queue did beside them."""
+
+    alone: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+    encoded: int = 0
+    seconds: float = 0.0
+
+    def row(self, kind: str) -> list[object]:
+        """Return a row of the table."""
+        times = [1e3 * percentile(each, percent) for each in (self.alone, self.beside) for percent in (50, 95)]
+        return [kind, *times, times[3] / times[1], 60 * self.encoded / self.seconds]
+
+
+def new_images(count: int) -> list[bytes]:
+    """Return files that the service has not seen."""
+    return [unseen(photo(), next(_numbers)) for _ in range(count)]
+
+
+def as_base64(file: bytes) -> str:
+    """Return a file as a field of a request."""
+    return base64.b64encode(file).decode()
+
+
+def click(server: Server, kind: str, count: int) -> list[float]:
+    """Return the latencies of a person's clicks."""
+    sources = [{"input_image": as_base64(file)} for file in new_images(count if kind == NEW else 1)]
+    if kind == KNOWN:
+        sources = [{"image_id": server.post("/embed", **sources[0]).json()["image_id"]}] * count
+    fields = {"pos_coords": [CLICK], "mask_format": "rle", "segmented_image": "none"}
+    found = []
+    for source in sources:
+        time.sleep(PAUSE_S)
+        (reply,) = closed_loop(server.port, [json_request({**source, **fields})]).all
+        if not reply.ok:
+            raise RuntimeError(f"a click failed: {reply.reason}")
+        found.append(reply.seconds)
+    return found
+
+
+@contextlib.contextmanager
+def full_queue(server: Server, images: int) -> Iterator[list[str]]:
+    """Queue images, wait until they are encoded at full speed, and yield the URLs of their jobs; then cancel them."""
+    jobs = []
+    for _ in range(0, images, 20):
+        job = server.post("/embed", images=[as_base64(file) for file in new_images(20)]).json()["job"]
+        jobs.append(f"{server.url}/embed/{job}")
+    time.sleep(ACTIVE_S + 1)
+    yield jobs
+    for job in jobs:
+        requests.delete(job, timeout=60)
+
+
+def encoded(jobs: list[str]) -> int:
+    """Return the number of images of jobs that are encoded."""
+    return sum(requests.get(job, timeout=60).json()["done"] for job in jobs)
+
+
+def measure(server: Server, rounds: int, clicks: int, images: int) -> str:
+    """Return the figures as text."""
+    found = {KNOWN: Clicks(), NEW: Clicks()}
+    speeds: dict[str, list[float]] = {"queue": [], "loop": []}
+    with Client(server.url) as client:
+        client.embed(photo())  # warm-up
+        for _ in tqdm(range(rounds), desc="ahead", unit="round"):
+            for kind, figures in found.items():
+                figures.alone += click(server, kind, clicks)
+                with full_queue(server, FULL) as jobs:
+                    before, began = encoded(jobs), time.monotonic()
+                    figures.beside += click(server, kind, clicks)
+                    figures.seconds += time.monotonic() - began
+                    figures.encoded += encoded(jobs) - before
+            files = new_images(images)
+            speeds["loop"].append(60 * images / seconds(lambda: [client.embed(file) for file in files]))  # noqa: B023
+            time.sleep(ACTIVE_S)
+            files = new_images(images)
+            speeds["queue"].append(60 * images / seconds(lambda: list(client.embed_ahead(files))))  # noqa: B023
+    loop, queue = (sum(speeds[name]) / rounds for name in ("loop", "queue"))
+    ratio = ratios(speeds["queue"], speeds["loop"])
+    speed = f"Images per minute: a plain loop {loop:.0f}, the queue {queue:.0f}; ratio {ratio}."
+    return f"{table(HEADER, [figures.row(kind) for kind, figures in found.items()])}\n\n{speed}"
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
+    options = parser.parse_args()
+    with running(prepare(OFFICIAL)) as server:
+        figures = measure(server, options.rounds, CLICKS, IMAGES)
+    text = f"With the official weights. {machine(versions=False)} {options.rounds} rounds.\n\n{figures}"
+    write_blocks({AHEAD: text})
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

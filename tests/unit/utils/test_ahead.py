@@ -1,0 +1,209 @@
+"""Jobs, and the encoder that works while no caller waits."""
+
+import asyncio
+import fcntl
+import json
+
+import pytest
+
+from tests.fake_segmenter import FakeSegmenter
+from tests.unit.utils.edge.fakes import Clock
+from utils import ahead as module
+from utils.ahead import EmbedAhead, WaitingCallers
+from utils.api.errors import InferenceUnavailable, Problem, RejectedByModel, TooManyRequests
+from utils.api.inputs import ImageSource
+from utils.edge.admission import ACTIVE_S
+from utils.edge.rate import RateLimit
+from utils.observability.context import ADDRESS, CALLER
+from utils.triton.queue import EncodeQueue
+
+IDS = [ImageSource(None, str(number)) for number in range(3)]
+
+
+class Ahead(EmbedAhead):
+    """Jobs with a fake segmenter."""
+
+    def __init__(self, tmp_path, rate: str | None = None) -> None:
+        self.segmenter, self.is_ready = FakeSegmenter(), True
+        queue = EncodeQueue(tmp_path / "queue.sqlite3", 2**30)
+        limit = RateLimit(rate, None) if rate else None
+        super().__init__(queue, tmp_path, lambda: self.segmenter, lambda: self.is_ready, limit)
+
+    def steps(self, count: int) -> None:
+        async def run() -> None:
+            for _ in range(count):
+                await self._step()
+
+        asyncio.run(run())
+
+    def add_all(self, images=IDS) -> str:
+        return str(asyncio.run(self.add(images))["job"])
+
+    def states(self, job: str) -> list[str]:
+        return [image["state"] for image in self._queue.job(job, "")["images"]]
+
+
+@pytest.fixture
+def waits(monkeypatch) -> list[float]:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return waited
+
+
+@pytest.fixture
+def ahead(tmp_path, waits) -> Ahead:
+    return Ahead(tmp_path)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("time.time", clock)
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock
+
+
+def test_images_are_encoded_for_their_owner_and_caller(ahead):
+    CALLER.set("alice")
+    job = ahead.add_all()
+    CALLER.set("")
+    callers = []
+    embed = ahead.segmenter.embed
+
+    async def noting(image: ImageSource, model_version: int | None = None) -> bytes:
+        callers.append((CALLER.get(), ADDRESS.get()))
+        return bytes(await embed(image, model_version))
+
+    ahead.segmenter.embed = noting
+    ahead.steps(4)
+    assert callers == [("alice", "alice")] * 3
+    assert ahead.segmenter.embeds == [ImageSource(None, str(number), "alice") for number in range(3)]
+    assert ahead._queue.job(job, "alice")["done"] == 3
+
+
+def test_files_are_kept_first_and_unusable_ones_fail_without_the_others(ahead):
+    store = ahead.segmenter.store
+
+    async def refusing(image: ImageSource) -> None:
+        await store(image)
+        if image.file == b"bad":
+            raise RejectedByModel(Problem(422, "invalid-image", "No", "it is damaged"))
+
+    ahead.segmenter.store = refusing
+    job = ahead.add_all([ImageSource(file, None) for file in (b"good", b"bad")])
+    ahead.steps(2)
+    assert ahead.states(job) == ["done", "failed"]
+    found = ahead._queue.job(job, "")["images"]
+    assert found[1]["problem"]["detail"] == "it is damaged"
+    assert [image.image_id for image in ahead.segmenter.stored] == [image["image_id"] for image in found]
+    assert [image.image_id for image in ahead.segmenter.embeds] == [found[0]["image_id"]]
+
+
+def test_each_image_counts_in_the_rate_limit_as_its_request_does(tmp_path):
+    ahead = Ahead(tmp_path, "2/minute")
+    ahead.add_all()  # the edge counts the first one
+    with pytest.raises(TooManyRequests, match="rate limit exceeded"):
+        ahead.add_all(IDS[:2])
+
+
+def test_evicted_image_has_failed(ahead):
+    job = ahead.add_all()
+    ahead.segmenter.lost = {"1"}
+    ahead.steps(3)
+    assert ahead.states(job) == ["done", "failed", "done"]
+    problem = ahead._queue.job(job, "")["images"][1]["problem"]
+    assert (problem["status"], problem["detail"]) == (404, module.EVICTED)
+
+
+def test_image_is_tried_again_while_triton_restarts_and_fails_after_some_attempts(ahead, waits):
+    job = ahead.add_all(IDS[:1])
+    ahead.segmenter.error = InferenceUnavailable("it restarts")
+    ahead.steps(2)
+    assert (ahead.states(job), waits) == (["queued"], [module.RETRY_S] * 2)
+    ahead.is_ready = False
+    ahead.steps(5)
+    ahead.is_ready = True
+    assert ahead.states(job) == ["queued"]
+    ahead.steps(module.MAX_ATTEMPTS - 2)
+    assert ahead.states(job) == ["failed"]
+
+
+def test_nothing_is_begun_while_a_caller_waits(ahead, waits):
+    job = ahead.add_all(IDS[:1])
+    with ahead.callers.one_more(), ahead.callers.one_more():
+        ahead.steps(1)
+    assert (ahead.segmenter.embeds, waits) == ([], [module.POLL_S])
+    ahead.steps(1)
+    assert ahead.states(job) == ["done"]
+
+
+def test_encodes_rest_while_callers_are_active_and_not_afterwards(ahead, clock):
+    ahead.add_all()
+    with ahead.callers.one_more():
+        pass
+    began = clock.now = ahead.callers._file.stat().st_mtime + 1
+
+    async def slow(image: ImageSource, model_version: int | None = None) -> bytes:
+        clock.now += 0.1
+        return b""
+
+    ahead.segmenter.embed = slow
+    ahead.steps(3)
+    assert clock.now == pytest.approx(began + 0.1)
+    clock.now += 0.1 * module.REST_FACTOR
+    ahead.steps(3)
+    assert clock.now == pytest.approx(began + 0.2 + 0.1 * module.REST_FACTOR)
+    clock.now = began + ACTIVE_S
+    ahead.steps(1)
+    assert clock.now == pytest.approx(began + ACTIVE_S + 0.1)
+
+
+def test_callers_of_another_process_count(tmp_path):
+    one, other = WaitingCallers(tmp_path / "callers"), WaitingCallers(tmp_path / "callers")
+    assert other.idle_s() == ACTIVE_S
+    with one.one_more():
+        assert (one.idle_s(), other.idle_s()) == (0, 0)
+    assert 0 < other.idle_s() < 5
+
+
+def test_only_the_process_with_the_lock_encodes(ahead, tmp_path, monkeypatch):
+    ahead.add_all()
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "POLL_S", 0.01)
+
+    async def run(seconds: float) -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ahead.run(), seconds)
+
+    with (tmp_path / "encoder").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        asyncio.run(run(0.1))
+        assert not ahead.segmenter.embeds
+    asyncio.run(run(1))
+    assert len(ahead.segmenter.embeds) == 3
+
+
+def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypatch, caplog):
+    ahead.add_all(IDS[:1])
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    errors = iter([ZeroDivisionError()])
+
+    async def failing(image: ImageSource, model_version: int | None = None) -> bytes:
+        for error in errors:
+            raise error
+        return json.dumps({}).encode()
+
+    ahead.segmenter.embed = failing
+
+    async def run() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ahead.run(), 0.5)
+
+    asyncio.run(run())
+    assert "the queue of images waits" in caplog.text
+    assert b'{state="done"} 1' in ahead._queue.metrics()
