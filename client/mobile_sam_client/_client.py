@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import httpx
@@ -210,11 +210,11 @@ def _blocking(
 
 def _blocking_iterator(
     call: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]],
-) -> Callable[Concatenate[Client, P], Iterator[T]]:
+) -> Callable[Concatenate[Client, P], Generator[T, None, None]]:
     """Return the blocking version of an iterator, as `_blocking`."""
 
     @functools.wraps(call)
-    def method(self: Client, /, *arguments: P.args, **named: P.kwargs) -> Iterator[T]:
+    def method(self: Client, /, *arguments: P.args, **named: P.kwargs) -> Generator[T, None, None]:
         results = call(cast(AsyncClient, self), *arguments, **named)
 
         async def step() -> T:

@@ -125,19 +125,23 @@ def test_each_image_keeps_its_own_objects_until_it_is_removed(project):
     expect(project.page.locator("#image-list li")).to_have_count(3)
 
 
-def test_next_two_images_are_encoded_ahead_and_next_pressed_twice_at_once_goes_to_the_second(project):
-    def embedded() -> int:
-        return sum(url.endswith("/embed") for url in project.requests)
+def test_images_after_the_open_one_are_queued_and_not_sent_again_until_the_folder_is_left(project):
+    def asked(end: str = "/embed") -> int:
+        return sum(url.endswith(end) for url in project.requests)
 
-    project.wait_for(lambda: embedded() == 3)
-    show(project, "d", "b.png")
+    project.wait_for(lambda: asked() == 4)
+    with project.page.expect_request("**/embed") as sent:
+        show(project, "d", "b.png")
+    assert list(sent.value.post_data_json) == ["image_id"]
     project.click(*DISC)
-    project.wait_for(lambda: embedded() == 4)
     project.page.wait_for_timeout(300)
-    assert embedded() == 4
+    assert asked() == 5
     project.page.evaluate(PRESS_TWICE)
     project.expect_image("d.png")
     expect(project.page.locator("#image-position")).to_have_text("4 of 4")
+    project.page.once("dialog", lambda dialog: dialog.accept())
+    with project.page.expect_request(lambda request: request.method == "DELETE" and "/embed/" in request.url):
+        project.press_button("New project")
 
 
 def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(person, photo, photos, tmp_path):

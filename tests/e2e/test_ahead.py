@@ -1,0 +1,156 @@
+"""Images that are encoded in the background, through restarts and kills, and clicks beside them."""
+
+import base64
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import requests
+
+from benchmarks.photo import CLICK, photo, unseen
+from harness import Server, launch_server, until_end, wait_until
+from mobile_sam_client import Client
+from tests.services import KEYS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+numbers = itertools.count()
+
+
+class Queued:
+    """A job of new images."""
+
+    def __init__(self, server: Server, count: int) -> None:
+        self.server, self.files = server, [unseen(photo(), next(numbers)) for _ in range(count)]
+        texts = [base64.b64encode(file).decode() for file in self.files]
+        self.job = ask(server, "POST", "/embed", images=texts)
+
+    def states(self) -> dict[str, int]:
+        """Return the number of images in each state; empty while the service does not answer."""
+        with contextlib.suppress(requests.ConnectionError):
+            found = ask(self.server, "GET", f"/embed/{self.job['job']}")
+            return {state: found[state] for state in ("queued", "done", "failed", "cancelled")}
+        return {}
+
+    def wait_until_some_are_done(self) -> None:
+        wait_until(lambda: self.states().get("done", 0) > 2)
+        assert self.states()["queued"] > 2
+
+    def wait_until_all_are_done(self) -> None:
+        wait_until(lambda: self.states().get("queued") == 0)
+        assert self.states() == {"queued": 0, "done": len(self.files), "failed": 0, "cancelled": 0}
+
+
+def ask(server: Server, method: str, path: str, key: str = KEYS["alice"], **fields: object) -> Any:
+    answer = requests.request(method, server.url + path, json=fields or None, headers={"X-API-Key": key}, timeout=60)
+    return answer.json()
+
+
+def start(folder: Path, repository: Path, key_file: Path) -> Server:
+    return launch_server(
+        folder / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_API_KEYS_FILE=str(key_file),
+        BENTOML_CONFIG_OPTIONS="api_server.workers=2",
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ahead")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, builtin_repository: Path, key_file: Path) -> Iterator[Server]:
+    with until_end(start(folder, builtin_repository, key_file)) as running:
+        yield running
+
+
+def encoder(server: Server) -> psutil.Process:
+    """Return the worker that encodes."""
+    (found,) = [
+        worker
+        for worker in server.workers()
+        if any(file.path.endswith("/encoder") and lock(file.path) == worker.pid for file in worker.open_files())
+    ]
+    return found
+
+
+def lock(path: str) -> int:
+    """Return the process that holds the lock of a file, 0 without one (proc(5), /proc/locks)."""
+    inode = Path(path).stat().st_ino
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return next((int(line[4]) for line in lines if "->" not in line and line[5].endswith(f":{inode}")), 0)
+
+
+def test_images_are_encoded_while_clicks_are_answered_and_other_keys_see_nothing(server):
+    queued = Queued(server, 40)
+    url = f"{server.url}/embed/{queued.job['job']}"
+    for method in ("GET", "DELETE"):
+        assert requests.request(method, url, timeout=60).status_code == 401
+        assert requests.request(method, url, headers={"X-API-Key": KEYS["bob"]}, timeout=60).status_code == 404
+    queued.wait_until_some_are_done()
+    last, click = queued.job["images"][-1]["image_id"], {"pos_coords": [CLICK], "mask_format": "rle"}
+    for source in ({"image_id": last}, {"input_image": base64.b64encode(photo()).decode()}):
+        headers = {"X-API-Key": KEYS["alice"], "Accept": "application/json"}
+        answer = requests.post(f"{server.url}/mobile_sam", json={**source, **click}, headers=headers, timeout=60)
+        assert answer.json()["masks"][0]["area"] > 0
+    queued.wait_until_all_are_done()
+    before = server.embeddings()["encoded"]
+    for image in queued.job["images"]:
+        assert ask(server, "POST", "/embed", image_id=image["image_id"])["width"]
+    assert server.embeddings()["encoded"] == before
+
+
+def test_evicted_image_fails_and_cancelled_ones_are_not_encoded(server, folder):
+    queued, other = Queued(server, 20), Queued(server, 20)
+    assert ask(server, "DELETE", f"/embed/{other.job['job']}")["cancelled"] > 15
+    last = queued.job["images"][-1]["image_id"]
+    name = hashlib.sha256(f"alice {last}".encode()).hexdigest()
+    (entry,) = (folder / "embeddings").glob(f"{name}-*")
+    entry.unlink()
+    wait_until(lambda: queued.states()["queued"] == 0)
+    found = ask(server, "GET", f"/embed/{queued.job['job']}")
+    assert [image["image_id"] for image in found["images"] if image["state"] == "failed"] == [last]
+    assert found["images"][-1]["problem"]["detail"].startswith("evicted before its turn")
+    assert other.states()["cancelled"] > 15
+    assert 'mobile_sam_queue_images{state="cancelled"}' in requests.get(f"{server.url}/metrics", timeout=60).text
+
+
+def test_kill_of_the_worker_that_encodes_loses_nothing(server):
+    queued = Queued(server, 60)
+    queued.wait_until_some_are_done()
+    killed = encoder(server)
+    killed.kill()
+    queued.wait_until_all_are_done()
+    assert encoder(server).pid != killed.pid
+
+
+def test_restart_of_triton_loses_nothing(server):
+    queued = Queued(server, 60)
+    queued.wait_until_some_are_done()
+    server.triton().kill()
+    queued.wait_until_all_are_done()
+
+
+def test_client_goes_on_through_a_restart_of_the_service(server, folder, builtin_repository, key_file):
+    files = [unseen(photo(), next(numbers)) for _ in range(40)]
+    queued = Queued(server, 20)
+    with contextlib.ExitStack() as stack, Client(server.url, api_key=KEYS["alice"]) as client:
+        results = client.embed_ahead(files)
+        found = [next(results)]
+        assert server.stop() == 0
+        again = launch_server(
+            folder / "log",
+            port=server.port,
+            MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+            MOBILE_SAM_API_KEYS_FILE=str(key_file),
+        )
+        stack.enter_context(until_end(again))
+        queued.wait_until_all_are_done()
+        found += results
+    assert found == [(file, hashlib.sha256(file).hexdigest()) for file in files]
