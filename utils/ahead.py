@@ -123,7 +123,10 @@ class EmbedAhead:
 
     async def metrics(self) -> bytes:
         """Return the number of images in each state in Prometheus' text format."""
-        return await asyncio.to_thread(self._queue.metrics)
+        try:
+            return await asyncio.to_thread(self._queue.metrics)
+        except ServiceError:  # which is in the log
+            return b""
 
     async def run(self) -> None:
         """Encode queued images one after another, whenever no other process does."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
 
+from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
 from utils.ahead import EmbedAhead
 from utils.api.answers import REFUSAL_LOG
 from utils.api.info import InfoEndpoint, describe
@@ -122,7 +123,7 @@ def build() -> App:
 
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     ahead = EmbedAhead(
-        _queue(f"{source or settings.model_repository} {plan.encoder.engine}", settings),
+        _queue(source, plan, settings),
         Path(run.folder),
         lambda: app.segmenter,
         lambda: read_health().ready and not admission.stopping,
@@ -209,11 +210,16 @@ def _access(settings: Settings) -> tuple[ApiKeys | None, RateLimit | None, ApiKe
     return keys, rate, admin_keys
 
 
-def _queue(model: str, settings: Settings) -> EncodeQueue:
-    """Return the queue of images for a model, beside their embeddings, of whose space it has half."""
-    name = f"queue-{hashlib.sha256(model.encode()).hexdigest()[:16]}.sqlite3"
+def _queue(source: Path | None, plan: Plan, settings: Settings) -> EncodeQueue:
+    """Return the queue of images for these weights, beside their embeddings, of whose space it has half."""
+    name = hashlib.sha256(f"{source or settings.model_repository} {plan.encoder.engine}".encode()).hexdigest()[:16]
+    descriptor = versions.weights_record(source).get("descriptor", {}) if source else {}
     cache_bytes = DEFAULT_CACHE_BYTES if settings.embedding_cache_bytes is None else settings.embedding_cache_bytes
-    return EncodeQueue(Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / name, cache_bytes // 2)
+    return EncodeQueue(
+        Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / f"queue-{name}.sqlite3",
+        cache_bytes // 2,
+        Layout("", descriptor.get("embedding", MOBILE_SAM_SHAPES)).nbytes,
+    )
 
 
 def _served_repository(source: Path | None, plan: Plan, settings: Settings) -> Path | str:

@@ -7,15 +7,16 @@ import pytest
 
 from utils.api.inputs import ImageSource
 from utils.observability.context import CALLER
-from utils.triton.queue import EMBEDDING_BYTES, EncodeQueue
+from utils.triton.queue import EncodeQueue
 
+EMBEDDING_BYTES = 2 * 2**20
 FILES = [b"\xff\xd8 one", b"\xff\xd8 two"]
 TEXTS = [base64.b64encode(file).decode() for file in FILES]
 
 
 @pytest.fixture(autouse=True)
 def queue(service, monkeypatch, tmp_path) -> EncodeQueue:
-    queue = EncodeQueue(tmp_path / "queue.sqlite3", 8 * EMBEDDING_BYTES)
+    queue = EncodeQueue(tmp_path / "queue.sqlite3", 8 * EMBEDDING_BYTES, EMBEDDING_BYTES)
     monkeypatch.setattr(service.app.ahead, "_queue", queue)
     return queue
 

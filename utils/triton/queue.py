@@ -10,7 +10,6 @@ from typing import Any
 
 import orjson
 
-from orchestrator.cache import Layout
 from utils.api.errors import InferenceUnavailable, QueueFull, QueueTooLarge, UnknownPath, mib
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -18,8 +17,6 @@ logger = logging.getLogger("bentoml.mobile_sam")
 STATES = ("queued", "done", "failed", "cancelled")
 DEFAULT_CACHE_BYTES = 2**31
 """`embedding_cache_bytes` in the models' config.pbtxt."""
-EMBEDDING_BYTES = Layout("").nbytes
-"""Space in the embedding cache that an image needs besides its file."""
 RETRY_AFTER_S = 5
 MAX_ENDED = 20_000
 """Images of ended jobs whose results are kept."""
@@ -36,9 +33,11 @@ BEGIN IMMEDIATE;
 class EncodeQueue:
     """Queue that all processes share, and that outlives them. `InferenceUnavailable`: its file cannot be used."""
 
-    def __init__(self, file: Path, max_bytes: int) -> None:
-        """Store the file, and the space in the embedding cache for all queued images; a caller gets half of it."""
-        self._file, self._max_bytes = file, max_bytes
+    def __init__(self, file: Path, max_bytes: int, embedding_bytes: int) -> None:
+        """Store the file, the space in the embedding cache for all queued images (half of it for one caller), and
+        the space of one embedding.
+        """
+        self._file, self._max_bytes, self._embedding_bytes = file, max_bytes, embedding_bytes
 
     def add(self, owner: str, caller: str, model_version: int | None, images: Sequence[tuple[str, int, Any]]) -> str:
         """Queue images as a job, which only their owner sees, and return its id. Callers take turns.
@@ -46,8 +45,9 @@ class EncodeQueue:
         Each image is its id, the bytes of its file, and the problem document of a file that cannot be used, or None.
         """
         job, share = secrets.token_urlsafe(16), self._max_bytes // 2
-        needed = sum(size + EMBEDDING_BYTES for _, size, problem in images if not problem)
-        got = f"{mib(needed)} ({mib(EMBEDDING_BYTES)} for each embedding, and the files)"
+        rows = [(image_id, size + self._embedding_bytes, problem) for image_id, size, problem in images]
+        needed = sum(size for _, size, problem in rows if not problem)
+        got = f"{mib(needed)} ({mib(self._embedding_bytes)} for each embedding, and the files)"
         if needed > share:
             raise QueueTooLarge(f"expected images for {mib(share)} of the embedding cache, got {got}; send fewer")
         with self._transaction() as db:
@@ -63,10 +63,7 @@ class EncodeQueue:
             db.executemany(
                 "INSERT INTO images (job, owner, caller, model_version, image_id, bytes, problem, state) "
                 "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, iif(?7 IS NULL, 'queued', 'failed'))",
-                [
-                    (job, owner, caller, model_version, image_id, size + EMBEDDING_BYTES, problem)
-                    for image_id, size, problem in images
-                ],
+                [(job, owner, caller, model_version, *row) for row in rows],
             )
         return job
 
@@ -109,10 +106,10 @@ class EncodeQueue:
     def metrics(self) -> bytes:
         """Return the number of images in each state in Prometheus' text format."""
         name, head = "mobile_sam_queue_images", "# HELP {0} Images to encode ahead, by state\n# TYPE {0} gauge\n"
-        if not self._file.exists():
-            return b""
-        with self._transaction() as db:
-            counts = dict(db.execute("SELECT state, count(*) FROM images GROUP BY state").fetchall())
+        counts: dict[str, int] = {}
+        if self._file.exists():
+            with self._transaction() as db:
+                counts = dict(db.execute("SELECT state, count(*) FROM images GROUP BY state").fetchall())
         lines = [f'{name}{{state="{state}"}} {counts.get(state, 0)}\n' for state in STATES]
         return "".join([head.format(name), *lines]).encode()
 

@@ -25,7 +25,7 @@ class Ahead(EmbedAhead):
 
     def __init__(self, tmp_path, rate: str | None = None) -> None:
         self.segmenter, self.is_ready = FakeSegmenter(), True
-        queue = EncodeQueue(tmp_path / "queue.sqlite3", 2**30)
+        queue = EncodeQueue(tmp_path / "queue.sqlite3", 2**30, 0)
         limit = RateLimit(rate, None) if rate else None
         super().__init__(queue, tmp_path, lambda: self.segmenter, lambda: self.is_ready, limit)
 

@@ -7,12 +7,14 @@ import pytest
 
 from utils.api.errors import InferenceUnavailable, QueueFull, QueueTooLarge, UnknownPath
 from utils.triton import queue as queues
-from utils.triton.queue import EMBEDDING_BYTES, EncodeQueue
+from utils.triton.queue import EncodeQueue
+
+EMBEDDING_BYTES = 2 * 2**20
 
 
 @pytest.fixture
 def queue(tmp_path) -> EncodeQueue:
-    return EncodeQueue(tmp_path / "folder" / "queue.sqlite3", 8 * EMBEDDING_BYTES)
+    return EncodeQueue(tmp_path / "folder" / "queue.sqlite3", 8 * EMBEDDING_BYTES, EMBEDDING_BYTES)
 
 
 def add(queue: EncodeQueue, *ids: str, owner: str = "", caller: str = "a", size: int = 0) -> str:
@@ -45,7 +47,7 @@ def test_images_are_encoded_in_order_and_counted(queue):
 def test_image_that_was_not_encoded_stays_queued_and_its_attempts_are_counted_by_all_processes(queue, tmp_path):
     add(queue, "1")
     assert [queue.begin("")["attempts"] for _ in range(2)] == [1, 2]
-    other: Any = EncodeQueue(tmp_path / "folder" / "queue.sqlite3", 0)
+    other: Any = EncodeQueue(tmp_path / "folder" / "queue.sqlite3", 0, 0)
     assert other.begin("")["attempts"] == 3
 
 
@@ -113,7 +115,7 @@ def test_results_of_the_oldest_ended_jobs_are_dropped(queue, monkeypatch):
 def test_unusable_file_is_a_503_and_a_line_in_the_log(tmp_path, caplog):
     (tmp_path / "queue.sqlite3").write_bytes(b"this is no database" * 100)
     with pytest.raises(InferenceUnavailable):
-        add(EncodeQueue(tmp_path / "queue.sqlite3", 2**30), "1")
+        add(EncodeQueue(tmp_path / "queue.sqlite3", 2**30, 0), "1")
     assert "file is not a database" in caplog.text
 
 
