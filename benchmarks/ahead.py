@@ -27,11 +27,10 @@ from harness.repository import prepare
 from mobile_sam_client import Client
 from utils.edge.admission import ACTIVE_S
 
-ROUNDS, CLICKS, IMAGES = 4, 60, 40
+ROUNDS, CLICKS, IMAGES, FULL = 4, 60, 40, 100
+"""Rounds; in each, clicks of a kind alone and beside a queue, images of the queue and of the loop, and of a full queue."""
 PAUSE_S = 0.4
 """Time from a person's mask to the next click."""
-FULL = 100
-"""Images of a full queue."""
 KNOWN, NEW = "known image", "new image"
 HEADER = ("click on a", "alone, p50 ms", "p95", "beside a full queue, p50 ms", "p95", "ratio of p95", "images/min")
 _numbers = itertools.count(2**40)
@@ -96,7 +95,7 @@ def encoded(jobs: list[str]) -> int:
     return sum(requests.get(job, timeout=60).json()["done"] for job in jobs)
 
 
-def measure(server: Server, rounds: int, clicks: int, images: int) -> str:
+def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMAGES, full: int = FULL) -> str:
     """Return the figures as text."""
     found = {KNOWN: Clicks(), NEW: Clicks()}
     speeds: dict[str, list[float]] = {"queue": [], "loop": []}
@@ -105,7 +104,7 @@ def measure(server: Server, rounds: int, clicks: int, images: int) -> str:
         for _ in tqdm(range(rounds), desc="ahead", unit="round"):
             for kind, figures in found.items():
                 figures.alone += click(server, kind, clicks)
-                with full_queue(server, FULL) as jobs:
+                with full_queue(server, full) as jobs:
                     before, began = encoded(jobs), time.monotonic()
                     figures.beside += click(server, kind, clicks)
                     figures.seconds += time.monotonic() - began
@@ -127,7 +126,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
     options = parser.parse_args()
     with running(prepare(OFFICIAL)) as server:
-        figures = measure(server, options.rounds, CLICKS, IMAGES)
+        figures = measure(server, options.rounds)
     text = f"With the official weights. {machine(versions=False)} {options.rounds} rounds.\n\n{figures}"
     write_blocks({AHEAD: text})
     print(text)

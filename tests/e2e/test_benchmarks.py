@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import bench, gate, masks, quality, regions
+from benchmarks import ahead, bench, gate, masks, quality, regions
 from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
@@ -32,6 +32,12 @@ def test_bench_compares_the_service_with_the_raw_model_and_itself_without_triton
     with client_process() as client:
         closed = bench.measure("builtin", client, rounds=1, only=CACHED)["closed"]
     assert {OURS, WITHOUT_TRITON} < {row.split("|")[2].strip() for row in closed.splitlines()}
+
+
+def test_ahead_compares_clicks_beside_a_queue_with_clicks_alone_and_the_queue_with_a_loop(builtin_server):
+    figures = ahead.measure(builtin_server, rounds=1, clicks=2, images=2, full=20)
+    assert [row.split("|")[1].strip() for row in figures.splitlines()[2:4]] == [ahead.KNOWN, ahead.NEW]
+    assert "Images per minute" in figures
 
 
 def test_quality_scores_all_kinds_of_prompts(builtin_server, labelled):
