@@ -28,7 +28,7 @@ from mobile_sam_client import Client
 from utils.edge.admission import ACTIVE_S
 
 ROUNDS, CLICKS, IMAGES, FULL = 4, 60, 40, 100
-"""Rounds; in each, clicks of a kind alone and beside a queue, images of the queue and of the loop, and of a full queue."""
+"""Rounds; in each, clicks of a kind alone and beside a queue, images of queue and loop, and images of a full queue."""
 PAUSE_S = 0.4
 """Time from a person's mask to the next click."""
 KNOWN, NEW = "known image", "new image"

@@ -50,7 +50,7 @@ class EncodeQueue:
         got = f"{mib(needed)} ({mib(self._embedding_bytes)} for each embedding, and the files)"
         if needed > share:
             raise QueueTooLarge(f"expected images for {mib(share)} of the embedding cache, got {got}; send fewer")
-        with self._transaction() as db:
+        with self._transaction(create=True) as db:
             used = "SELECT total(bytes), total(bytes * (caller = ?)) FROM images WHERE state = 'queued'"
             total, own = db.execute(used, (caller,)).fetchone()
             if needed > (left := max(0, int(min(self._max_bytes - total, share - own)))):
@@ -86,8 +86,6 @@ class EncodeQueue:
 
     def begin(self, after: str) -> sqlite3.Row | None:
         """Count an attempt at the image whose turn it is, and return it; the caller `after` had the last turn."""
-        if not self._file.exists():
-            return None
         with self._transaction() as db:
             row: sqlite3.Row | None = db.execute(
                 "UPDATE images SET attempts = attempts + 1 WHERE id = (SELECT min(id) FROM images "
@@ -106,18 +104,19 @@ class EncodeQueue:
     def metrics(self) -> bytes:
         """Return the number of images in each state in Prometheus' text format."""
         name, head = "mobile_sam_queue_images", "# HELP {0} Images to encode ahead, by state\n# TYPE {0} gauge\n"
-        counts: dict[str, int] = {}
-        if self._file.exists():
-            with self._transaction() as db:
-                counts = dict(db.execute("SELECT state, count(*) FROM images GROUP BY state").fetchall())
+        with self._transaction() as db:
+            counts = dict(db.execute("SELECT state, count(*) FROM images GROUP BY state").fetchall())
         lines = [f'{name}{{state="{state}"}} {counts.get(state, 0)}\n' for state in STATES]
         return "".join([head.format(name), *lines]).encode()
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with contextlib.closing(sqlite3.connect(self._file, isolation_level=None)) as db, db:
+            if create:
+                self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._file.touch(0o600)
+            file = self._file if self._file.exists() else ":memory:"
+            with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as db, db:
                 db.row_factory = sqlite3.Row
                 db.executescript(SCHEMA)
                 yield db
