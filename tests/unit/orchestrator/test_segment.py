@@ -359,3 +359,12 @@ def test_records_of_a_crop_do_not_encode_the_whole_image(pipeline):
     (lines,) = records(pipeline, call(points=[[10, 10]], **options))
     assert encoded == [(1024, 1024)]
     assert {tuple(found["crop_box"]) for found in json.loads(b"".join(lines))} <= {(8, 4, 32, 32)}
+
+
+def test_file_is_kept_without_encoding_and_encoded_later_by_its_id(pipeline):
+    encoded = sizes_encoded(pipeline)
+    _, _, kept = parts(pipeline, call(0, encode=False))
+    assert ((kept["width"], kept["height"]), encoded) == ((WIDTH, HEIGHT), [])
+    later: dict[str, Any] = {"call": [json.dumps({"image_id": kept["image_id"]}).encode()]}
+    _, _, found = parts(pipeline, Call(later.get))
+    assert ({**found, "encode_s": 0} == {**kept, "encode_s": 0}, len(encoded)) == (True, 1)

@@ -59,12 +59,11 @@ IMAGE: tuple[Problem, ...] = (
     _rejected(problems.UNREADABLE_IMAGE, "input_image", READABLE, "19 bytes that are not an image"),
 )
 """Problems of the image found by the orchestrator in Triton."""
+EACH = "(2 MiB for each embedding, and the files)"
 QUEUE = (
-    errors.QueueFull(
-        "40 MiB of the embedding cache are left for images in the queue, got 300 MiB; retry later"
-    ).problem(),
+    errors.QueueFull(f"the queue has room for 40 MiB, got images for 300 MiB {EACH}; retry later", 5).problem(),
     errors.QueueTooLarge(
-        "expected images for 512 MiB of the embedding cache, got 640 MiB; send fewer at once"
+        f"expected images for 512 MiB of the embedding cache, got 640 MiB {EACH}; send fewer"
     ).problem(),
 )
 """Problems of lists of images."""

@@ -133,6 +133,15 @@ async def test_requests_refused_by_one_limit_count_in_none(clock):
         assert await count_allowed(limit, 1000) == allowed
 
 
+async def test_several_requests_count_together_or_not_at_all(clock):
+    limit = RateLimit("5/minute; 100/hour", None)
+    await limit.check("a", 3)
+    with pytest.raises(TooManyRequests, match=r"5 requests per minute"):
+        await limit.check("a", 3)
+    await limit.check("a", 2)
+    assert await count_allowed(limit, 1) == 0
+
+
 async def test_concurrent_requests_do_not_exceed_the_limit_and_start_no_tasks(clock):
     limit = RateLimit("5/minute;6/hour", None)
     answers = await asyncio.gather(*(attempt(limit) for _ in range(50)))

@@ -75,6 +75,17 @@ def test_embed_prints_ids_and_continues_after_failures(run, sam, photo, tmp_path
     ]
 
 
+def test_embed_takes_all_images_of_a_folder_each_once(run, sam, photo, tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "b.png").write_bytes(picture(2))
+    (tmp_path / "notes.txt").write_text("no image")
+    done = run("embed . ./photo.png --json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    ids = {"inner/b.png": picture(2), "photo.png": photo}
+    found = {line["image"]: line["image_id"] for line in map(json.loads, done.stdout.splitlines())}
+    assert found == {name: hashlib.sha256(file).hexdigest() for name, file in ids.items()}
+
+
 def test_unreachable_service_is_reported_without_retries(run, sam, photo, waits):
     sam.unreachable = True
     done = run("embed photo.png")
