@@ -27,8 +27,9 @@ from harness.repository import prepare
 from mobile_sam_client import Client
 from utils.edge.admission import ACTIVE_S
 
-ROUNDS, CLICKS, IMAGES, FULL = 4, 60, 40, 100
-"""Rounds; in each, clicks of a kind alone and beside a queue, images of queue and loop, and images of a full queue."""
+ROUNDS, CLICKS, FIRST_CLICKS, IMAGES, FULL = 3, 40, 3, 30, 100
+"""Rounds; in each, clicks of a kind alone and beside a queue, clicks after a pause, images of queue and loop, and images
+of a full queue."""
 PAUSE_S = 0.4
 """Time from a person's mask to the next click."""
 KNOWN, NEW = "known image", "new image"
@@ -98,6 +99,7 @@ def encoded(jobs: list[str]) -> int:
 def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMAGES, full: int = FULL) -> str:
     """Return the figures as text."""
     found = {KNOWN: Clicks(), NEW: Clicks()}
+    first: list[float] = []
     speeds: dict[str, list[float]] = {"queue": [], "loop": []}
     with Client(server.url) as client:
         client.embed(photo())  # warm-up
@@ -109,6 +111,9 @@ def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMA
                     figures.beside += click(server, kind, clicks)
                     figures.seconds += time.monotonic() - began
                     figures.encoded += encoded(jobs) - before
+            for _ in range(FIRST_CLICKS):
+                with full_queue(server, full):
+                    first += click(server, NEW, 1)
             files = new_images(images)
             speeds["loop"].append(60 * images / seconds(lambda: [client.embed(file) for file in files]))  # noqa: B023
             time.sleep(ACTIVE_S)
@@ -117,7 +122,9 @@ def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMA
     loop, queue = (sum(speeds[name]) / rounds for name in ("loop", "queue"))
     ratio = ratios(speeds["queue"], speeds["loop"])
     speed = f"Images per minute: a plain loop {loop:.0f}, the queue {queue:.0f}; ratio {ratio}."
-    return f"{table(HEADER, [figures.row(kind) for kind, figures in found.items()])}\n\n{speed}"
+    alone, beside = (1e3 * percentile(times, 50) for times in (found[NEW].alone, first))
+    after = f"After {ACTIVE_S:g} s without clicks, the first on a new image: p50 {beside:.0f} ms, alone {alone:.0f} ms."
+    return f"{table(HEADER, [figures.row(kind) for kind, figures in found.items()])}\n\n{after}\n\n{speed}"
 
 
 def main() -> None:
