@@ -28,8 +28,8 @@ from mobile_sam_client import Client
 from utils.edge.admission import ACTIVE_S
 
 ROUNDS, CLICKS, FIRST_CLICKS, IMAGES, FULL = 3, 40, 3, 30, 100
-"""Rounds; in each, clicks of a kind alone and beside a queue, clicks after a pause, images of queue and loop, and images
-of a full queue."""
+"""Rounds; in each, clicks of a kind alone and beside a queue, clicks after a pause, images of queue and loop, images of
+a full queue."""
 PAUSE_S = 0.4
 """Time from a person's mask to the next click."""
 KNOWN, NEW = "known image", "new image"
