@@ -51,37 +51,40 @@ async def embed_ahead(
             yield await _result(client, *sent[0])
             sent.popleft()
     finally:
-        for *_, job in sent:
-            with contextlib.suppress(errors.MobileSamError):
+        with contextlib.suppress(errors.MobileSamError):
+            for *_, job in sent:
                 await client._send("DELETE", f"/embed/{job}")
 
 
 async def _queue(client: BaseClient, body: bytes) -> str:
-    return str((await _insist(client, "POST", "/embed", body))["job"])
+    return str(await _insist(client, lambda answer: json.loads(answer)["job"], "POST", "/embed", body))
 
 
 async def _result(client: BaseClient, image: T, sha256: str, body: bytes, job: str) -> tuple[T, str | Exception]:
     while True:
         try:
-            (found,) = (await _insist(client, "GET", f"/embed/{job}"))["images"]
+            found = await _insist(client, lambda answer: json.loads(answer)["images"][0], "GET", f"/embed/{job}")
         except errors.Problem as error:
             if error.status != 404:
                 raise
             job = await _queue(client, body)  # the service has lost its jobs
             continue
         if found["state"] == "done":
-            return image, client._known_id(sha256, found["image_id"]) or ""
+            client._known_id(sha256, image_id := str(found["image_id"]))
+            return image, image_id
         if found["state"] != "queued":
             return image, errors.problem_from_document(found.get("problem", CANCELLED))
         await client._wire.sleep(POLL_S)
 
 
-async def _insist(client: BaseClient, method: str, path: str, body: bytes | None = None) -> Any:
+async def _insist(
+    client: BaseClient, parser: Callable[[bytes], Any], method: str, path: str, body: bytes | None = None
+) -> Any:
     """Return the answer to a request, which is repeated while the service restarts or its queue is full."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return await client._parse(json.loads, await client._wire.read(await client._send(method, path, body)))
+            return await client._parse(parser, await client._wire.read(await client._send(method, path, body)))
         except BUSY:
             if time.monotonic() > deadline:
                 raise
