@@ -11,8 +11,9 @@ import base64
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import requests
 from tqdm import tqdm
@@ -21,13 +22,13 @@ from benchmarks.figures import percentile, ratios, seconds, table
 from benchmarks.photo import CLICK, photo, unseen
 from benchmarks.report import AHEAD, machine, write_blocks
 from benchmarks.service import OFFICIAL, running
-from harness import Server
+from harness import Server, cpu_seconds
 from harness.load import closed_loop, json_request
 from harness.repository import prepare
 from mobile_sam_client import Client
 from utils.edge.admission import ACTIVE_S
 
-ROUNDS, CLICKS, FIRST_CLICKS, IMAGES, FULL = 3, 40, 3, 30, 100
+ROUNDS, CLICKS, FIRST_CLICKS, IMAGES, FULL = 3, 40, 3, 60, 100
 """Rounds; in each, clicks of a kind alone and beside a queue, clicks after a pause, images of queue and loop, images of
 a full queue."""
 PAUSE_S = 0.4
@@ -100,8 +101,13 @@ def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMA
     """Return the figures as text."""
     found = {KNOWN: Clicks(), NEW: Clicks()}
     first: list[float] = []
-    speeds: dict[str, list[float]] = {"queue": [], "loop": []}
+    speeds: dict[str, list[float]] = {"loop": [], "queue": []}
+    spends: dict[str, list[float]] = {"loop": [], "queue": []}
     with Client(server.url) as client:
+        works: dict[str, Callable[[list[bytes]], object]] = {
+            "loop": lambda files: [client.embed(file) for file in files],
+            "queue": lambda files: list(client.embed_ahead(files)),
+        }
         client.embed(photo())  # warm-up
         for _ in tqdm(range(rounds), desc="ahead", unit="round"):
             for kind, figures in found.items():
@@ -114,14 +120,17 @@ def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMA
             for _ in range(FIRST_CLICKS):
                 with full_queue(server, full):
                     first += click(server, NEW, 1)
-            files = new_images(images)
-            speeds["loop"].append(60 * images / seconds(lambda: [client.embed(file) for file in files]))  # noqa: B023
-            time.sleep(ACTIVE_S)
-            files = new_images(images)
-            speeds["queue"].append(60 * images / seconds(lambda: list(client.embed_ahead(files))))  # noqa: B023
-    loop, queue = (sum(speeds[name]) / rounds for name in ("loop", "queue"))
-    ratio = ratios(speeds["queue"], speeds["loop"])
-    speed = f"Images per minute: a plain loop {loop:.0f}, the queue {queue:.0f}; ratio {ratio}."
+            for name, work in works.items():
+                time.sleep(ACTIVE_S)
+                files, spent = new_images(images), cpu_seconds(server.family())
+                speeds[name].append(60 * images / seconds(partial(work, files)))
+                spends[name].append(1e3 * (cpu_seconds(server.family()) - spent) / images)
+    loop, queue = (sum(speeds[name]) / rounds for name in works)
+    cpu = " and ".join(f"{sum(spends[name]) / rounds:.0f} ms" for name in works)
+    speed = (
+        f"Images per minute: a plain loop {loop:.0f}, the queue {queue:.0f}; ratio {ratios(*[*speeds.values()][::-1])}."
+    )
+    speed += f" Processor time of an image: {cpu}."
     alone, beside = (1e3 * percentile(times, 50) for times in (found[NEW].alone, first))
     after = f"After {ACTIVE_S:g} s without clicks, the first on a new image: p50 {beside:.0f} ms, alone {alone:.0f} ms."
     return f"{table(HEADER, [figures.row(kind) for kind, figures in found.items()])}\n\n{after}\n\n{speed}"

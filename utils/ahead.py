@@ -31,7 +31,7 @@ REST_FACTOR = 24.0
 p95, meet one that is running."""
 MAX_ATTEMPTS = 5
 """Attempts at an image, so that one that ends Triton's processes does not do so forever."""
-POLL_S, RETRY_S = 0.25, 2.0
+POLL_S, RETRY_S = 0.1, 2.0
 EVICTED = "evicted before its turn, or never sent: send the image again"
 
 

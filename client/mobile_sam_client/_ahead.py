@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 MAX_SENT = 16
 """Images that are queued at a time: enough that the service never waits for the next one."""
-POLL_S, PATIENCE_S = 0.2, 300.0
+POLL_S, PATIENCE_S = 0.1, 300.0
 """Time between two questions, and the longest wait for a restarting service or a full queue."""
 BUSY = (errors.ServiceUnreachable, errors.ServiceTimeout, errors.TooManyRequests, errors.Unavailable)
 UNUSABLE = (errors.InvalidImage, errors.InvalidRequest, errors.BodyTooLarge)

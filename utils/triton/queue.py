@@ -38,6 +38,8 @@ class EncodeQueue:
         the space of one embedding.
         """
         self._file, self._max_bytes, self._embedding_bytes = file, max_bytes, embedding_bytes
+        self._open: sqlite3.Connection | None = None
+        """Never used: closing the last connection of all processes would write everything to disk each time."""
 
     def add(self, owner: str, caller: str, model_version: int | None, images: Sequence[tuple[str, int, Any]]) -> str:
         """Queue images as a job, which only their owner sees, and return its id. Callers take turns.
@@ -119,6 +121,9 @@ class EncodeQueue:
             with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as db, db:
                 db.row_factory = sqlite3.Row
                 db.executescript(SCHEMA)
+                if file is self._file and not self._open:
+                    self._open = sqlite3.connect(file, check_same_thread=False)
+                    self._open.execute("SELECT count(*) FROM images")
                 yield db
         except (OSError, sqlite3.Error) as error:
             logger.error("the queue of images cannot be used: %s: %s", self._file, error)
