@@ -74,6 +74,7 @@ async def _queued_by(owner: str, service) -> str:
         ({"images": TEXTS, "image_ids": ["an id"]}, "images", "several"),
         ({"images": TEXTS, "image_id": "an id"}, "images", "several"),
         ({"image_ids": ["x" * 129]}, "image_ids[0]", f"'{'x' * 79}... (129 characters)"),
+        ({"image_ids": ["an id"], "region": [0, 0, 64, 64]}, "region", "several"),
         ({"image_ids": ["an id"] * 257}, "image_ids", "a list of 257"),
     ],
 )
