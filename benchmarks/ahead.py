@@ -6,7 +6,6 @@ One person clicks on a known image and on new images, alone and beside a queue, 
 begin. The queue and a plain loop of `/embed` encode new images. All take turns.
 """
 
-import argparse
 import base64
 import contextlib
 import itertools
@@ -137,13 +136,10 @@ def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMA
 
 
 def main() -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
-    options = parser.parse_args()
+    """Measure, print the figures and write them into the page."""
     with running(prepare(OFFICIAL)) as server:
-        figures = measure(server, options.rounds)
-    text = f"With the official weights. {machine(versions=False)} {options.rounds} rounds.\n\n{figures}"
+        figures = measure(server, ROUNDS)
+    text = f"With the official weights. {machine(versions=False)} {ROUNDS} rounds.\n\n{figures}"
     write_blocks({AHEAD: text})
     print(text)
 
