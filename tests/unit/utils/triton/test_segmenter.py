@@ -21,7 +21,7 @@ from utils.api import errors
 from utils.api.inputs import ImageSource, Job, to_job
 from utils.api.jobs import chunks
 from utils.api.requests import SegmentOptions, SegmentRequest
-from utils.observability.context import ADDRESS, BACKGROUND, CALLER, TRACE_ID
+from utils.observability.context import ADDRESS, CALLER, TRACE_ID
 from utils.triton import tensors
 from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
 
@@ -398,34 +398,3 @@ def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, 
     assert caught.value.status >= 500
     assert "secret" not in caught.value.detail
     assert str(error).rpartition("] ")[2] in caplog.text
-
-
-def test_file_is_kept_without_encoding_and_only_if_it_is_not_known():
-    client = Client(outcomes={tensors.SEGMENT: UNKNOWN})
-    asyncio.run(segmenter_of(client).store(NEW))
-    assert client.models == [tensors.SEGMENT] * 2
-    assert [call.options for call in client.received] == [{"encode": False}] * 2
-    assert client.read == [{}, {"input_image": b"file"}]
-
-
-@pytest.mark.parametrize("background", [False, True])
-def test_callers_wait_for_answers_but_not_for_kept_files_and_the_queue(background):
-    waiting = []
-
-    @contextlib.contextmanager
-    def one_more() -> Iterator[None]:
-        waiting.append("begins")
-        yield
-        waiting.append("ends")
-
-    async def run() -> None:
-        BACKGROUND.set(background)
-        await segmenter.store(NEW)
-        assert not waiting
-        await segmenter.embed(NEW)
-
-    segmenter = TritonSegmenter(Client().infer, lambda: 60, {tensors.SEGMENT_CACHED: 1}, waiting=one_more)
-    held = segmenter._semaphores[tensors.SEGMENT_CACHED]
-    asyncio.run(run())
-    assert waiting == ([] if background else ["begins", "ends"])
-    assert bool(held._active._last_request) != background
