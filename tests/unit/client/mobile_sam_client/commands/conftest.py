@@ -1,6 +1,7 @@
 """Fixtures that run the command line in this process against a fake service."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from mobile_sam_client._commands import app, connection
 from tests.unit.client.mobile_sam_client.commands.fake_sam import FakeSam, picture
+from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 
 Run = Callable[..., Result]
 
@@ -44,3 +46,25 @@ def photo(tmp_path) -> bytes:
     file = picture(1)
     (tmp_path / "photo.png").write_bytes(file)
     return file
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[httpx.Request], httpx.Response]]:
+    """A reply for `sam` that first does once what Ctrl-C makes Python do: call the handler of SIGINT.
+
+    The process gets no real signal, which at times ended a worker of xdist.
+    """
+    # Processes started in a shell's background ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    pressed: list[bool] = []
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        if not pressed:  # a second Ctrl-C ends the command at any point
+            pressed.append(True)
+            handler = signal.getsignal(signal.SIGINT)
+            assert callable(handler)
+            handler(signal.SIGINT, None)
+        return problem_reply(503)(request)
+
+    yield reply
+    signal.signal(signal.SIGINT, before)

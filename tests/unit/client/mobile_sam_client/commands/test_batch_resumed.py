@@ -1,8 +1,6 @@
 """`mobile-sam batch` resumed: finished images are skipped, changed ones redone."""
 
 import json
-import os
-import signal
 
 import httpx
 import pytest
@@ -126,19 +124,8 @@ def test_changed_objects_of_an_image_get_new_ids():
     assert (assigned.image, assigned.first_object) == (1, 4)
 
 
-def test_ctrl_c_keeps_results_and_explains_how_to_resume(*, request, run, sam, files, requested, tmp_path):
-    pressed: list[bool] = []
-    # Processes started in a shell's background ignore SIGINT.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-
-    def interrupt(request: httpx.Request) -> httpx.Response:
-        if not pressed:  # only once: a second Ctrl-C ends the command at any point
-            pressed.append(True)
-            os.kill(os.getpid(), signal.SIGINT)
-        return problem_reply(503)(request)
-
-    sam.replies[files["c.png"]] = interrupt
+def test_ctrl_c_keeps_results_and_explains_how_to_resume(*, run, sam, files, requested, ctrl_c, tmp_path):
+    sam.replies[files["c.png"]] = ctrl_c
     done = run(BATCH)
     assert done.exit_code == 130
     assert done.stderr.endswith("error: interrupted; 2 of 4 images are done, run the same command to resume\n")

@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 
 import cv2
-import httpx
 import numpy as np
 import pytest
 import yaml
@@ -13,7 +11,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
-from tests.unit.client.mobile_sam_client.fake_service import problem_reply, rotated_90
+from tests.unit.client.mobile_sam_client.fake_service import rotated_90
 from tests.unit.page.formats import read as read_by_page
 
 MASKS = "masks data --format coco --out found --concurrency 1"
@@ -253,18 +251,8 @@ def test_finished_images_are_skipped_unless_their_boxes_change(run, sam, data, d
     assert manifest(tmp_path)[100]["class"] == "dog"
 
 
-def test_ctrl_c_keeps_finished_images_for_the_next_run(*, request, run, sam, data, tmp_path):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    pressed: list[bool] = []
-
-    def interrupt(sent: httpx.Request) -> httpx.Response:
-        if not pressed:
-            pressed.append(True)
-            os.kill(os.getpid(), signal.SIGINT)
-        return problem_reply(503)(sent)
-
-    sam.replies[(data / "sub" / "b.png").read_bytes()] = interrupt
+def test_ctrl_c_keeps_finished_images_for_the_next_run(run, sam, data, ctrl_c, tmp_path):
+    sam.replies[(data / "sub" / "b.png").read_bytes()] = ctrl_c
     done = run(MASKS)
     assert done.exit_code == 130
     assert done.stderr.endswith("error: interrupted; 1 of 3 images are done, run the same command to resume\n")
