@@ -87,7 +87,7 @@ text-test: env-text ## develop: test the examples with a language model, with a 
 batch-test: env-batch ## develop: test batches on a local Ray whose workers get killed; about 5 minutes
 	@$(RUN) pytest tests/e2e/test_batch.py tests/unit/deploy/test_batch_files.py
 
-family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 4 minutes
+family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 2 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
 	@$(RUN) pytest $(addprefix tests/unit/sam_onnx/test_,family.py efficientvit.py hq.py sam2.py)
 	@$(RUN) python -m benchmarks.family --rounds 1 $(FAMILY_VENV)/bin/python efficientvit_sam_l0

@@ -13,7 +13,8 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 
 from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
-from utils.ahead import EmbedAhead
+from utils.ahead.encoder import EmbedAhead
+from utils.ahead.queue import DEFAULT_CACHE_BYTES, EncodeQueue
 from utils.api.answers import REFUSAL_LOG
 from utils.api.info import InfoEndpoint, describe
 from utils.api.jobs import Segmenter
@@ -46,7 +47,6 @@ from utils.settings import INTEGRATIONS, Settings, SettingsError
 from utils.triton import health, installation, processes, repository, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
-from utils.triton.queue import DEFAULT_CACHE_BYTES, EncodeQueue
 from utils.triton.run import RunState, check_shared_memory, clean_up
 from utils.triton.runner import CONTROL_APIS, make_runner, server_flags
 from utils.triton.segmenter import TritonSegmenter

@@ -5,9 +5,9 @@ import base64
 
 import pytest
 
+from utils.ahead.queue import EncodeQueue
 from utils.api.inputs import ImageSource
 from utils.observability.context import CALLER
-from utils.triton.queue import EncodeQueue
 
 EMBEDDING_BYTES = 2 * 2**20
 FILES = [b"\xff\xd8 one", b"\xff\xd8 two"]

@@ -27,7 +27,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from utils.ahead import EmbedAhead
+from utils.ahead.encoder import EmbedAhead
 from utils.api.answers import REFUSAL_LOG, problem_of, problem_response
 from utils.api.errors import (
     MEDIA_TYPE,

@@ -10,7 +10,7 @@ import orjson
 
 from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
-from utils.ahead import EmbedAhead
+from utils.ahead.encoder import EmbedAhead
 from utils.api.errors import FieldError, InvalidRequest, invalid
 from utils.api.everything import everything, result_of
 from utils.api.inputs import ImageSource, to_job

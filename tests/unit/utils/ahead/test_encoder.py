@@ -8,14 +8,14 @@ import pytest
 
 from tests.fake_segmenter import FakeSegmenter
 from tests.unit.utils.edge.fakes import Clock
-from utils import ahead as module
-from utils.ahead import EmbedAhead, WaitingCallers
+from utils.ahead import encoder as module
+from utils.ahead.encoder import EmbedAhead, WaitingCallers
+from utils.ahead.queue import EncodeQueue
 from utils.api.errors import InferenceUnavailable, Problem, RejectedByModel, TooManyRequests
 from utils.api.inputs import ImageSource
 from utils.edge.admission import ACTIVE_S
 from utils.edge.rate import RateLimit
 from utils.observability.context import ADDRESS, CALLER
-from utils.triton.queue import EncodeQueue
 
 IDS = [ImageSource(None, str(number)) for number in range(3)]
 

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 from starlette.types import Receive, Scope, Send
 
+from utils.ahead.queue import EncodeQueue
 from utils.api.answers import json_response
 from utils.api.errors import ImageNotCached, RejectedByModel, ServiceError
 from utils.api.inputs import ImageSource
@@ -22,7 +23,6 @@ from utils.api.jobs import Segmenter
 from utils.edge.admission import ACTIVE_S
 from utils.edge.rate import RateLimit
 from utils.observability.context import ADDRESS, BACKGROUND, CALLER
-from utils.triton.queue import EncodeQueue
 
 logger = logging.getLogger("bentoml.mobile_sam")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from utils.ahead import queue as queues
+from utils.ahead.queue import EncodeQueue
 from utils.api.errors import InferenceUnavailable, QueueFull, QueueTooLarge, UnknownPath
-from utils.triton import queue as queues
-from utils.triton.queue import EncodeQueue
 
 EMBEDDING_BYTES = 2 * 2**20
 
