@@ -1,6 +1,7 @@
 """Segmentation of objects: finds the image's embedding, runs the decoder, builds the answer."""
 
 import base64
+import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -41,10 +42,12 @@ DEFAULTS: dict[str, Any] = {
     "mask_threshold": 0.0,
     "polygon_tolerance": TOLERANCE_PIXELS,
     "document": False,
+    "embedding": False,
     "encode": True,
 }
-"""Options of a caller who asks Triton directly, unless given. `document`: the answer is one JSON document. `encode`:
-False to keep the image file only, which is encoded later."""
+"""Options of a caller who asks Triton directly, unless given. `document`: the answer is one JSON document. `embedding`:
+the mask part is the embedding, as `embedding_file` makes it. `encode`: False to keep the image file only, which is
+encoded later."""
 NO_POINTS, NO_LABELS = np.zeros((0, 1, 2), np.float32), np.zeros((0, 1), np.int32)
 WARM_UP_SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""
@@ -53,7 +56,8 @@ WARM_UP_SIZE_HW = (1200, 1800)
 def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     """Return the bodies of the parts `mask`, `segmented_image` and `result`.
 
-    With the option `document` the result has all contents, and the other two are empty.
+    With the option `document` the result has all contents, and the other two are empty. With `embedding` the result has
+    the `etag` of the embedding's file.
     """
     options = {**DEFAULTS, **call.options}
     points_xy, labels = call.read("point_coords"), call.read("point_labels")
@@ -86,6 +90,15 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         result["region"] = image.region
     if image.entry.encode_s:
         result["encode_s"] = round(image.entry.encode_s, 3)
+    if options["embedding"]:
+        header, *tensors = file = embedding_file(image, pipeline.identity)
+        if (size := len(header) + sum(map(len, tensors))) > pipeline.max_answer_bytes:
+            expected = f"an embedding of at most {pipeline.max_answer_bytes} bytes"
+            raise rejected(ANSWER_TOO_LARGE, "image_id", expected, f"{size}")
+        result["etag"] = hashlib.sha256(
+            b"%s %s %s" % (image.key.encode(), orjson.dumps(result["engine"]), header)
+        ).hexdigest()
+        return file, [], [orjson.dumps(result)]
     if not objects:
         return [], [], [orjson.dumps(result)]
     decoded = pipeline.decode(image, points_xy, labels, *earlier, candidates=candidates)
@@ -129,6 +142,36 @@ def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, chec
         return region
 
     return pipeline.find(call, check, check_cost, region_of)
+
+
+def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
+    """Return an embedding as a safetensors file: its header, then the tensors by the names of the decoder's inputs.
+
+    The tensors are float16 in the decoder's shapes. The metadata say how to scale points and masks (sizes in pixels;
+    the region is x0, y0, x1, y1), and to which weights the tensors belong.
+    """
+    (height, width), (frame_height, frame_width) = image.whole.size_hw, image.frame_hw
+    metadata = {
+        "image_id": image.whole.image_id,
+        "width": str(width),
+        "height": str(height),
+        "frame_width": str(frame_width),
+        "frame_height": str(frame_height),
+        "squashed": str(image.preprocessing.squashes).lower(),
+        "region": orjson.dumps(image.region).decode(),
+        "weights": identity["weights"]["name"],
+        "weights_sha256": identity["weights"]["sha256"],
+        "model_version": str(identity["model_version"]),
+    }
+    header: dict[str, Any] = {"__metadata__": metadata}
+    offset = 0
+    for name, tensor in image.entry.embedding.items():
+        header[name] = {"dtype": "F16", "shape": tensor.shape, "data_offsets": [offset, offset + tensor.nbytes]}
+        offset += tensor.nbytes
+    text = orjson.dumps(header)
+    text += b" " * (-len(text) % 8)  # aligns the tensors
+    tensors = (np.ascontiguousarray(tensor, "<f2").data.cast("B") for tensor in image.entry.embedding.values())
+    return [len(text).to_bytes(8, "little") + text, *tensors]
 
 
 def draw(

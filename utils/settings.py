@@ -109,6 +109,7 @@ Texts = Annotated[tuple[Item, ...], NoDecode, BeforeValidator(_split)]
 WithoutSlash = Annotated[str, AfterValidator(lambda text: text.rstrip("/"))]
 Count = Annotated[int, Field(gt=0), _expect("a positive whole number")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), _expect("a positive number")]
+Switch = Annotated[bool, _expect("on or off")]
 File = Annotated[Path, AfterValidator(Path.expanduser)]
 Origin = Annotated[str, _expect("origins such as https://a.example, or *", _is_origin)]
 HOSTS = "host names without a port, such as segment.example or *.example.org"
@@ -173,6 +174,8 @@ class Settings(BaseSettings):
     """Access to `/metrics`: `open` for everybody, or `key` for callers with an API key."""
     cors_origins: Texts[Origin] = ()
     """Other origins whose pages may call the service: `https://a.example,https://b.example`, or `*`."""
+    local_decoding: Switch = True
+    """Whether callers may get embeddings and the decoder's file, to decode by themselves."""
     hosts: Texts[Host] = ()
     """Host names by which callers without API keys may reach the service, besides those in `utils.edge.origins`:
     `segment.example,*.example.org`."""

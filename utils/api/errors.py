@@ -12,6 +12,7 @@
     ├── NotAcceptable         406   the answer has none of the media types that the caller accepts
     ├── SlowBody              408   the body did not arrive in time
     ├── ModelChange           409   models cannot be loaded or unloaded, at least not now
+    ├── OtherWeights          409   the decoder's file belongs to other weights
     ├── BodyTooLarge          413   the body has too many bytes
     ├── QueueTooLarge         413   a list of images to encode never fits
     ├── UnsupportedMedia      415   the Content-Type is none that the path takes
@@ -198,6 +199,13 @@ class ImageNotFetched(InvalidRequest):
     """HTTP status of the other server's answer, if any."""
 
 
+class OtherWeights(ServiceError, status=409, slug="other-weights", title="The decoder belongs to other weights"):
+    """The decoder's file is not that of the requested weights, or by now not that of the loaded ones."""
+
+    def __init__(self, served: str, got: str) -> None:
+        super().__init__(errors=[FieldError("weights", f"{served}, which are loaded", got)])
+
+
 class BodyTooLarge(ServiceError, status=413, slug="body-too-large", title="The body is too large"):
     """The body has more bytes than the limit; the size is named if it was announced."""
 
@@ -224,9 +232,9 @@ class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found")
     """There is no such path."""
 
     @classmethod
-    def from_path(cls, path: str, adapter: str | None = None) -> UnknownPath:
-        """Return an error that names the path, and the adapter that has it but is switched off."""
-        hint = f"{adapter} in MOBILE_SAM_INTEGRATIONS adds it" if adapter else "the page at / lists all paths"
+    def from_path(cls, path: str, hint: str | None = None) -> UnknownPath:
+        """Return an error that names the path, and what adds it if it is switched off."""
+        hint = hint or "the page at / lists all paths"
         return cls(f"there is no path {quoted(path, 200)}; {hint}", logged="unknown path")
 
 

@@ -22,7 +22,10 @@ LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
 
 
 def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> Info:
-    """Return the document without a loaded model; `repository` is None if it is on another machine."""
+    """Return the document without a loaded model; `repository` is None if it is on another machine.
+
+    Then the decoder's file is there, too.
+    """
     limits = RequestLimits(
         max_body_bytes=settings.max_body_bytes,
         max_image_pixels=settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
@@ -34,6 +37,7 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
         engine=None,
         triton=None,
         key_needed=key_needed,
+        local_decoding=settings.local_decoding and repository is not None,
         limits=limits,
         model_versions=[],
         loaded=[],

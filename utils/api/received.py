@@ -228,8 +228,8 @@ def form_parts(body: bytes, content_type: str, *, several: bool = False) -> dict
     return parts
 
 
-def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel]) -> bytes:
-    """Return the fields of a query as JSON.
+def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel], **fields: Any) -> bytes:
+    """Return the fields of a query, and further ones, as JSON.
 
     `x=903&y=310` is a point of `pos_coords` and can be repeated; other fields have their names: `box=0,0,9,9`.
 
@@ -238,7 +238,6 @@ def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel]) 
     """
     points: dict[str, list[Any]] = {"x": [], "y": []} if "pos_coords" in model.model_fields else {}
     known = [*points, *(name for name in model.model_fields if name not in NOT_IN_A_QUERY)]
-    fields: dict[str, Any] = {}
     for name, value in parameters:
         if name not in known:
             raise unknown_field(name, known, "query parameter")

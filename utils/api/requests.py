@@ -21,6 +21,8 @@ Box = tuple[Coordinate, Coordinate, Coordinate, Coordinate]
 Region = Box | Literal["auto"]
 Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
+Version = Annotated[int | None, Field(ge=1, le=MAX_VERSION, description="one of `GET /info`. Default: the newest")]
+
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 MaskFormat = Literal["json", "npy", "png", "rle", "polygon"]
@@ -44,7 +46,7 @@ class ImageFields(BaseModel):
         description="`[x0, y0, x1, y1]`: the part of the image that is encoded, at its full resolution, for small "
         "objects. It is rounded outwards, as the response says. Coordinates and masks remain those of the whole image",
     )
-    model_version: int | None = Field(None, ge=1, le=MAX_VERSION, description="one of `GET /info`. Default: the newest")
+    model_version: Version = None
 
 
 class ObjectFields(BaseModel):
@@ -87,6 +89,19 @@ class EmbedRequest(ImageFields):
     image_ids: list[Annotated[str, Field(max_length=128)]] | None = Field(
         None, min_length=1, max_length=MAX_IMAGES, description="several `image_id`s, to encode in the background"
     )
+
+
+class DecoderRequest(BaseModel):
+    """The decoder's file, of any loaded version or of certain weights."""
+
+    model_config = STRICT
+
+    weights: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="SHA-256 of the weights, as the embedding's file names them; then the file may be kept forever",
+    )
+    model_version: Version = None
 
 
 class PromptFields(ObjectFields):

@@ -190,6 +190,7 @@ class Info(BaseModel):
     engine: Engine | None = Field(description="engine of the newest loaded version")
     triton: str | None = Field(description="version of Triton; null while it starts")
     key_needed: bool = Field(description="whether inference requires an API key")
+    local_decoding: bool = Field(description="whether embeddings and the decoder's file are served")
     limits: RequestLimits
     model_versions: list[Version] = Field(description="loaded versions, ascending; the last is the default")
     loaded: list[Loaded] = Field(description="the same with weights, engine and descriptor")

@@ -35,6 +35,9 @@ VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 IPV6_NETWORK = 64
 """Prefix length of the network that one household or host usually gets."""
 
+JOB, EMBEDDING = "/embed/{job}", "/embeddings/{image_id}"
+"""What stands for the paths of all jobs, and of all embeddings."""
+
 RESERVED_DESCRIPTORS = 64
 """File descriptors that a worker keeps free for connections to Triton, files and the log."""
 MIN_CONNECTIONS = 8
@@ -242,3 +245,9 @@ def network(ip: str) -> str:
     except ValueError:
         return ip
     return ip if parsed.version == 4 else str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))
+
+
+def route_of(scope: Scope) -> str:
+    """Return the path of a request, or the one that stands for all that differ by an id at their end."""
+    path: str = scope["path"]
+    return next((route for route in (JOB, EMBEDDING) if path.startswith(route.partition("{")[0])), path)

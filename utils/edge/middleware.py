@@ -5,7 +5,7 @@ The steps, in order:
 1. Assign a request id. Every answer carries it, along with security headers. Refuse too large heads.
 2. Refuse unknown paths and methods: BentoML would create a metric for each.
 3. Answer the Swagger page, `/docs.json` and the health paths, whatever the state of the models.
-4. Refuse POST requests of foreign web pages; check the API key and the rate limit.
+4. Refuse work and changes for foreign web pages; check the API key and the rate limit.
 5. Refuse work while the service stops, while Triton is unavailable, or when too many requests are in progress.
 6. Read the body, up to a cap and within a time limit.
 7. Run BentoML, within a time limit and until the caller disconnects. BentoML's own errors become
@@ -51,7 +51,7 @@ from utils.edge.admission import (
     StartAnswer,
 )
 from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected, run_application
-from utils.edge.connections import address, check_head, request_id
+from utils.edge.connections import JOB, address, check_head, request_id, route_of
 from utils.edge.keys import ApiKeys
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
@@ -62,8 +62,6 @@ from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
 from utils.triton.health import Health
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), ("/readyz", "/health"), "/metrics"
-JOBS, JOB = "/embed/", "/embed/{job}"
-"""Start of the paths of jobs, and what stands for them all."""
 READ, WRITE = ("GET", "HEAD"), ("POST",)
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -99,7 +97,7 @@ class Edge:
     app: ASGIApp
     _: KW_ONLY
     work_paths: frozenset[str]
-    """The application's POST paths, which run inference; includes the adapters' paths."""
+    """The application's POST paths, which run inference; includes the adapters' paths. `work_pages` are added."""
     file_paths: frozenset[str]
     """The application's static files."""
     pages: Mapping[str, ASGIApp]
@@ -111,6 +109,10 @@ class Edge:
     triton_metrics: Callable[[], Awaitable[bytes]]
     adapters: Adapters
     """The application's paths in the languages of annotation tools."""
+    work_pages: Mapping[str, ASGIApp] = field(default_factory=dict)
+    """Handlers of GET paths that run inference or send as much, which are checked like `work_paths`."""
+    off: Mapping[str, str] = field(default_factory=dict)
+    """Paths that are switched off, and what adds them; the adapters' paths besides."""
     check_room: Mapping[str, Callable[[bytes], None]] = field(default_factory=dict)
     """Functions by path that take a body; they raise `Overloaded` if it would be refused later."""
     keys: ApiKeys | None = None
@@ -131,6 +133,7 @@ class Edge:
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self.active)
         self._handlers: dict[str, ASGIApp] = {
             **self.pages,
+            **self.work_pages,
             **dict.fromkeys(LIVE, PlainTextResponse("alive\n")),
             **dict.fromkeys(READY, self._answer_readiness),
             METRICS: self.app,
@@ -140,6 +143,8 @@ class Edge:
             **dict.fromkeys([*self._handlers, *self.file_paths, *self.adapters.pages], READ),
             **dict.fromkeys(self.work_paths, WRITE),
         }
+        self.work_paths |= self.work_pages.keys()
+        self.off = {**self.adapters.off, **self.off}
         if self.jobs:
             self._handlers[JOB] = self.jobs
             self.methods[JOB] = (*READ, "DELETE")
@@ -155,7 +160,7 @@ class Edge:
         if scope["path"].startswith(("http://", "https://")):  # absolute form (RFC 9112, 3.2.2), as for proxies
             scope = {**scope, "path": "/" + "".join(scope["path"].split("/", 3)[3:])}
         path = route_of(scope)
-        known = path in self.methods or path in self.adapters.off  # other paths may contain a key
+        known = path in self.methods or path in self.off  # other paths may contain a key
         REQUEST_ID.set(request_id(scope["headers"]))
         ADDRESS.set(shown(address(scope)))
         TARGET.set(f"{shown(scope['method'], 20)} {path if known else OTHER_PATH}")
@@ -183,10 +188,10 @@ class Edge:
         check_head(scope)
         path, method = route_of(scope), scope["method"]
         if path not in self.methods:
-            raise UnknownPath.from_path(scope["path"], self.adapters.off.get(path))
+            raise UnknownPath.from_path(scope["path"], self.off.get(path))
         if method not in self.methods[path]:
             raise WrongMethod(path, self.methods[path], method)
-        if method not in READ:
+        if method not in READ or path in self.work_paths:
             self.origins.check(scope["headers"])
         if path in self._key_pages:
             CALLER.set(self._authenticate(scope))
@@ -245,7 +250,8 @@ class Edge:
             self.counts.tracked_in_progress(),
             self.admission.abortable("the service is shutting down and could not finish this request in time"),
         ):
-            await run_application(self.app, scope, data.pop(), receive, send, timeout_s=limits.answer_timeout_s())
+            app = self._handlers.get(route_of(scope), self.app)
+            await run_application(app, scope, data.pop(), receive, send, timeout_s=limits.answer_timeout_s())
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
         # Only pages send an Origin, never the path's tool: the tool's form of errors may have the status 200.
@@ -270,12 +276,6 @@ class Edge:
         await response(scope, receive, send_unfinished)
         await body.drain()
         await send({"type": "http.response.body", "body": b""})
-
-
-def route_of(scope: Scope) -> str:
-    """Return the path of a request; of a job, the one that stands for all."""
-    path: str = scope["path"]
-    return JOB if path.startswith(JOBS) else path
 
 
 class AnswerSender:

@@ -24,6 +24,7 @@ from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from utils.edge.connections import route_of
 from utils.observability.context import TRACE_ID
 from utils.settings import SettingsError
 
@@ -148,7 +149,7 @@ class TracingMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection event."""
         TRACE_ID.set("")  # a pipelined request starts in the context of the one before it
-        if scope["type"] == "http" and scope["path"] in self._paths:
+        if scope["type"] == "http" and route_of(scope) in self._paths:
             await self._traced({**scope, "query_string": b"", QUERY: scope["query_string"]}, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -158,8 +159,8 @@ class TracingMiddleware:
         await self._app({**scope, "query_string": scope[QUERY]}, receive, send)
 
 
-def _begin(span: Span, scope: Mapping[str, Any]) -> None:
-    span.set_attribute("http.route", scope["path"])
+def _begin(span: Span, scope: Scope) -> None:
+    span.set_attribute("http.route", route_of(scope))
     context = span.get_span_context()
     if context.trace_flags.sampled:
         TRACE_ID.set(f"{context.trace_id:032x}")

@@ -12,7 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from starlette.responses import HTMLResponse, Response
 
 from utils.api.info import VERSION
-from utils.api.openapi.operations import admin_paths, inference_paths, service_paths
+from utils.api.openapi.operations import admin_paths, inference_paths, local_paths, service_paths
 from utils.api.openapi.problems import REFERENCE
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.api.responses import Document, EmbedJob, Failure, Image, Info, ModelList, Parts, Progress
@@ -47,6 +47,7 @@ HEADERS = {
     "RequestId": _header(
         "id of the request in the service log: the one that was sent, or a generated one", type="string"
     ),
+    "ETag": _header("id of the file, for `If-None-Match`", type="string"),
     "RetryAfter": _header("seconds to wait before retrying", type="integer", minimum=1),
     "Authenticate": _header("authentication scheme for API keys", type="string"),
 }
@@ -63,8 +64,10 @@ SECURITY_SCHEMES: dict[str, Any] = {
 }
 
 
-def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document, by what needs an API key and whether there are paths below `/admin`."""
+def document(
+    *, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False, local_decoding: bool = True
+) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document, by what needs an API key and which optional paths there are."""
     security = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key or admin else {}
     return {
         "openapi": "3.1.1",
@@ -73,6 +76,7 @@ def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: b
         "tags": [*TAGS, ADMINISTRATION] if admin else TAGS,
         "paths": {
             **inference_paths(need_key),
+            **(local_paths(need_key) if local_decoding else {}),
             **service_paths(metrics_need_key),
             **(admin_paths() if admin else {}),
         },
@@ -102,11 +106,11 @@ def _schemas(*, admin: bool) -> dict[str, JsonSchemaValue]:
     return {name: {key: found[key] for key in found if key != "title"} for name, found in schema["$defs"].items()}
 
 
-def pages(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Response]:
+def pages(**options: bool) -> dict[str, Response]:
     """Return the responses for `/` and `/docs.json`, and for `/docs` and `/openapi.json`, where others look for them.
 
     Arguments as in `document`.
     """
-    text = orjson.dumps(document(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin))
+    text = orjson.dumps(document(**options))
     page, described = HTMLResponse(PAGE), Response(text, media_type="application/json")
     return {"/": page, "/docs": page, "/docs.json": described, "/openapi.json": described}

@@ -46,6 +46,7 @@ INFO: dict[str, Any] = {
     "engine": IMAGE["engine"],
     "triton": "2.51.0",
     "key_needed": False,
+    "local_decoding": True,
     "limits": {"max_body_bytes": 33_554_432, "max_image_pixels": 25_000_000, "max_objects": 256},
     "model_versions": [1],
     "loaded": [

@@ -12,7 +12,7 @@ from utils.api.inputs import MAX_TOTAL_POINTS
 from utils.api.openapi import examples, problems
 from utils.api.openapi.problems import UNAUTHORIZED, problem_responses, reference, response
 from utils.api.received import FILE, FORM, JSON, PNG
-from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
+from utils.api.requests import DecoderRequest, EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.api.responses import Document, EmbedJob, Everything, Failure, Image, Info, ModelList, Parts, Progress
 from utils.triton.versions import LOAD_ORDER
 
@@ -89,6 +89,37 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
         ),
     }
     return {f"/{each['operationId']}": {"post": each} for each in (segment, embed, everything)} | {"/embed/{job}": jobs}
+
+
+def local_paths(need_key: bool) -> dict[str, Methods]:
+    """Return the operations for callers who decode by themselves, by path; `need_key` if they require an API key."""
+    image_id = {"name": "image_id", "in": "path", "required": True, "description": "id of a known image"}
+    operation = partial(_operation, tag="Segmentation", need_key=need_key)
+    embedding = operation(
+        "embedding",
+        "Embedding of an image",
+        "The tensors that the decoder takes, in float16 by the names of its inputs. The metadata name `image_id`, "
+        "`width` and `height` of the image, the `region`, `frame_width` and `frame_height` of it in the frame of the "
+        "decoder's points, `squashed` (whether it fills the frame), `weights`, `weights_sha256` and `model_version`. "
+        "A region that is not encoded yet is encoded.",
+        "a safetensors file",
+        _file("(the bytes of a safetensors file)"),
+        problems=[*problems.WITHOUT_BODY, *problems.EMBEDDING],
+        parameters=[{**image_id, "schema": {"type": "string"}}, *_query(ImageFields, "region", "model_version")],
+    )
+    decoder = operation(
+        "decoder",
+        "Decoder of a loaded version",
+        "Takes an embedding and prompts, returns logits and scores. With `weights` the file never changes.",
+        "an ONNX file",
+        _file("(the bytes of an ONNX file)"),
+        problems=[*problems.WITHOUT_BODY, *problems.OTHER_WEIGHTS],
+        parameters=_query(DecoderRequest, "weights", "model_version"),
+    )
+    for each in (embedding, decoder):
+        each["responses"]["200"]["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
+        each["responses"]["304"] = response(304, "the file that `If-None-Match` names is current", {})
+    return {"/embeddings/{image_id}": {"get": embedding}, "/decoder.onnx": {"get": decoder}}
 
 
 def service_paths(metrics_need_key: bool) -> dict[str, Methods]:
@@ -176,6 +207,19 @@ def _body(model: type[ImageFields], operation: str) -> dict[str, Any]:
         f"a PNG, JPEG or WebP file, also as `image/...`; the query has {points}the fields whose values are not nested"
     )
     return {"required": True, "content": {JSON: body, FORM: form, FILE: {"schema": file}}}
+
+
+def _query(model: type[BaseModel], *names: str) -> list[dict[str, Any]]:
+    """Return optional fields of a model as parameters of a query, where lists are separated by commas."""
+    fields = {name: model.model_json_schema()["properties"][name] for name in names}
+    return [
+        {"name": name, "in": "query", "explode": False, "description": each["description"], "schema": each["anyOf"][0]}
+        for name, each in fields.items()
+    ]
+
+
+def _file(example: str) -> dict[str, Any]:
+    return {FILE: {"schema": {"type": "string", "format": "binary"}, "examples": _example("file", "A file", example)}}
 
 
 def _binary(description: str) -> dict[str, str]:

@@ -50,6 +50,8 @@ SERVICE: tuple[Problem, ...] = (
     errors.InferenceTimeout("no response within 55 s").problem(),
 )
 """Problems of inference requests found by the service."""
+WITHOUT_BODY = tuple(problem for problem in SERVICE if problem.status not in {400, 408, 413, 415})
+"""The same for requests without a body."""
 LARGEST_IMAGE = "at most 25000000 pixels (the client's max_side, or --max-side, scales larger images down)"
 READABLE = "a PNG, JPEG or WebP file"
 IMAGE: tuple[Problem, ...] = (
@@ -68,6 +70,12 @@ QUEUE = (
 )
 """Problems of lists of images."""
 JOB = (errors.UnknownPath("there is no such job of this caller, or no longer").problem(), UNAVAILABLE)
+EMBEDDING = (
+    IMAGE[0],
+    _rejected(problems.ANSWER_TOO_LARGE, "image_id", "an embedding of at most 1000000 bytes", "2097704"),
+)
+SERVED, OTHER = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f", "0" * 64
+OTHER_WEIGHTS = (errors.OtherWeights(SERVED, OTHER).problem(),)
 LARGEST_WORK = "at most 62 objects as polygon with picture overlay on a 4000 x 3000 image: 25 s of work"
 LARGEST_ANSWER = "at most 118 objects as json with picture overlay on a 1024 x 683 image: 167772160 bytes"
 WORK = _rejected(problems.TOO_MUCH_WORK, "prompts", LARGEST_WORK, "256: 100 s")

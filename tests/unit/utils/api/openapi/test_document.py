@@ -70,16 +70,24 @@ def test_limits_of_a_field_do_not_change_by_accident(schema, field):
     assert LIMITS[schema][field].items() <= described.get("anyOf", [described])[0].items()
 
 
+KEYED_PATHS = {"/embed/{job}", "/embeddings/{image_id}", "/decoder.onnx"}
+
+
 @pytest.mark.parametrize("metrics", [False, True], ids=["public metrics", "protected metrics"])
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
 def test_security_is_declared_for_protected_operations(keys, metrics):
     whole = document(need_key=keys, metrics_need_key=metrics)
     operations = [(path, method, each) for path, methods in whole["paths"].items() for method, each in methods.items()]
     for path, method, operation in operations:
-        needed = keys if method == "post" or path == "/embed/{job}" else path == "/metrics" and metrics
+        needed = keys if method == "post" or path in KEYED_PATHS else path == "/metrics" and metrics
         assert ("401" in operation["responses"]) == needed
         assert operation.get("security", []) == ([{"bearer": []}, {"apiKey": []}] if needed else [])
     assert ("securitySchemes" in whole["components"]) == (keys or metrics)
+
+
+def test_paths_of_local_decoding_are_absent_where_it_is_off():
+    off = document(local_decoding=False)["paths"]
+    assert WHOLE["paths"].keys() - off.keys() == {"/embeddings/{image_id}", "/decoder.onnx"}
 
 
 def test_admin_paths_are_absent_without_admin_keys():

@@ -1,0 +1,126 @@
+"""Embeddings and the decoder's file: what callers decode with them, and whom they are given."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from safetensors.numpy import load
+
+from harness import serving
+from tests.e2e.answers import NPY_ONLY, problem, segmentation
+from tests.e2e.local import decode, get, metadata
+from tests.e2e.pictures import as_base64, scene
+from tests.services import KEYS, ORIGIN
+
+pytestmark = pytest.mark.e2e
+FORMER = "0" * 64
+
+
+@pytest.fixture
+def server(builtin_server):
+    return builtin_server
+
+
+def iou(one, other) -> float:
+    return float((one & other).sum() / max(1, (one | other).sum()))
+
+
+@pytest.mark.parametrize("size", [(480, 320), (900, 1600)], ids=["landscape", "scaled portrait"])
+@pytest.mark.parametrize("region", [None, [65, 33, 318, 287]], ids=["whole", "region"])
+def test_mask_decoded_by_the_caller_is_that_of_the_service(server, size, region):
+    fields: dict[str, Any] = {"input_image": as_base64(scene(31, size)), "region": region}
+    embedded = server.post("/embed", **fields).json()
+    query = "" if region is None else f"?region={','.join(map(str, region))}"
+    file = get(server, f"/embeddings/{embedded['image_id']}{query}")
+    assert (file.status_code, file.headers["content-type"]) == (200, "application/octet-stream")
+    about = metadata(file.content)
+    expected = {"image_id": embedded["image_id"], "width": str(size[0]), "height": str(size[1]), "squashed": "false"}
+    assert expected.items() <= about.items()
+    assert json.loads(about["region"]) == embedded.get("region", [0, 0, *size])
+    assert {name: (t.shape, t.dtype) for name, t in load(file.content).items()} == {
+        "image_embeddings": ((1, 64, 64, 256), np.float16)
+    }
+    path = f"/decoder.onnx?weights={about['weights_sha256']}&model_version={about['model_version']}"
+    decoder = get(server, path)
+    assert decoder.headers["cache-control"] == "public, max-age=31536000, immutable"
+    for points, labels in ([[200, 150]], [1]), ([[200, 150], [90, 60]], [1, 0]):
+        asked = {"image_id": embedded["image_id"], "pos_coords": points, "labels": labels, "region": region}
+        served = segmentation(server.post(**asked, **NPY_ONLY))
+        mask, score = decode(file.content, decoder.content, points, labels)
+        assert iou(mask, served.masks) >= 0.999
+        assert score == pytest.approx(served.result["masks"][0]["score"], abs=2e-3)
+
+
+def test_region_is_encoded_once_and_files_are_not_sent_again(server):
+    image_id = server.post("/embed", input_image=as_base64(scene(32))).json()["image_id"]
+    before = server.embeddings()["encoded"]
+    path = f"/embeddings/{image_id}?region=64,32,320,288"
+    first, again = get(server, path), get(server, path)
+    assert (first.content, first.headers["etag"]) == (again.content, again.headers["etag"])
+    assert server.embeddings()["encoded"] == before + 1
+    assert first.headers["cache-control"] == "private, no-cache"
+    whole = get(server, f"/embeddings/{image_id}")
+    assert whole.headers["etag"] != first.headers["etag"]
+    decoder = get(server, "/decoder.onnx")
+    for each, etag in ((path, first.headers["etag"]), ("/decoder.onnx", decoder.headers["etag"])):
+        known = get(server, each, **{"If-None-Match": f'W/"x", {etag}'})
+        assert (known.status_code, known.content, known.headers["etag"]) == (304, b"", etag)
+    assert decoder.headers["cache-control"] == "no-cache"
+    head = requests.head(f"{server.url}/embeddings/{image_id}", timeout=60)
+    assert (head.status_code, head.headers["content-length"]) == (200, str(len(whole.content)))
+
+
+def test_bad_requests_say_what_was_expected(server):
+    image_id = server.post("/embed", input_image=as_base64(scene(33))).json()["image_id"]
+    version = "a loaded version; GET /info lists them"
+    cases = {
+        "/embeddings/": (404, "image_id", "the id of a cached image; send the image again"),
+        "/embeddings/no-id": (404, "image_id", "the id of a cached image; send the image again"),
+        f"/embeddings/{FORMER}": (404, "image_id", "the id of a cached image; send the image again"),
+        f"/embeddings/{'x' * 129}": (422, "image_id", "at most 128 characters"),
+        f"/embeddings/{image_id}?region=1,2,3": (422, "region", '[x0, y0, x1, y1], or "auto" with prompts'),
+        f"/embeddings/{image_id}?region=auto": (422, "region", '[x0, y0, x1, y1], or "auto" with prompts'),
+        f"/embeddings/{image_id}?region=0,0,999,99": (422, "region", "0 <= x0 < x1 <= 480, 0 <= y0 < y1 <= 320"),
+        f"/embeddings/{image_id}?model_version=7": (422, "model_version", version),
+        f"/embeddings/{image_id}?box=1": (422, "box", "one of the query parameters region, model_version"),
+        "/decoder.onnx?model_version=7": (422, "model_version", version),
+        "/decoder.onnx?weights=abc": (422, "weights", "match pattern"),
+        "/decoder.onnx?precision=float16": (422, "precision", "one of the query parameters weights, model_version"),
+        f"/decoder.onnx?weights={FORMER}": (409, "weights", ", which are loaded"),
+    }
+    for path, (status, field, expected) in cases.items():
+        answer = get(server, path)
+        (error,) = problem(answer)["errors"]
+        assert (answer.status_code, error["field"], expected in error["expected"]) == (status, field, True), path
+    for path in (f"/embeddings/{image_id}", "/decoder.onnx"):
+        refused = server.post(path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_keys_and_origins_apply(keyed):
+    alice, bob = KEYS["alice"], KEYS["bob"]
+    file = {"files": {"image": scene(34)}, "headers": {"X-API-Key": alice}}
+    image_id = requests.post(f"{keyed.url}/embed", timeout=60, **file).json()["image_id"]
+    path = f"/embeddings/{image_id}"
+    assert get(keyed, path, key=alice).status_code == 200
+    assert problem(get(keyed, path, key=bob))["type"] == "urn:mobile-sam:image-not-cached"
+    decoder = f"/decoder.onnx?weights={metadata(get(keyed, path, key=alice).content)['weights_sha256']}"
+    assert get(keyed, decoder, key=bob).headers["cache-control"].startswith("private, max-age")
+    for each in (path, decoder):
+        assert get(keyed, each).status_code == 401
+        assert get(keyed, each, key=alice, Origin="https://foreign.example").status_code == 403
+        assert get(keyed, each, key=alice, Origin=ORIGIN).status_code == 200
+    assert 'path="/embeddings/{image_id}"' in get(keyed, "/metrics", key=alice).text
+
+
+def test_service_that_has_it_switched_off_says_so(builtin_repository, tmp_path):
+    off = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_LOCAL_DECODING": "off"}
+    with serving(tmp_path / "log", **off) as server:
+        for path in (f"/embeddings/{FORMER}", "/decoder.onnx"):
+            answer = get(server, path)
+            assert (answer.status_code, answer.json()["type"]) == (404, "urn:mobile-sam:not-found")
+            assert "MOBILE_SAM_LOCAL_DECODING=on adds it" in answer.json()["detail"]
+        assert get(server, "/info").json()["local_decoding"] is False
+        assert "/decoder.onnx" not in get(server, "/docs.json").json()["paths"]
