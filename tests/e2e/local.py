@@ -27,7 +27,7 @@ def metadata(file: bytes) -> dict[str, str]:
 
 
 def decode(
-    file: bytes, decoder: bytes, points_xy: list[list[float]], labels: list[int]
+    file: bytes, decoder: bytes, points_xy: list[list[int]], labels: list[int]
 ) -> tuple[NDArray[np.bool_], float]:
     """Return the single mask in the whole image and its score, given an embedding's and the decoder's file."""
     about = metadata(file)

@@ -101,9 +101,10 @@ def test_bad_requests_say_what_was_expected(server):
 
 def test_keys_and_origins_apply(keyed):
     alice, bob = KEYS["alice"], KEYS["bob"]
-    file = {"files": {"image": scene(34)}, "headers": {"X-API-Key": alice}}
-    image_id = requests.post(f"{keyed.url}/embed", timeout=60, **file).json()["image_id"]
-    path = f"/embeddings/{image_id}"
+    sent = requests.post(
+        f"{keyed.url}/embed", files={"image": scene(34)}, headers={"X-API-Key": alice}, timeout=60
+    ).json()
+    path = f"/embeddings/{sent['image_id']}"
     assert get(keyed, path, key=alice).status_code == 200
     assert problem(get(keyed, path, key=bob))["type"] == "urn:mobile-sam:image-not-cached"
     decoder = f"/decoder.onnx?weights={metadata(get(keyed, path, key=alice).content)['weights_sha256']}"

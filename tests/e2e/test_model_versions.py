@@ -19,6 +19,7 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from harness import Server, serving, wait_until
 from harness.repository import make_repository
+from tests.e2e.local import decode, get, metadata
 from tests.e2e.pictures import as_base64, scene
 from tests.services import write_broken_encoder, write_other_weights
 from utils.triton.versions import LOAD_ORDER
@@ -117,6 +118,23 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
         everything = server.post("/everything", input_image=image, points_per_side=2, model_version=version).json()
         assert (everything["model_version"], everything["weights"]["name"]) == (version, weights)
 
+    embeddings = {
+        version: get(server, f"/embeddings/{first['image_id']}?model_version={version}") for version in (1, 2)
+    }
+    for file in embeddings.values():
+        about = metadata(file.content)
+        decoder = get(server, f"/decoder.onnx?weights={about['weights_sha256']}")  # of any loaded version
+        mask, score = decode(file.content, decoder.content, [[100, 80]], [1])
+        served = result_of(server.post(image_id=first["image_id"], model_version=int(about["model_version"]), **CLICK))
+        assert (int(mask.sum()), score) == pytest.approx(
+            (served["masks"][0]["area"], served["masks"][0]["score"]), 2e-3
+        )
+    newest = get(server, f"/embeddings/{first['image_id']}")
+    assert (newest.content, newest.headers["etag"]) == (embeddings[2].content, embeddings[2].headers["etag"])
+    assert newest.headers["etag"] != embeddings[1].headers["etag"]
+    mixed = get(server, f"/decoder.onnx?weights={first['weights']['sha256']}&model_version=2")
+    assert (mixed.status_code, mixed.json()["type"]) == (409, "urn:mobile-sam:other-weights")
+
     with callers(server) as seen:
         for model in LOAD_ORDER:
             shutil.rmtree(repository / model / "1")
@@ -127,6 +145,7 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
     rejected = server.post(input_image=image, model_version=1, **CLICK)
     assert rejected.status_code == 422
     assert rejected.json()["errors"][0]["field"] == "model_version"
+    assert get(server, f"/decoder.onnx?weights={first['weights']['sha256']}").status_code == 409
     assert server.readiness() == 200
     assert "restarting Triton" not in server.log.read_text()
 
@@ -186,9 +205,11 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     version = before["model_versions"][-1]
     name = write_other_weights(repository, version, "replaced")
     assert requests.get(f"{server.url}/info", timeout=60).json()["loaded"] == before["loaded"]
+    assert get(server, "/decoder.onnx").status_code == 409  # the file is not that of the loaded weights
     states(post_admin(server))
     after = requests.get(f"{server.url}/info", timeout=60).json()
     weights = result_of(server.post(input_image=as_base64(scene(93)), **CLICK))["weights"]
     *others, newest = before["loaded"]
     assert after == {**before, "weights": weights, "loaded": [*others, {**newest, "weights": weights}]}
     assert after["weights"]["name"] == name != before["weights"]["name"]
+    assert get(server, f"/decoder.onnx?weights={weights['sha256']}").status_code == 200

@@ -40,6 +40,13 @@ def test_foreign_page_is_refused_on_every_path_that_works(app, segmenter, path, 
     assert segmenter.calls == []
 
 
+@pytest.mark.parametrize("path", ["/embeddings/an-id", "/decoder.onnx"])
+def test_foreign_page_cannot_have_embeddings_or_the_decoder(app, segmenter, path):
+    for headers in FOREIGN.values():
+        assert answer(app, path, headers, "GET")[0] == 403
+    assert segmenter.calls == []
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_own_page_and_programs_are_not_refused_as_foreign(app, segmenter, path):
     for headers in ({}, {"origin": "http://service"}, {"origin": "https://service"}):

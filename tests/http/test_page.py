@@ -78,6 +78,7 @@ def test_info_is_served_without_triton(http):
         "engine": None,
         "triton": None,
         "key_needed": False,
+        "local_decoding": True,
         "limits": {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256},
         "model_versions": [],
         "loaded": [],

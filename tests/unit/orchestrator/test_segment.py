@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load
 
 from orchestrator import masks
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding
@@ -88,6 +89,33 @@ def test_click_returns_mask_and_result(pipeline):
         "weights": {"name": "none"},
         "model_version": 3,
     }
+
+
+def test_embedding_is_a_file_that_names_its_weights_and_frame(pipeline):
+    pipeline.identity["weights"]["sha256"] = "00"
+    file, _, result = parts(pipeline, call(0, embedding=True))
+    assert {name: tensor.shape for name, tensor in load(file).items()} == MOBILE_SAM_SHAPES
+    size = int.from_bytes(file[:8], "little")
+    assert json.loads(file[8 : 8 + size])["__metadata__"] == {
+        "image_id": result["image_id"],
+        "width": "64",
+        "height": "48",
+        "frame_width": "1024",
+        "frame_height": "768",
+        "squashed": "false",
+        "region": "[0,0,64,48]",
+        "weights": "none",
+        "weights_sha256": "00",
+        "model_version": "3",
+    }
+    assert parts(pipeline, call(0, embedding=True))[2]["etag"] == result["etag"]
+    of_region, _, result_of_region = parts(pipeline, call(0, embedding=True, region=[0, 0, 32, 32]))
+    assert (b'"frame_height":"1024"' in of_region, result_of_region["etag"] != result["etag"]) == (True, True)
+    pipeline.identity["engine"]["encoder"] = "another"
+    assert parts(pipeline, call(0, embedding=True))[2]["etag"] != result["etag"]
+    pipeline.max_answer_bytes = len(file) - 1
+    with pytest.raises(Rejected, match="answer-too-large"):
+        segment(pipeline, call(0, embedding=True))
 
 
 def test_candidates_of_several_objects_are_listed_in_order_with_logits(pipeline):

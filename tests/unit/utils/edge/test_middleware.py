@@ -57,6 +57,8 @@ class Service:
             work_paths=frozenset({"/work", "/odd", "/broken", "/busy", "/endless"}),
             file_paths=frozenset({"/static_content/a.css"}),
             pages={"/page": PlainTextResponse("a page")},
+            work_pages={"/embeddings/{image_id}": PlainTextResponse("a file"), "/slow": self.app},
+            off={"/off": "A_SETTING adds it"},
             limits=Limits(MAX_BODY_BYTES, self.body_timeout_s, lambda: self.answer_timeout_s),
             keys=ApiKeys.from_setting(self.keys, None),
             rate=RateLimit(self.rate, None) if self.rate else None,
@@ -74,7 +76,7 @@ class Service:
             await JSONResponse({"error": "not a problem document"}, 507)(scope, receive, send)
         elif path == "/broken":
             raise ZeroDivisionError
-        elif path in ("/busy", "/endless"):
+        elif path in ("/busy", "/endless", "/slow"):
             if path == "/endless":
                 await send({"type": "http.response.start", "status": 200, "headers": []})
             await asyncio.sleep(60)
@@ -337,6 +339,27 @@ async def test_rate_limit_applies_to_each_address_or_key_from_any_address(keys, 
     answers = [await service.ask(headers=[("X-API-Key", key)], client=client) for key, client in calls]
     assert [answer.status_code for answer in answers] == [200, 429, 200]
     assert 1 <= int(answers[1].headers["retry-after"]) <= 60
+
+
+async def test_pages_that_work_pass_the_checks_of_work():
+    service, headers = Service(keys=f"a:{KEY}", rate="2/minute"), [("X-API-Key", KEY)]
+    path = "/embeddings/an-id"
+    assert (await service.ask(path, "GET")).problem == (401, "unauthorized")
+    foreign = await service.ask(path, "GET", headers=[*headers, ("Origin", "https://foreign.example")])
+    assert foreign.problem == (403, "foreign-page")
+    answers = [await service.ask(path, method, headers=headers) for method in ("GET", "HEAD", "GET")]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[0].headers["cache-control"] == "no-store"
+    assert {path for path, *_ in service.counts.answers} == {"/embeddings/{image_id}"}
+    assert (await Service(state="restarting").ask(path, "GET")).problem == (503, "inference-unavailable")
+    assert (await Service().ask("/slow", "GET")).problem == (504, "inference-timeout")
+    refused = await Service().ask(path)
+    assert (refused.problem, refused.headers["allow"]) == ((405, "method-not-allowed"), "GET, HEAD")
+
+
+async def test_path_that_is_switched_off_names_what_adds_it():
+    answer = await Service().ask("/off", "GET")
+    assert (answer.problem, "A_SETTING adds it" in answer.json()["detail"]) == ((404, "not-found"), True)
 
 
 async def test_non_ascii_content_type_is_a_415():
