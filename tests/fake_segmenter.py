@@ -4,6 +4,9 @@ import copy
 import json
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save
+
 from utils.api.errors import ImageNotCached
 from utils.api.inputs import ImageSource, Job
 from utils.api.jobs import AnswerParts
@@ -32,6 +35,9 @@ class FakeSegmenter:
     def __init__(self, *batches: list[dict[str, Any]] | Exception, image: dict[str, Any] = IMAGE) -> None:
         self.image = image
         self.masks: list[dict[str, Any]] = []
+        self.embedding = {
+            "image_embeddings": np.linspace(0, 1, 64 * 64 * 256, dtype=np.float16).reshape(1, 64, 64, 256)
+        }
         self.next_batches = list(batches)
         """Records of the next batches, or errors; later batches have no records."""
         self.lost: set[str] = set()
@@ -72,6 +78,8 @@ class FakeSegmenter:
     async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         self.jobs.append((image, job))
         self._check(image)
+        if "embedding" in job.options:
+            return AnswerParts(save(self.embedding), None, b'{"etag": "the tag"}')
         picture = None if job.options["segmented_image"] == "none" else b"the picture"
         return AnswerParts(b"the mask", picture, self.result)
 

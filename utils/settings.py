@@ -199,6 +199,8 @@ class Settings(BaseSettings):
         DEFAULT_INTEGRATIONS
     )
     """Annotation tools whose requests are answered: some of `INTEGRATIONS`, or `none`."""
+    cvat_in_browser: Switch = False
+    """Whether CVAT gets a function whose answers, embeddings, it decodes in the browser."""
     image_origins: Texts[ImageOrigin] = ()
     """Image origins that adapters may fetch from, besides Label Studio's. A network in the list allows private
     addresses in it: `https://images.example,10.20.0.0/16`."""

@@ -34,15 +34,23 @@ def decode(
     x0, y0, x1, y1 = json.loads(about["region"])
     frame_wh = np.array([int(about["frame_width"]), int(about["frame_height"])])
     coords = (np.array(points_xy, np.float32) - [x0, y0]) * frame_wh / [x1 - x0, y1 - y0]
+    logits, score = run(decoder, load(file), np.vstack([coords, [[0, 0]]]), [*labels, -1])
+    in_frame = cv2.resize(logits, (1024, 1024))[: frame_wh[1], : frame_wh[0]]
+    mask = np.zeros((int(about["height"]), int(about["width"])), bool)
+    mask[y0:y1, x0:x1] = cv2.resize(in_frame, (x1 - x0, y1 - y0)) > 0
+    return mask, score
+
+
+def run(
+    decoder: bytes, embedding: dict[str, NDArray[Any]], coords: NDArray[Any], labels: list[int]
+) -> tuple[NDArray[np.float32], float]:
+    """Return logits (256, 256) and the score of the single mask, given points in the frame, padding included."""
     inputs: dict[str, Any] = {
-        **load(file),
-        "point_coords": np.vstack([coords, [[0, 0]]])[None].astype(np.float32),
-        "point_labels": np.array([[*labels, -1]], np.float32),
+        **embedding,
+        "point_coords": coords[None].astype(np.float32),
+        "point_labels": np.array([labels], np.float32),
         "mask_input": np.zeros((1, 1, 256, 256), np.float32),
         "has_mask_input": np.zeros(1, np.float32),
     }
     masks, scores = onnxruntime.InferenceSession(decoder).run(["single_masks", "iou_predictions"], inputs)
-    logits = cv2.resize(masks[0, 0], (1024, 1024), interpolation=cv2.INTER_LINEAR)[: frame_wh[1], : frame_wh[0]]
-    mask = np.zeros((int(about["height"]), int(about["width"])), bool)
-    mask[y0:y1, x0:x1] = cv2.resize(logits, (x1 - x0, y1 - y0), interpolation=cv2.INTER_LINEAR) > 0
-    return mask, float(scores[0, 0])
+    return masks[0, 0], float(scores[0, 0])

@@ -1,8 +1,10 @@
 """Embeddings and the decoder's file: what callers decode with them, and whom they are given."""
 
+import base64
 import json
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import requests
@@ -10,7 +12,7 @@ from safetensors.numpy import load
 
 from harness import serving
 from tests.e2e.answers import NPY_ONLY, problem, segmentation
-from tests.e2e.local import decode, get, metadata
+from tests.e2e.local import decode, get, metadata, run
 from tests.e2e.pictures import as_base64, scene
 from tests.services import KEYS, ORIGIN
 
@@ -116,12 +118,43 @@ def test_keys_and_origins_apply(keyed):
     assert 'path="/embeddings/{image_id}"' in get(keyed, "/metrics", key=alice).text
 
 
-def test_service_that_has_it_switched_off_says_so(builtin_repository, tmp_path):
-    off = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_LOCAL_DECODING": "off"}
-    with serving(tmp_path / "log", **off) as server:
-        for path in (f"/embeddings/{FORMER}", "/decoder.onnx"):
-            answer = get(server, path)
-            assert (answer.status_code, answer.json()["type"]) == (404, "urn:mobile-sam:not-found")
-            assert "MOBILE_SAM_LOCAL_DECODING=on adds it" in answer.json()["detail"]
-        assert get(server, "/info").json()["local_decoding"] is False
-        assert "/decoder.onnx" not in get(server, "/docs.json").json()["paths"]
+@pytest.fixture(scope="module")
+def other_server(builtin_repository, tmp_path_factory):
+    """A service that keeps its decoder to itself, and whose embeddings CVAT decodes."""
+    with serving(
+        tmp_path_factory.mktemp("other_server") / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+        MOBILE_SAM_LOCAL_DECODING="off",
+        MOBILE_SAM_CVAT_IN_BROWSER="on",
+    ) as running:
+        yield running
+
+
+def test_service_that_has_it_switched_off_says_so(other_server):
+    for path in (f"/embeddings/{FORMER}", "/decoder.onnx"):
+        answer = get(other_server, path)
+        assert (answer.status_code, answer.json()["type"]) == (404, "urn:mobile-sam:not-found")
+        assert "MOBILE_SAM_LOCAL_DECODING=on adds it" in answer.json()["detail"]
+    assert get(other_server, "/info").json()["local_decoding"] is False
+    assert "/decoder.onnx" not in get(other_server, "/docs.json").json()["paths"]
+
+
+@pytest.mark.parametrize("size", [(900, 1601), (480, 320)], ids=["scaled portrait", "landscape"])
+def test_clicks_as_cvats_page_decodes_them_give_the_masks_of_the_service(other_server, builtin_repository, size):
+    """The page scales clicks by 1024 over the longer side, not to whole sizes, and pads them with (0, 0), labelled -1."""
+    image = as_base64(scene(35, size))
+    headers = {"x-nuclio-function-name": "pth-facebookresearch-sam-vit-h"}
+    asked: dict[str, Any] = {"image": image, "pos_points": [], "neg_points": [], "obj_bbox": None}
+    invoked = requests.post(f"{other_server.url}/api/function_invocations", json=asked, headers=headers, timeout=60)
+    embedding = np.frombuffer(base64.b64decode(invoked.json()["blob"]), np.float32).reshape(1, 256, 64, 64)
+    scale = 1024 / max(size)
+    decoder = (builtin_repository / "mobile_sam_decoder" / "1" / "model.onnx").read_bytes()
+    for points, labels in ([[200, 150]], [1]), ([[200, 150], [90, 60]], [1, 0]):
+        coords = np.array([*points, [0, 0]], np.float32) * scale
+        logits, _ = run(
+            decoder, {"image_embeddings": embedding.transpose(0, 2, 3, 1).astype(np.float16)}, coords, [*labels, -1]
+        )
+        in_frame = cv2.resize(logits, (1024, 1024))[: round(size[1] * scale), : round(size[0] * scale)]
+        mask = cv2.resize(in_frame, size) > 0
+        fields = {"input_image": image, "pos_coords": points, "labels": labels}
+        assert iou(mask, segmentation(other_server.post(**fields, **NPY_ONLY)).masks) >= 0.995

@@ -3,12 +3,15 @@
 CVAT shows a person the status of a failed invocation and nothing of its body; the reason is in the service's log.
 """
 
+import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import cv2
 import numpy as np
 import orjson
+import pybase64
 from pydantic import Field
 
 from utils.api.answers import json_response
@@ -20,7 +23,10 @@ from utils.integrations.service import GRID, as_json
 from utils.observability.logs import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
-"""CVAT's user interface decodes the answers of `pth-facebookresearch-sam-vit-h` itself: ids must differ from it."""
+IN_BROWSER = "pth-facebookresearch-sam-vit-h"
+"""The function whose answers CVAT's user interface decodes itself, by this id."""
+EMBEDDING_SHAPE = (1, 64, 64, 256)
+"""Shape of the only tensor of an embedding that CVAT's decoder can take."""
 LABEL = "object"
 """The detector's only label, which a person maps to one of the task's."""
 FUNCTION_NAME = "x-nuclio-function-name"
@@ -50,6 +56,18 @@ DESCRIPTIONS = {
             "spec": orjson.dumps([{"id": 0, "name": LABEL, "type": "mask"}]).decode(),
         },
     ),
+    IN_BROWSER: (
+        "Masks of objects from points, decoded in the browser",
+        {
+            "name": "MobileSAM, in the browser",
+            "type": "interactor",
+            "version": "2",
+            "spec": "",
+            "min_pos_points": "1",
+            "min_neg_points": "0",
+            "help_message": "Click on an object; a right click excludes a part",
+        },
+    ),
 }
 """Description and annotations of each function, by its id."""
 FUNCTIONS: dict[str, dict[str, Any]] = {
@@ -61,6 +79,21 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
     for name, (description, annotations) in DESCRIPTIONS.items()
 }
 """Functions as Nuclio describes them, by id."""
+
+
+async def functions(call: ToolCall) -> dict[str, Any]:
+    """Return the functions that are on."""
+    browser = call.service.settings.cvat_in_browser
+    return {name: function for name, function in FUNCTIONS.items() if browser or name != IN_BROWSER}
+
+
+async def function(call: ToolCall, name: str) -> Any:
+    """Return a function; raise `UnknownPath` if it is off or unknown."""
+    found = await functions(call)
+    if name not in found:
+        expected = f"expected the function {' or '.join(found)}"
+        raise UnknownPath(f"{expected}, got {quoted(name, 100)}", logged=expected)
+    return found[name]
 
 
 class Invocation(ToolRequest):
@@ -86,10 +119,8 @@ class Invocation(ToolRequest):
 async def invoke(call: ToolCall, request: Invocation) -> Answer:
     """Run the function that a header names."""
     name = call.headers.get(FUNCTION_NAME, "")
-    if name not in FUNCTIONS:
-        expected = f"expected {INTERACTOR} or {DETECTOR} in the header {FUNCTION_NAME}"
-        raise UnknownPath(f"{expected}, got {quoted(name, 100)}", logged=expected)
-    return await (interact if name == INTERACTOR else detect)(call, request)
+    await function(call, name)
+    return await {INTERACTOR: interact, DETECTOR: detect, IN_BROWSER: embed}[name](call, request)
 
 
 async def interact(call: ToolCall, request: Invocation) -> Answer:
@@ -129,12 +160,26 @@ async def detect(call: ToolCall, request: Invocation) -> Answer:
     return await call.service.converted(document, found, box_ns=OUTLINE_NS + JSON_NS)
 
 
+async def embed(call: ToolCall, request: Invocation) -> Answer:
+    """Return the image's embedding, base64 of (1, 256, 64, 64) float32, which CVAT decodes for all clicks on it."""
+    tensors = await call.service.embedding(image_of(request.image, "image"))
+    shapes = [tensor.shape for tensor in tensors.values()]
+    if shapes != [EMBEDDING_SHAPE]:
+        raise invalid("image", f"weights with embeddings of the shape {EMBEDDING_SHAPE}", f"{shapes}")
+
+    def answer() -> bytes:
+        (tensor,) = tensors.values()
+        blob = np.ascontiguousarray(tensor.transpose(0, 3, 1, 2), "<f4")
+        return as_json({"blob": pybase64.b64encode_as_string(blob.data)})
+
+    return json_response(await asyncio.to_thread(answer))
+
+
 ADAPTER = Adapter(
     "cvat",
     pages={
-        "/api/functions": FUNCTIONS,
-        f"/api/functions/{INTERACTOR}": FUNCTIONS[INTERACTOR],
-        f"/api/functions/{DETECTOR}": FUNCTIONS[DETECTOR],
+        "/api/functions": functions,
+        **{f"/api/functions/{name}": partial(function, name=name) for name in FUNCTIONS},
     },
     work={"/api/function_invocations": (Invocation, invoke)},
 )

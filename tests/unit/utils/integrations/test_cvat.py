@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.masks import rle
 from tests.unit.utils.integrations.replay import Replay, record
-from utils.integrations.cvat import ADAPTER, DETECTOR, FUNCTIONS, INTERACTOR
+from utils.integrations.cvat import ADAPTER, DETECTOR, FUNCTIONS, IN_BROWSER, INTERACTOR
+from utils.settings import Settings
 
 IMAGE = base64.b64encode(b"a photo").decode()
 PIXELS = np.zeros((30, 40), bool)
@@ -32,12 +33,24 @@ def invoke(replay: Replay, name: str = INTERACTOR, status: int = 200, **payload)
 
 def test_functions_are_described_alone_and_together(replay):
     listed = replay.get("/api/functions").json()
-    assert set(listed) == set(FUNCTIONS)
+    assert set(listed) == {INTERACTOR, DETECTOR}
     for name, function in listed.items():
         assert replay.get(f"/api/functions/{name}").json() == function
         assert function["metadata"]["name"] == name
         json.loads(function["metadata"]["annotations"]["spec"] or "[]")
-    assert "pth-facebookresearch-sam-vit-h" not in listed
+    refused = replay.get(f"/api/functions/{IN_BROWSER}")
+    assert (refused.status_code, "expected the function mobile-sam or" in refused.json()["detail"]) == (404, True)
+
+
+def test_function_that_the_browser_decodes_answers_a_float32_embedding():
+    replay = Replay(ADAPTER, Settings(cvat_in_browser=True))
+    assert set(replay.get("/api/functions").json()) == set(FUNCTIONS)
+    assert replay.get(f"/api/functions/{IN_BROWSER}").json() == FUNCTIONS[IN_BROWSER]
+    answer = invoke(replay, IN_BROWSER, pos_points=[[1, 2]], neg_points=[], obj_bbox=[])
+    blob = np.frombuffer(base64.b64decode(answer["blob"]), "<f4").reshape(1, 256, 64, 64)
+    assert np.array_equal(blob, replay.embedding["image_embeddings"].transpose(0, 3, 1, 2).astype(np.float32))
+    replay.embedding = {"image_embeddings": np.zeros((1, 32, 32, 8), np.float16)}
+    assert "weights with embeddings of the shape" in invoke(replay, IN_BROWSER, status=422)["detail"]
 
 
 def test_prompts_become_points_and_a_box(replay):
@@ -76,7 +89,7 @@ def test_detector_has_masks_and_outlines(replay):
 @pytest.mark.parametrize(
     ("name", "status", "payload", "text"),
     [
-        ("pth-facebookresearch-sam-vit-h", 404, {}, "expected mobile-sam or mobile-sam-everything in the header"),
+        ("pth-facebookresearch-sam-vit-h", 404, {}, "expected the function mobile-sam or mobile-sam-everything, got"),
         (INTERACTOR, 422, {"pos_points": [], "neg_points": [], "obj_bbox": []}, "or a box, got no prompt"),
         (INTERACTOR, 422, {"obj_bbox": [[1, 2]]}, "obj_bbox: expected two corners of one box"),
         (INTERACTOR, 422, {"image": "?", "pos_points": [[1, 2]]}, "image: expected base64"),
