@@ -57,7 +57,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     """Return the bodies of the parts `mask`, `segmented_image` and `result`.
 
     With the option `document` the result has all contents, and the other two are empty. With `embedding` the result has
-    the `etag` of the embedding's file.
+    the file's `etag`.
     """
     options = {**DEFAULTS, **call.options}
     points_xy, labels = call.read("point_coords"), call.read("point_labels")
@@ -91,13 +91,8 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     if image.entry.encode_s:
         result["encode_s"] = round(image.entry.encode_s, 3)
     if options["embedding"]:
-        header, *tensors = file = embedding_file(image, pipeline.identity)
-        if (size := len(header) + sum(map(len, tensors))) > pipeline.max_answer_bytes:
-            expected = f"an embedding of at most {pipeline.max_answer_bytes} bytes"
-            raise rejected(ANSWER_TOO_LARGE, "image_id", expected, f"{size}")
-        result["etag"] = hashlib.sha256(
-            b"%s %s %s" % (image.key.encode(), orjson.dumps(result["engine"]), header)
-        ).hexdigest()
+        file = embedding_file(image, pipeline.identity)
+        result["etag"] = hashlib.sha256(file[0]).hexdigest()
         return file, [], [orjson.dumps(result)]
     if not objects:
         return [], [], [orjson.dumps(result)]
@@ -162,6 +157,7 @@ def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
         "weights": identity["weights"]["name"],
         "weights_sha256": identity["weights"]["sha256"],
         "model_version": str(identity["model_version"]),
+        "encoder": identity["engine"]["encoder"],
     }
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0

@@ -16,7 +16,7 @@ from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
 from utils.ahead.encoder import EmbedAhead
 from utils.ahead.queue import DEFAULT_CACHE_BYTES, EncodeQueue
 from utils.api.answers import REFUSAL_LOG
-from utils.api.decoding import LOCAL_PATHS, LocalDecoding
+from utils.api.decoding import LocalDecoding
 from utils.api.info import InfoEndpoint, describe
 from utils.api.jobs import Segmenter
 from utils.api.openapi import pages
@@ -58,7 +58,6 @@ ROOT = Path(__file__).resolve().parents[1]
 """Folder of `service.py`."""
 WORK_PATHS = frozenset({"/mobile_sam", "/embed", "/everything"})
 """Paths that run inference."""
-NOT_LOCAL = "MOBILE_SAM_LOCAL_DECODING=on adds it, if MOBILE_SAM_MODEL_REPOSITORY is a folder"
 NO_KEYS = (
     "every machine that reaches {address} can use this service, as it has no API keys: set MOBILE_SAM_API_KEYS_FILE, "
     "or listen (--host) or publish the container's port on 127.0.0.1"
@@ -122,6 +121,7 @@ def build() -> App:
         connect_once()  # the runner has a client, and `infer`, only once a worker has started
         return runner.infer(headers={**headers, **run.key_header}, **call)
 
+    report_fault = partial(health.report_fault, run.health_file)
     read_health = partial(health.read_health, run.health_file)
 
     def timeout_s() -> float:
@@ -135,12 +135,12 @@ def build() -> App:
         lambda: read_health().ready and not admission.stopping,
         rate,
     )
-    segmenter = TritonSegmenter(
-        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), ahead.callers.one_more
-    )
+    segmenter = TritonSegmenter(infer, timeout_s, plan.instances, report_fault, ahead.callers.one_more)
     app = App(service, segmenter, ahead, settings, timeout_s)
     deployment = versions.Deployment(source, Path(served)) if source else None
-    is_configured = partial(_is_configured, source, settings, served)
+    is_configured: Callable[[], bool] = partial(bool, True)
+    if source and settings.model_control_mode != "poll":  # otherwise Triton reads the repository itself
+        is_configured = partial(repository.is_configured, source, settings, Path(served))
     models = Models(partial(triton_address, runner.name), run, deployment, is_configured)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
@@ -159,9 +159,12 @@ def build() -> App:
         chosen(set(INTEGRATIONS) - on),
     )
     service.mount_asgi_app(adapters, path="/")
-    work_paths = WORK_PATHS.union(adapters.work)
-    info = InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health)
-    local = LocalDecoding(lambda: app.segmenter, Path(served), info).pages if service_info.local_decoding else {}
+    local = LocalDecoding(
+        lambda: app.segmenter,
+        Path(served) if service_info.local_decoding else None,
+        InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health),
+    )
+    work_paths = WORK_PATHS.union(adapters.work, local.pages)
     # Outermost first: CORS preflight requests carry no API key.
     if settings.cors_origins:
         service.add_asgi_middleware(
@@ -171,7 +174,7 @@ def build() -> App:
             allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
         )
-    trace_requests(service, work_paths.union(local))
+    trace_requests(service, work_paths)
     service.add_asgi_middleware(
         Edge,
         work_paths=work_paths,
@@ -179,7 +182,8 @@ def build() -> App:
         pages={
             **documents,
             **page_pages(),
-            "/info": info,
+            **local.pages,
+            "/info": local.info,
         },
         limits=Limits(settings.max_body_bytes, settings.body_timeout, lambda: timeout_s() + 5),
         keys=keys,
@@ -192,8 +196,6 @@ def build() -> App:
         metrics_need_key=metrics_need_key,
         admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,
         adapters=adapters,
-        work_pages=local,
-        off={} if local else dict.fromkeys(LOCAL_PATHS, NOT_LOCAL),
         jobs=ahead,
         origins=origins,
         active=active,
@@ -215,12 +217,6 @@ def _access(settings: Settings) -> tuple[ApiKeys | None, RateLimit | None, ApiKe
         raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
     rate = RateLimit(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
     return keys, rate, admin_keys
-
-
-def _is_configured(source: Path | None, settings: Settings, served: Path | str) -> bool:
-    if source is None or settings.model_control_mode == "poll":  # Triton reads the repository itself
-        return True
-    return repository.is_configured(source, settings, Path(served))
 
 
 def _queue(source: Path | None, plan: Plan, settings: Settings) -> EncodeQueue:

@@ -134,14 +134,14 @@ def test_service_that_has_it_switched_off_says_so(other_server):
     for path in (f"/embeddings/{FORMER}", "/decoder.onnx"):
         answer = get(other_server, path)
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:mobile-sam:not-found")
-        assert "MOBILE_SAM_LOCAL_DECODING=on adds it" in answer.json()["detail"]
+        assert "expected MOBILE_SAM_LOCAL_DECODING=on" in answer.json()["detail"]
     assert get(other_server, "/info").json()["local_decoding"] is False
     assert "/decoder.onnx" not in get(other_server, "/docs.json").json()["paths"]
 
 
 @pytest.mark.parametrize("size", [(900, 1601), (480, 320)], ids=["scaled portrait", "landscape"])
 def test_clicks_as_cvats_page_decodes_them_give_the_masks_of_the_service(other_server, builtin_repository, size):
-    """The page scales clicks by 1024 over the longer side, not to whole sizes, and pads them with (0, 0), labelled -1."""
+    """The page scales clicks by 1024 over the longer side, unrounded, and pads them with (0, 0), labelled -1."""
     image = as_base64(scene(35, size))
     headers = {"x-nuclio-function-name": "pth-facebookresearch-sam-vit-h"}
     asked: dict[str, Any] = {"image": image, "pos_points": [], "neg_points": [], "obj_bbox": None}

@@ -11,6 +11,7 @@ from utils.integrations import chosen
 from utils.settings import DEFAULT_INTEGRATIONS
 
 PATHS = sorted(WORK_PATHS.union(*(adapter.work for adapter in chosen(set(DEFAULT_INTEGRATIONS)))))
+PAGES = ["/decoder.onnx", "/embeddings/{image_id}"]
 FOREIGN = {
     "page": {"origin": "https://evil.example", "content-type": "text/plain"},
     "sandboxed page": {"origin": "null", "content-type": "text/plain"},
@@ -27,7 +28,7 @@ def answer(app, path: str, headers: dict[str, str], method: str = "POST") -> tup
 
 def test_tried_paths_are_all_paths_of_the_service_that_work(service):
     ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is Edge]
-    assert sorted(options["work_paths"]) == PATHS
+    assert sorted(options["work_paths"]) == sorted([*PATHS, *PAGES])
 
 
 @pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
@@ -40,7 +41,7 @@ def test_foreign_page_is_refused_on_every_path_that_works(app, segmenter, path, 
     assert segmenter.calls == []
 
 
-@pytest.mark.parametrize("path", ["/embeddings/an-id", "/decoder.onnx"])
+@pytest.mark.parametrize("path", PAGES)
 def test_foreign_page_cannot_have_embeddings_or_the_decoder(app, segmenter, path):
     for headers in FOREIGN.values():
         assert answer(app, path, headers, "GET")[0] == 403

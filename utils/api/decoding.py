@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -9,46 +10,44 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from utils.api.answers import file_response
-from utils.api.errors import NotLoaded, OtherWeights, unknown_version
+from utils.api.errors import NotLoaded, OtherWeights, UnknownPath, unknown_version
 from utils.api.info import InfoEndpoint
 from utils.api.inputs import Job, image_source
 from utils.api.jobs import Segmenter
-from utils.api.received import parse_body, query_fields
+from utils.api.received import Model, parse_body, query_fields
 from utils.api.requests import DecoderRequest, ImageFields
 from utils.edge.connections import EMBEDDING
 from utils.observability.context import CALLER
 from utils.triton.versions import DECODER, weights_record
 
-DECODER_FILE = "/decoder.onnx"
-LOCAL_PATHS = (EMBEDDING, DECODER_FILE)
-EMBEDDING_OPTIONS = {"embedding": True}
-KEEP, ASK_AGAIN = "max-age=31536000, immutable", "no-cache"
+EMBEDDING_JOB = Job({}, {"embedding": True})
+IMMUTABLE = "max-age=31536000, immutable"
+OFF = "expected MOBILE_SAM_LOCAL_DECODING=on, and a folder as MOBILE_SAM_MODEL_REPOSITORY, for this path"
 
 
 class LocalDecoding:
-    """ASGI applications of `LOCAL_PATHS`. Their `ServiceError`s are left to the edge."""
+    """ASGI applications of paths. Their `ServiceError`s are left to the edge."""
 
-    def __init__(self, segmenter: Callable[[], Segmenter], repository: Path, info: InfoEndpoint) -> None:
-        """Combine the segmenter, the folder from which Triton loads models, and what it has loaded."""
-        self._segmenter, self._repository, self._info = segmenter, repository, info
-        self.pages: dict[str, ASGIApp] = {EMBEDDING: self.embedding, DECODER_FILE: self.decoder}
+    def __init__(self, segmenter: Callable[[], Segmenter], repository: Path | None, info: InfoEndpoint) -> None:
+        """Combine the segmenter, the folder from which Triton loads models (None: off), and what it has loaded."""
+        self._segmenter, self._repository, self.info = segmenter, repository, info
+        self.pages: dict[str, ASGIApp] = {EMBEDDING: self.embedding, "/decoder.onnx": self.decoder}
 
     async def embedding(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the embedding of an image or a region as a safetensors file."""
         request = Request(scope)
         image_id = scope["path"].removeprefix(EMBEDDING.partition("{")[0])
-        query = query_fields(request.query_params.multi_items(), ImageFields, image_id=image_id)
-        fields = parse_body(query, ImageFields)
-        job = Job({}, EMBEDDING_OPTIONS, fields.model_version)
+        fields = self._fields(request, ImageFields, image_id=image_id)
+        job = replace(EMBEDDING_JOB, model_version=fields.model_version)
         parts = await self._segmenter().segment(image_source(fields), job)
         etag = orjson.loads(bytes(parts.result))["etag"]
-        await file_response(parts.mask, etag, f"private, {ASK_AGAIN}", request)(scope, receive, send)
+        await file_response(parts.mask, etag, "private, no-cache", request)(scope, receive, send)
 
     async def decoder(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the decoder's ONNX file of a loaded version."""
         request = Request(scope)
-        fields = parse_body(query_fields(request.query_params.multi_items(), DecoderRequest), DecoderRequest)
-        loaded = (await self._info.document()).loaded
+        fields = self._fields(request, DecoderRequest)
+        loaded = (await self.info.document()).loaded
         if not loaded:
             raise NotLoaded("no version of the model is loaded; retry later")
         named = {each.version: each.weights.sha256 for each in loaded if fields.model_version in (None, each.version)}
@@ -58,20 +57,21 @@ class LocalDecoding:
         if version is None:
             raise OtherWeights(" or ".join(named.values()), str(fields.weights))
         file, tag = await asyncio.to_thread(self._read, version, named[version])
-        kept = f"{'private' if CALLER.get() else 'public'}, {KEEP}" if fields.weights else ASK_AGAIN
+        kept = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}" if fields.weights else "no-cache"
         await file_response(file, tag, kept, request)(scope, receive, send)
 
-    def _read(self, version: int, weights: str) -> tuple[bytes, str]:
-        """Return the decoder of a version and its id.
+    def _fields(self, request: Request, model: type[Model], **fields: str) -> Model:
+        """Return the fields of a request's path and query; raise `UnknownPath` where local decoding is off."""
+        if self._repository is None:
+            raise UnknownPath(OFF)
+        return parse_body(query_fields(request.query_params.multi_items(), model, **fields), model)
 
-        Raises:
-            OtherWeights: the file is not that of the loaded weights, but of others that Triton has not loaded yet.
-        """
-        try:
-            file = (self._repository / DECODER / str(version) / "model.onnx").read_bytes()
-        except OSError:
-            raise OtherWeights(weights, "none: the file was removed") from None
+    def _read(self, version: int, weights: str) -> tuple[bytes, str]:
+        """Return the decoder of a version and its id; raise `OtherWeights` if the file is not of the loaded weights."""
+        assert self._repository
+        path = self._repository / DECODER / str(version) / "model.onnx"
+        file = path.read_bytes() if path.is_file() else b""
         record = weights_record(self._repository, version)  # written after the file, and removed before that changes
-        if record.get("sha256") != weights:
-            raise OtherWeights(weights, record.get("sha256", "none"))
+        if not file or record.get("sha256") != weights:
+            raise OtherWeights(weights, record.get("sha256", "none") if file else "no file")
         return file, record["fingerprint"]

@@ -232,9 +232,9 @@ class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found")
     """There is no such path."""
 
     @classmethod
-    def from_path(cls, path: str, hint: str | None = None) -> UnknownPath:
-        """Return an error that names the path, and what adds it if it is switched off."""
-        hint = hint or "the page at / lists all paths"
+    def from_path(cls, path: str, adapter: str | None = None) -> UnknownPath:
+        """Return an error that names the path, and the adapter that has it but is switched off."""
+        hint = f"{adapter} in MOBILE_SAM_INTEGRATIONS adds it" if adapter else "the page at / lists all paths"
         return cls(f"there is no path {quoted(path, 200)}; {hint}", logged="unknown path")
 
 

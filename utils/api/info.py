@@ -22,10 +22,7 @@ LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
 
 
 def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> Info:
-    """Return the document without a loaded model; `repository` is None if it is on another machine.
-
-    Then the decoder's file is there, too.
-    """
+    """Return the document without a loaded model; `repository` is None if it is on another machine."""
     limits = RequestLimits(
         max_body_bytes=settings.max_body_bytes,
         max_image_pixels=settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),

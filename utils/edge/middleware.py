@@ -97,7 +97,7 @@ class Edge:
     app: ASGIApp
     _: KW_ONLY
     work_paths: frozenset[str]
-    """The application's POST paths, which run inference; includes the adapters' paths. `work_pages` are added."""
+    """Paths that run inference: the application's POST paths, the adapters', and some of `pages`."""
     file_paths: frozenset[str]
     """The application's static files."""
     pages: Mapping[str, ASGIApp]
@@ -109,10 +109,6 @@ class Edge:
     triton_metrics: Callable[[], Awaitable[bytes]]
     adapters: Adapters
     """The application's paths in the languages of annotation tools."""
-    work_pages: Mapping[str, ASGIApp] = field(default_factory=dict)
-    """Handlers of GET paths that run inference or send as much, which are checked like `work_paths`."""
-    off: Mapping[str, str] = field(default_factory=dict)
-    """Paths that are switched off, and what adds them; the adapters' paths besides."""
     check_room: Mapping[str, Callable[[bytes], None]] = field(default_factory=dict)
     """Functions by path that take a body; they raise `Overloaded` if it would be refused later."""
     keys: ApiKeys | None = None
@@ -133,18 +129,15 @@ class Edge:
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self.active)
         self._handlers: dict[str, ASGIApp] = {
             **self.pages,
-            **self.work_pages,
             **dict.fromkeys(LIVE, PlainTextResponse("alive\n")),
             **dict.fromkeys(READY, self._answer_readiness),
             METRICS: self.app,
         }
         self._key_pages = self.adapters.key_pages | {JOB} | ({METRICS} if self.metrics_need_key else set())
         self.methods: dict[str, tuple[str, ...]] = {
-            **dict.fromkeys([*self._handlers, *self.file_paths, *self.adapters.pages], READ),
             **dict.fromkeys(self.work_paths, WRITE),
+            **dict.fromkeys([*self._handlers, *self.file_paths, *self.adapters.pages], READ),
         }
-        self.work_paths |= self.work_pages.keys()
-        self.off = {**self.adapters.off, **self.off}
         if self.jobs:
             self._handlers[JOB] = self.jobs
             self.methods[JOB] = (*READ, "DELETE")
@@ -160,7 +153,7 @@ class Edge:
         if scope["path"].startswith(("http://", "https://")):  # absolute form (RFC 9112, 3.2.2), as for proxies
             scope = {**scope, "path": "/" + "".join(scope["path"].split("/", 3)[3:])}
         path = route_of(scope)
-        known = path in self.methods or path in self.off  # other paths may contain a key
+        known = path in self.methods or path in self.adapters.off  # other paths may contain a key
         REQUEST_ID.set(request_id(scope["headers"]))
         ADDRESS.set(shown(address(scope)))
         TARGET.set(f"{shown(scope['method'], 20)} {path if known else OTHER_PATH}")
@@ -188,7 +181,7 @@ class Edge:
         check_head(scope)
         path, method = route_of(scope), scope["method"]
         if path not in self.methods:
-            raise UnknownPath.from_path(scope["path"], self.off.get(path))
+            raise UnknownPath.from_path(scope["path"], self.adapters.off.get(path))
         if method not in self.methods[path]:
             raise WrongMethod(path, self.methods[path], method)
         if method not in READ or path in self.work_paths:
@@ -198,10 +191,11 @@ class Edge:
         if path == METRICS:
             send.appended = health_metrics(self.health()) + await self.triton_metrics()
             send.appended += await self.jobs.metrics() if self.jobs else b""
+        app = self._handlers.get(path, self.app)
         if path in self.work_paths:
-            await self._work(scope, receive, send, body)
+            await self._work(app, scope, receive, send, body)
         else:
-            await self._handlers.get(path, self.app)(scope, receive, send)
+            await app(scope, receive, send)
 
     def count(self, path: str, status: int) -> None:
         """Count an answer under one of a bounded number of paths."""
@@ -223,8 +217,8 @@ class Edge:
             response = problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
         await response(scope, receive, send)
 
-    async def _work(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
-        """Check a request that runs inference, and have the application answer it."""
+    async def _work(self, app: ASGIApp, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
+        """Check a request that runs inference, and have its application answer it."""
         name = self._authenticate(scope)
         if self.rate is not None:
             await self.rate.check(f"key:{name}" if name else f"address:{address(scope)}")
@@ -250,7 +244,6 @@ class Edge:
             self.counts.tracked_in_progress(),
             self.admission.abortable("the service is shutting down and could not finish this request in time"),
         ):
-            app = self._handlers.get(route_of(scope), self.app)
             await run_application(app, scope, data.pop(), receive, send, timeout_s=limits.answer_timeout_s())
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:

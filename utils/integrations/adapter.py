@@ -89,11 +89,7 @@ class Adapters:
         self.pages: dict[str, Page] = {}
         self.work: dict[str, Work] = {}
         self._service = service
-        self.off = {
-            path: f"{adapter.name} in MOBILE_SAM_INTEGRATIONS adds it"
-            for adapter in off
-            for path in (*adapter.pages, *adapter.work)
-        }
+        self.off = {path: adapter.name for adapter in off for path in (*adapter.pages, *adapter.work)}
         for adapter in adapters:
             for path in [*adapter.pages, *adapter.work]:
                 assert path not in self.by_path, path

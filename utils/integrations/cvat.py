@@ -13,7 +13,9 @@ import numpy as np
 import orjson
 import pybase64
 from pydantic import Field
+from safetensors.numpy import load
 
+from orchestrator.cache import MOBILE_SAM_SHAPES
 from utils.api.answers import json_response
 from utils.api.errors import UnknownPath, invalid
 from utils.api.requests import MAX_POINTS, Fraction, Point
@@ -25,8 +27,6 @@ from utils.observability.logs import quoted
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
 IN_BROWSER = "pth-facebookresearch-sam-vit-h"
 """The function whose answers CVAT's user interface decodes itself, by this id."""
-EMBEDDING_SHAPE = (1, 64, 64, 256)
-"""Shape of the only tensor of an embedding that CVAT's decoder can take."""
 LABEL = "object"
 """The detector's only label, which a person maps to one of the task's."""
 FUNCTION_NAME = "x-nuclio-function-name"
@@ -34,16 +34,14 @@ JSON_NS = 6.0
 """One pixel of a mask's box as a number in JSON."""
 
 
+CLICKS = {"type": "interactor", "version": "2", "spec": "", "min_neg_points": "0"}  # version of CVAT's interface
 DESCRIPTIONS = {
     INTERACTOR: (
         "Masks of objects from points and boxes",
         {
+            **CLICKS,
             "name": "MobileSAM",
-            "type": "interactor",
-            "version": "2",  # of CVAT's interface
-            "spec": "",
             "min_pos_points": "0",
-            "min_neg_points": "0",
             "startswith_box_optional": "true",
             "help_message": "Click on an object, or draw a box around it; a right click excludes a part",
         },
@@ -59,12 +57,9 @@ DESCRIPTIONS = {
     IN_BROWSER: (
         "Masks of objects from points, decoded in the browser",
         {
+            **CLICKS,
             "name": "MobileSAM, in the browser",
-            "type": "interactor",
-            "version": "2",
-            "spec": "",
             "min_pos_points": "1",
-            "min_neg_points": "0",
             "help_message": "Click on an object; a right click excludes a part",
         },
     ),
@@ -81,19 +76,14 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 """Functions as Nuclio describes them, by id."""
 
 
-async def functions(call: ToolCall) -> dict[str, Any]:
-    """Return the functions that are on."""
-    browser = call.service.settings.cvat_in_browser
-    return {name: function for name, function in FUNCTIONS.items() if browser or name != IN_BROWSER}
-
-
-async def function(call: ToolCall, name: str) -> Any:
-    """Return a function; raise `UnknownPath` if it is off or unknown."""
-    found = await functions(call)
-    if name not in found:
+async def described(call: ToolCall, name: str = "") -> Any:
+    """Return a function, without a name all; raise `UnknownPath` if there is none or it is off."""
+    is_on = call.service.settings.cvat_in_browser
+    found = {each: function for each, function in FUNCTIONS.items() if is_on or each != IN_BROWSER}
+    if name and name not in found:
         expected = f"expected the function {' or '.join(found)}"
         raise UnknownPath(f"{expected}, got {quoted(name, 100)}", logged=expected)
-    return found[name]
+    return found[name] if name else found
 
 
 class Invocation(ToolRequest):
@@ -118,8 +108,8 @@ class Invocation(ToolRequest):
 
 async def invoke(call: ToolCall, request: Invocation) -> Answer:
     """Run the function that a header names."""
-    name = call.headers.get(FUNCTION_NAME, "")
-    await function(call, name)
+    name = call.headers.get(FUNCTION_NAME) or "none"
+    await described(call, name)
     return await {INTERACTOR: interact, DETECTOR: detect, IN_BROWSER: embed}[name](call, request)
 
 
@@ -161,25 +151,25 @@ async def detect(call: ToolCall, request: Invocation) -> Answer:
 
 
 async def embed(call: ToolCall, request: Invocation) -> Answer:
-    """Return the image's embedding, base64 of (1, 256, 64, 64) float32, which CVAT decodes for all clicks on it."""
-    tensors = await call.service.embedding(image_of(request.image, "image"))
-    shapes = [tensor.shape for tensor in tensors.values()]
-    if shapes != [EMBEDDING_SHAPE]:
-        raise invalid("image", f"weights with embeddings of the shape {EMBEDDING_SHAPE}", f"{shapes}")
+    """Return an image's embedding, from which CVAT's user interface makes the masks of all clicks on it."""
+    file = await call.service.embedding(image_of(request.image, "image"))
+    return json_response(await asyncio.to_thread(as_blob, file))
 
-    def answer() -> bytes:
-        (tensor,) = tensors.values()
-        blob = np.ascontiguousarray(tensor.transpose(0, 3, 1, 2), "<f4")
-        return as_json({"blob": pybase64.b64encode_as_string(blob.data)})
 
-    return json_response(await asyncio.to_thread(answer))
+def as_blob(file: bytes) -> bytes:
+    """Return an embedding as base64 of (1, 256, 64, 64) float32; raise `InvalidRequest` if it has other tensors."""
+    tensors = load(file)
+    if (shapes := {name: tensor.shape for name, tensor in tensors.items()}) != MOBILE_SAM_SHAPES:
+        raise invalid("image", f"weights with the embedding {MOBILE_SAM_SHAPES}", f"{shapes}")
+    blob = np.ascontiguousarray(tensors["image_embeddings"].transpose(0, 3, 1, 2), "<f4")
+    return as_json({"blob": pybase64.b64encode_as_string(blob.data)})
 
 
 ADAPTER = Adapter(
     "cvat",
     pages={
-        "/api/functions": functions,
-        **{f"/api/functions/{name}": partial(function, name=name) for name in FUNCTIONS},
+        "/api/functions": described,
+        **{f"/api/functions/{name}": partial(described, name=name) for name in FUNCTIONS},
     },
     work={"/api/function_invocations": (Invocation, invoke)},
 )

@@ -6,18 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import orjson
-from safetensors.numpy import load
 
 from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
 from utils.ahead.encoder import EmbedAhead
-from utils.api.decoding import EMBEDDING_OPTIONS
+from utils.api.decoding import EMBEDDING_JOB
 from utils.api.errors import FieldError, InvalidRequest, invalid
 from utils.api.everything import everything, result_of
-from utils.api.inputs import ImageSource, Job, to_job
+from utils.api.inputs import ImageSource, to_job
 from utils.api.jobs import Segmenter
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
@@ -93,11 +90,9 @@ class MaskService:
         document: dict[str, Any] = orjson.loads(await self._segmenter().embed(image))
         return document
 
-    async def embedding(self, image: ImageSource) -> dict[str, npt.NDArray[np.float16]]:
-        """Return the tensors of an image's embedding by name."""
-        parts = await self._segmenter().segment(image, Job({}, EMBEDDING_OPTIONS))
-        tensors: dict[str, npt.NDArray[np.float16]] = load(bytes(parts.mask))
-        return tensors
+    async def embedding(self, image: ImageSource) -> bytes:
+        """Return the embedding of an image as a safetensors file."""
+        return bytes((await self._segmenter().segment(image, EMBEDDING_JOB)).mask)
 
     async def embed_ahead(self, image: ImageSource) -> dict[str, Any]:
         """Queue an image and return its `image_id`."""

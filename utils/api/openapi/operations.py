@@ -104,7 +104,7 @@ def local_paths(need_key: bool) -> dict[str, Methods]:
         "A region that is not encoded yet is encoded.",
         "a safetensors file",
         _file("(the bytes of a safetensors file)"),
-        problems=[*problems.WITHOUT_BODY, *problems.EMBEDDING],
+        problems=[*problems.WITHOUT_BODY, problems.IMAGE[0]],
         parameters=[{**image_id, "schema": {"type": "string"}}, *_query(ImageFields, "region", "model_version")],
     )
     decoder = operation(

@@ -70,10 +70,6 @@ QUEUE = (
 )
 """Problems of lists of images."""
 JOB = (errors.UnknownPath("there is no such job of this caller, or no longer").problem(), UNAVAILABLE)
-EMBEDDING = (
-    IMAGE[0],
-    _rejected(problems.ANSWER_TOO_LARGE, "image_id", "an embedding of at most 1000000 bytes", "2097704"),
-)
 SERVED, OTHER = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f", "0" * 64
 OTHER_WEIGHTS = (errors.OtherWeights(SERVED, OTHER).problem(),)
 LARGEST_WORK = "at most 62 objects as polygon with picture overlay on a 4000 x 3000 image: 25 s of work"

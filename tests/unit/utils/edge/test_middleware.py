@@ -52,13 +52,12 @@ class Service:
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.max_requests, 10 * MAX_BODY_BYTES)
+        work_pages = {"/embeddings/{image_id}": PlainTextResponse("a file"), "/slow": self.app}
         self.edge = make_edge(
             self.app,
-            work_paths=frozenset({"/work", "/odd", "/broken", "/busy", "/endless"}),
+            work_paths=frozenset({"/work", "/odd", "/broken", "/busy", "/endless", *work_pages}),
             file_paths=frozenset({"/static_content/a.css"}),
-            pages={"/page": PlainTextResponse("a page")},
-            work_pages={"/embeddings/{image_id}": PlainTextResponse("a file"), "/slow": self.app},
-            off={"/off": "A_SETTING adds it"},
+            pages={"/page": PlainTextResponse("a page"), **work_pages},
             limits=Limits(MAX_BODY_BYTES, self.body_timeout_s, lambda: self.answer_timeout_s),
             keys=ApiKeys.from_setting(self.keys, None),
             rate=RateLimit(self.rate, None) if self.rate else None,
@@ -355,11 +354,6 @@ async def test_pages_that_work_pass_the_checks_of_work():
     assert (await Service().ask("/slow", "GET")).problem == (504, "inference-timeout")
     refused = await Service().ask(path)
     assert (refused.problem, refused.headers["allow"]) == ((405, "method-not-allowed"), "GET, HEAD")
-
-
-async def test_path_that_is_switched_off_names_what_adds_it():
-    answer = await Service().ask("/off", "GET")
-    assert (answer.problem, "A_SETTING adds it" in answer.json()["detail"]) == ((404, "not-found"), True)
 
 
 async def test_non_ascii_content_type_is_a_415():

@@ -50,7 +50,7 @@ def test_function_that_the_browser_decodes_answers_a_float32_embedding():
     blob = np.frombuffer(base64.b64decode(answer["blob"]), "<f4").reshape(1, 256, 64, 64)
     assert np.array_equal(blob, replay.embedding["image_embeddings"].transpose(0, 3, 1, 2).astype(np.float32))
     replay.embedding = {"image_embeddings": np.zeros((1, 32, 32, 8), np.float16)}
-    assert "weights with embeddings of the shape" in invoke(replay, IN_BROWSER, status=422)["detail"]
+    assert "weights with the embedding" in invoke(replay, IN_BROWSER, status=422)["detail"]
 
 
 def test_prompts_become_points_and_a_box(replay):
