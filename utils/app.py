@@ -137,11 +137,13 @@ def build() -> App:
     )
     segmenter = TritonSegmenter(infer, timeout_s, plan.instances, report_fault, ahead.callers.one_more)
     app = App(service, segmenter, ahead, settings, timeout_s)
-    deployment = versions.Deployment(source, Path(served)) if source else None
-    is_configured: Callable[[], bool] = partial(bool, True)
-    if source and settings.model_control_mode != "poll":  # otherwise Triton reads the repository itself
-        is_configured = partial(repository.is_configured, source, settings, Path(served))
-    models = Models(partial(triton_address, runner.name), run, deployment, is_configured)
+    changed = source if settings.model_control_mode != "poll" else None  # otherwise Triton reads the repository itself
+    models = Models(
+        partial(triton_address, runner.name),
+        run,
+        versions.Deployment(source, Path(served)) if source else None,
+        partial(repository.is_configured, changed, settings, Path(served)) if changed else partial(bool, True),
+    )
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
     lifecycle = WorkerLifecycle(
