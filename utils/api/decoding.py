@@ -36,8 +36,7 @@ class LocalDecoding:
     async def embedding(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the embedding of an image or a region as a safetensors file."""
         request = Request(scope)
-        image_id = scope["path"].removeprefix(EMBEDDING.partition("{")[0])
-        fields = self._fields(request, ImageFields, image_id=image_id)
+        fields = self._fields(request, ImageFields, image_id=scope["path"].split("/", 2)[2])
         job = replace(EMBEDDING_JOB, model_version=fields.model_version)
         parts = await self._segmenter().segment(image_source(fields), job)
         etag = orjson.loads(bytes(parts.result))["etag"]
@@ -47,16 +46,16 @@ class LocalDecoding:
         """Send the decoder's ONNX file of a loaded version."""
         request = Request(scope)
         fields = self._fields(request, DecoderRequest)
-        loaded = (await self.info.document()).loaded
+        loaded = {each.version: each.weights.sha256 for each in (await self.info.document()).loaded}
         if not loaded:
             raise NotLoaded("no version of the model is loaded; retry later")
-        named = {each.version: each.weights.sha256 for each in loaded if fields.model_version in (None, each.version)}
-        if fields.model_version and not named:
-            raise unknown_version(fields.model_version)
-        version = max((each for each, weights in named.items() if fields.weights in (None, weights)), default=None)
-        if version is None:
-            raise OtherWeights(" or ".join(named.values()), str(fields.weights))
-        file, tag = await asyncio.to_thread(self._read, version, named[version])
+        same = [version for version, weights in loaded.items() if weights == fields.weights]
+        version = fields.model_version or max(same or loaded)
+        if version not in loaded:
+            raise unknown_version(version)
+        if fields.weights not in (None, loaded[version]):
+            raise OtherWeights(loaded[version], str(fields.weights))
+        file, tag = await asyncio.to_thread(self._read, version, loaded[version])
         kept = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}" if fields.weights else "no-cache"
         await file_response(file, tag, kept, request)(scope, receive, send)
 
