@@ -107,12 +107,7 @@ def build() -> App:
         public_warning="" if need_key else NO_KEYS,
     )
     run = RunState.current()
-    documents = pages(
-        need_key=need_key,
-        metrics_need_key=metrics_need_key,
-        admin=admin_keys is not None,
-        local_decoding=service_info.local_decoding,
-    )
+    documents = pages(service_info, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
 
     connect_once = cache(partial(connect, runner))

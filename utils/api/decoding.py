@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from utils.api.answers import file_response
-from utils.api.errors import NotLoaded, OtherWeights, UnknownPath, unknown_version
+from utils.api.errors import FieldError, NotLoaded, OtherWeights, UnknownPath, unknown_version
 from utils.api.info import InfoEndpoint
 from utils.api.inputs import Job, image_source
 from utils.api.jobs import Segmenter
@@ -53,11 +54,12 @@ class LocalDecoding:
         version = fields.model_version or max(same or loaded)
         if version not in loaded:
             raise unknown_version(version)
-        if fields.weights not in (None, loaded[version]):
-            raise OtherWeights(loaded[version], str(fields.weights))
-        file, tag = await asyncio.to_thread(self._read, version, loaded[version])
+        expected = loaded[version]
+        file, record = await asyncio.to_thread(self._read, version)
+        if wrong := {fields.weights or expected, record.get("sha256", "none")} - {expected}:
+            raise OtherWeights(errors=[FieldError("weights", f"{expected}, which are loaded", wrong.pop())])
         kept = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}" if fields.weights else "no-cache"
-        await file_response(file, tag, kept, request)(scope, receive, send)
+        await file_response(file, record["fingerprint"], kept, request)(scope, receive, send)
 
     def _fields(self, request: Request, model: type[Model], **fields: str) -> Model:
         """Return the fields of a request's path and query; raise `UnknownPath` where local decoding is off."""
@@ -65,12 +67,10 @@ class LocalDecoding:
             raise UnknownPath(OFF)
         return parse_body(query_fields(request.query_params.multi_items(), model, **fields), model)
 
-    def _read(self, version: int, weights: str) -> tuple[bytes, str]:
-        """Return the decoder of a version and its id; raise `OtherWeights` if the file is not of the loaded weights."""
+    def _read(self, version: int) -> tuple[bytes, dict[str, Any]]:
+        """Return the decoder of a version, and the record of its weights, empty if a file is missing."""
         assert self._repository
         path = self._repository / DECODER / str(version) / "model.onnx"
         file = path.read_bytes() if path.is_file() else b""
-        record = weights_record(self._repository, version)  # written after the file, and removed before that changes
-        if not file or record.get("sha256") != weights:
-            raise OtherWeights(weights, record.get("sha256", "none") if file else "no file")
-        return file, record["fingerprint"]
+        # The record is written after the file, and removed before that changes.
+        return file, weights_record(self._repository, version) if file else {}

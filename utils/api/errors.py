@@ -202,9 +202,6 @@ class ImageNotFetched(InvalidRequest):
 class OtherWeights(ServiceError, status=409, slug="other-weights", title="The decoder belongs to other weights"):
     """The decoder's file is not that of the requested weights, or by now not that of the loaded ones."""
 
-    def __init__(self, served: str, got: str) -> None:
-        super().__init__(errors=[FieldError("weights", f"{served}, which are loaded", got)])
-
 
 class BodyTooLarge(ServiceError, status=413, slug="body-too-large", title="The body is too large"):
     """The body has more bytes than the limit; the size is named if it was announced."""

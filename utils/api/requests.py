@@ -96,11 +96,7 @@ class DecoderRequest(BaseModel):
 
     model_config = STRICT
 
-    weights: str | None = Field(
-        None,
-        pattern="^[0-9a-f]{64}$",
-        description="SHA-256 of the weights, as the embedding's file names them; then the file may be kept forever",
-    )
+    weights: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="SHA-256 of an embedding's weights")
     model_version: Version = None
 
 

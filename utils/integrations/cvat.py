@@ -34,7 +34,13 @@ JSON_NS = 6.0
 """One pixel of a mask's box as a number in JSON."""
 
 
-CLICKS = {"type": "interactor", "version": "2", "spec": "", "min_neg_points": "0"}  # version of CVAT's interface
+CLICKS = {
+    "type": "interactor",
+    "version": "2",  # of CVAT's interface
+    "spec": "",
+    "min_neg_points": "0",
+    "help_message": "Click on an object; a right click excludes a part",
+}
 DESCRIPTIONS = {
     INTERACTOR: (
         "Masks of objects from points and boxes",
@@ -56,12 +62,7 @@ DESCRIPTIONS = {
     ),
     IN_BROWSER: (
         "Masks of objects from points, decoded in the browser",
-        {
-            **CLICKS,
-            "name": "MobileSAM, in the browser",
-            "min_pos_points": "1",
-            "help_message": "Click on an object; a right click excludes a part",
-        },
+        {**CLICKS, "name": "MobileSAM, in the browser", "min_pos_points": "1"},
     ),
 }
 """Description and annotations of each function, by its id."""

@@ -106,11 +106,11 @@ def _schemas(*, admin: bool) -> dict[str, JsonSchemaValue]:
     return {name: {key: found[key] for key in found if key != "title"} for name, found in schema["$defs"].items()}
 
 
-def pages(**options: bool) -> dict[str, Response]:
+def pages(info: Info, **options: bool) -> dict[str, Response]:
     """Return the responses for `/` and `/docs.json`, and for `/docs` and `/openapi.json`, where others look for them.
 
-    Arguments as in `document`.
+    Options as in `document`, for what the information about the service does not tell.
     """
-    text = orjson.dumps(document(**options))
+    text = orjson.dumps(document(need_key=info.key_needed, local_decoding=info.local_decoding, **options))
     page, described = HTMLResponse(PAGE), Response(text, media_type="application/json")
     return {"/": page, "/docs": page, "/docs.json": described, "/openapi.json": described}

@@ -113,7 +113,7 @@ def local_paths(need_key: bool) -> dict[str, Methods]:
         "Takes an embedding and prompts, returns logits and scores. With `weights` the file never changes.",
         "an ONNX file",
         _file("(the bytes of an ONNX file)"),
-        problems=[*problems.WITHOUT_BODY, *problems.OTHER_WEIGHTS],
+        problems=[*problems.WITHOUT_BODY, problems.OTHER_WEIGHTS],
         parameters=_query(DecoderRequest, "weights", "model_version"),
     )
     for each in (embedding, decoder):

@@ -71,7 +71,7 @@ QUEUE = (
 """Problems of lists of images."""
 JOB = (errors.UnknownPath("there is no such job of this caller, or no longer").problem(), UNAVAILABLE)
 SERVED, OTHER = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f", "0" * 64
-OTHER_WEIGHTS = (errors.OtherWeights(SERVED, OTHER).problem(),)
+OTHER_WEIGHTS = errors.OtherWeights(errors=[FieldError("weights", f"{SERVED}, which are loaded", OTHER)]).problem()
 LARGEST_WORK = "at most 62 objects as polygon with picture overlay on a 4000 x 3000 image: 25 s of work"
 LARGEST_ANSWER = "at most 118 objects as json with picture overlay on a 1024 x 683 image: 167772160 bytes"
 WORK = _rejected(problems.TOO_MUCH_WORK, "prompts", LARGEST_WORK, "256: 100 s")

@@ -86,7 +86,7 @@ async def test_files_that_triton_has_not_loaded_are_not_served(decoding, tmp_pat
     with pytest.raises(OtherWeights, match="got none"):
         await ask(decoding)
     (tmp_path / "mobile_sam_decoder" / "2" / "model.onnx").unlink()
-    with pytest.raises(OtherWeights, match="got no file"):
+    with pytest.raises(OtherWeights, match="got none"):
         await ask(decoding)
     assert (await ask(decoding, "?model_version=1")).status_code == 200
 

@@ -8,6 +8,8 @@ import pytest
 
 from utils.api.answers import MASK_PARTS
 from utils.api.openapi import document, pages
+from utils.api.openapi.examples import INFO
+from utils.api.responses import Info
 
 WHOLE, KEYED = document(), document(need_key=True, metrics_need_key=True)
 SCHEMAS = WHOLE["components"]["schemas"]
@@ -109,7 +111,7 @@ def test_parts_have_their_content_types():
 
 
 def test_pages_show_the_configured_service_and_link_to_the_ui():
-    served = pages(need_key=True)
+    served = pages(Info.model_validate({**INFO, "key_needed": True}))
     assert json.loads(bytes(served["/docs.json"].body)) == json.loads(json.dumps(document(need_key=True), default=vars))
     assert (served["/docs"], served["/openapi.json"]) == (served["/"], served["/docs.json"])
     header = bytes(served["/"].body).decode().partition("<noscript>")[0]
