@@ -161,6 +161,7 @@ class TracingMiddleware:
 
 def _begin(span: Span, scope: Scope) -> None:
     span.set_attribute("http.route", route_of(scope))
+    span.update_name(f"{scope['method']} {route_of(scope)}")
     context = span.get_span_context()
     if context.trace_flags.sampled:
         TRACE_ID.set(f"{context.trace_id:032x}")

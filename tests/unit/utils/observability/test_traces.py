@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from utils.edge.connections import EMBEDDING
 from utils.observability import traces
 from utils.observability.context import TRACE_ID
 from utils.observability.traces import (
@@ -132,7 +133,7 @@ class Recorder:
             pass
 
         full_scope = {"method": "POST", "headers": [], "query_string": b"", "http_version": "1.1", **scope}
-        middleware = TracingMiddleware(app, paths=frozenset({"/work"}), provider=self.provider)
+        middleware = TracingMiddleware(app, paths=frozenset({"/work", EMBEDDING}), provider=self.provider)
         await middleware(full_scope, receive, send)
         return seen
 
@@ -149,6 +150,12 @@ def recorder(monkeypatch) -> Recorder:
     [
         pytest.param({"type": "http", "path": "/work"}, ALWAYS_ON, ["POST /work"], id="work"),
         pytest.param({"type": "http", "path": "/work"}, ALWAYS_OFF, [], id="not recorded"),
+        pytest.param(
+            {"type": "http", "path": "/embeddings/an-id", "method": "GET"},
+            ALWAYS_ON,
+            ["GET /embeddings/{image_id}"],
+            id="embedding",
+        ),
         pytest.param({"type": "http", "path": "/readyz"}, ALWAYS_ON, [], id="other-path"),
         pytest.param({"type": "lifespan"}, ALWAYS_ON, [], id="lifespan"),
     ],
@@ -158,7 +165,7 @@ async def test_requests_to_traced_paths_have_a_span_and_a_trace_id(scope, sample
     recorder = Recorder(sampler)
     seen = await recorder.request(scope)
     assert [span.name for span in recorder.finished] == names
-    assert [(span.attributes or {})["http.route"] for span in recorder.finished] == [scope["path"] for _ in names]
+    assert [(span.attributes or {})["http.route"] for span in recorder.finished] == [name.split()[1] for name in names]
     assert seen == ([f"{span.context.trace_id:032x}" for span in recorder.finished] or [""])
 
 
