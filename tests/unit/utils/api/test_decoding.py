@@ -1,4 +1,4 @@
-"""The decoder's file: which version it is of, and that it belongs to the loaded weights."""
+"""Embeddings by version and region; the decoder's file: which version it is of, and that its weights are loaded."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,11 @@ from unittest.mock import AsyncMock
 
 import httpx
 import pytest
+from safetensors.numpy import save
 
 from tests.fake_segmenter import FakeSegmenter
 from utils.api.decoding import LocalDecoding
-from utils.api.errors import NotLoaded, OtherWeights, ServiceError
+from utils.api.errors import NotLoaded, OtherWeights, ServiceError, UnknownPath
 from utils.api.openapi.examples import INFO
 from utils.api.responses import Info
 from utils.observability.context import CALLER
@@ -28,7 +29,8 @@ def decoding(tmp_path: Path) -> LocalDecoding:
         for version, weights in ((1, OLD), (2, NEW))
     ]
     info = AsyncMock(**{"document.return_value": Info.model_validate({**INFO, "loaded": loaded})})
-    return LocalDecoding(FakeSegmenter, tmp_path, info)
+    segmenter = FakeSegmenter()
+    return LocalDecoding(lambda: segmenter, tmp_path, info)
 
 
 def write(repository: Path, version: int, weights: str) -> None:
@@ -41,9 +43,31 @@ def write(repository: Path, version: int, weights: str) -> None:
         file.write_text(text)
 
 
-async def ask(decoding: LocalDecoding, query: str = "", **headers: Any) -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(decoding.decoder), base_url="http://x") as client:
-        return await client.get(f"/decoder.onnx{query}", headers=headers)
+async def ask(decoding: LocalDecoding, query: str = "", path: str = "/decoder.onnx", **headers: Any) -> httpx.Response:
+    app = decoding.decoder if path == "/decoder.onnx" else decoding.embedding
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+        return await client.get(path + query, headers=headers)
+
+
+async def test_embedding_is_that_of_the_asked_region_and_version_and_owner(decoding):
+    token = CALLER.set("alice")
+    answer = await ask(decoding, "?region=0,8,64.5,72&model_version=2", "/embeddings/an-id")
+    CALLER.reset(token)
+    segmenter = decoding._segmenter()
+    ((source, job),) = segmenter.jobs
+    assert (source.image_id, source.owner, source.region) == ("an-id", "alice", (0, 8, 64.5, 72))
+    assert (job.model_version, job.inputs, job.options) == (2, {}, {"embedding": True})
+    assert answer.content == save(segmenter.embedding)
+    assert (answer.headers["etag"], answer.headers["cache-control"]) == ('"the tag"', "private, no-cache")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert (await ask(decoding, "", "/embeddings/an-id", **{"If-None-Match": '"the tag"'})).status_code == 304
+
+
+async def test_paths_that_are_off_name_the_setting(tmp_path):
+    off = LocalDecoding(FakeSegmenter, None, AsyncMock())
+    for path in ("/decoder.onnx", "/embeddings/an-id"):
+        with pytest.raises(UnknownPath, match="expected MOBILE_SAM_LOCAL_DECODING=on"):
+            await ask(off, "", path)
 
 
 @pytest.mark.parametrize(
