@@ -4,8 +4,8 @@ import sys
 
 import typer
 
-from deploy.ray.plan import BatchError
 from mobile_sam_client import MobileSamError
+from mobile_sam_client._commands.output import CommandError, describe_with_file
 from mobile_sam_client._datasets.dataset import DatasetError
 
 
@@ -19,8 +19,8 @@ def main() -> None:
         sys.exit(f"error: {error}: install the extra `batch` with `make env-batch`")
     try:
         typer.run(run)
-    except (BatchError, DatasetError, MobileSamError, OSError, pa.ArrowException) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
+    except (CommandError, DatasetError, MobileSamError, OSError, pa.ArrowException) as error:
+        sys.exit(f"error: {describe_with_file(error)}")
 
 
 if __name__ == "__main__":

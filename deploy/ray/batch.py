@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import sys
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -15,52 +14,46 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from deploy.ray.files import find_dataset, find_images, open_store
-from deploy.ray.plan import BatchError, Image, make_plan
+from deploy.ray.plan import Image, make_plan
 from deploy.ray.results import Results
 from deploy.ray.worker import Worker
 from mobile_sam_client import AsyncClient, Client
-from mobile_sam_client._commands.masks import Format
+from mobile_sam_client._base import MAX_CONNECTIONS, URL
+from mobile_sam_client._commands import output
+from mobile_sam_client._commands.masks import Annotations, Format
+from mobile_sam_client._commands.options import GENERATOR_OPTIONS, option
+from mobile_sam_client._commands.output import CommandError
 
 MAX_RETRIES = 20
 """Retries while the service is busy or unreachable: about five minutes, and as long again to find out whether the
 service or the image is at fault. A service can restart in that time."""
+IMAGES_HELP = (
+    "Folder, pattern ('photos/**/*.jpg'), .txt file with one path per line, or Parquet file with a column path and "
+    "optionally prompts; a local path or a URI (s3://bucket/photos). With --format the folder of a detection data set."
+)
 CPUS_PER_WORKER = 0.5
 """Workers mostly wait for the service."""
 
 
 def run(
-    images: Annotated[
-        str,
-        typer.Argument(
-            help="Folder, pattern ('photos/**/*.jpg'), .txt file with one path per line, or Parquet file with a column "
-            "path and optionally prompts; a local path or a URI (s3://bucket/photos). With --format the folder of a "
-            "detection data set."
-        ),
-    ],
+    images: Annotated[str, typer.Argument(help=IMAGES_HELP)],
     *,
-    out: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for the results, a path or a URI.")],
+    out: Annotated[str, option("Folder for the results, a path or a URI.", "FOLDER")],
     form: Annotated[
-        Format | None, typer.Option("--format", help="Format of a detection data set, as of mobile-sam masks.")
+        Format | None, option("Format of a detection data set, as of mobile-sam masks.", None, "--format")
     ] = None,
-    annotations: Annotated[
-        str | None, typer.Option(metavar="PATH", help="JSON, CSV or YAML file of the data set, if it has several.")
-    ] = None,
+    annotations: Annotations = None,
     url: Annotated[
         str, typer.Option(metavar="URL", help="URL of the service, for the workers and this command.")
-    ] = "http://127.0.0.1:3000",
+    ] = URL,
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Number of actors.")] = 2,
-    in_flight: Annotated[int, typer.Option(min=1, max=16, metavar="N", help="Concurrent requests per worker.")] = 8,
+    in_flight: Annotated[
+        int, typer.Option(min=1, max=MAX_CONNECTIONS, metavar="N", help="Concurrent requests per worker.")
+    ] = 8,
     part_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images per Parquet file.")] = 128,
-    points_per_side: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=64, metavar="N", help="Grid of N x N points for images without prompts, by default 32."
-        ),
-    ] = None,
+    points_per_side: Annotated[int | None, GENERATOR_OPTIONS["points_per_side"]] = None,
 ) -> None:
     """Segment many images with workers on Ray and write Parquet.
 
@@ -71,32 +64,30 @@ def run(
     Exit status: 0 success, 1 failure.
     """
     if (annotations is not None and form is None) or (points_per_side is not None and form is not None):
-        raise BatchError("--annotations needs --format, and --points-per-side cannot be combined with it")
+        raise CommandError("--annotations needs --format, and --points-per-side cannot be combined with it")
     started = time.monotonic()
     with Client(url) as client:
-        info = client.info()
-    if info.weights is None:
-        raise BatchError(f"{url}: the service does not report its weights")
-    weights, results = info.weights.sha256, Results(*open_store(out))
-    grid = {} if points_per_side is None else {"points_per_side": points_per_side}
-    left_out: list[dict[str, Any]] = []
+        weights = client.info().weights
+    if weights is None:
+        raise CommandError(f"{url}: the service does not report its weights")
+    results, left_out = Results(*open_store(out)), list[dict[str, Any]]()
     if form is None:
+        grid = {} if points_per_side is None else {"points_per_side": points_per_side}
         store, listed = find_images(images, results.folder, grid)
     else:
         store, listed, left_out = find_dataset(images, results.folder, form.value, annotations)
-    todo, outdated = make_plan(listed, results.rows(), weights, store.hashes)
+    todo, outdated = make_plan(listed, results.rows(), weights.sha256, store.hashes)
     results.remove_rows(outdated)
-    connect = partial(AsyncClient, url, retries=MAX_RETRIES)
-    worker = (connect, weights, info.max_objects, in_flight, store.read, results)
+    worker = (partial(AsyncClient, url, retries=MAX_RETRIES), weights, in_flight, store.read, results)
+    resume = "finished images are kept, run the same command to resume"
     try:
-        with Progress(console=Console(stderr=True)) as bar:
-            task = bar.add_task("Images", total=len(todo))
+        with output.progress("Images", len(todo)) as update:
             for part in _process(todo, math.ceil(len(todo) / part_size), worker, workers):
                 if part["error"]:
-                    raise BatchError(part["error"])
-                bar.advance(task, part["images"])
+                    raise CommandError(f"{part['error']}; {resume}")
+                update(advance=part["images"])
     except KeyboardInterrupt:
-        print("error: interrupted; finished images are kept, run the same command to resume", file=sys.stderr)
+        output.print_error(f"interrupted; {resume}")
         raise
     failed = len(listed.keys() & results.write_failures(left_out))
     counts = f"{len(todo)} processed, {len(listed) - len(todo)} skipped, {failed} failed"

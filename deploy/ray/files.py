@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 import re
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,11 +16,14 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from deploy.ray.plan import BatchError, Image
+from deploy.ray.plan import Image
+from mobile_sam_client._commands.files import write_bytes
+from mobile_sam_client._commands.output import CommandError
+from mobile_sam_client._commands.prompts import checked_prompts
 from mobile_sam_client._datasets.dataset import DatasetFiles
 from mobile_sam_client._datasets.readers import read_dataset
+from mobile_sam_client._pictures import FORMATS
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 LIST_SUFFIXES = (".txt", ".parquet")
 MAX_READERS = 16
 
@@ -60,15 +62,11 @@ class Store:
 
     def write(self, path: str, content: Any) -> None:
         """Create or replace a file atomically. Object stores do this themselves."""
-        if not isinstance(self.system, fs.LocalFileSystem):
+        if isinstance(self.system, fs.LocalFileSystem):
+            write_bytes(Path(path), content)
+        else:
             with self.system.open_output_stream(self.inside(path)) as stream:
                 stream.write(content)
-            return
-        folder = Path(path).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".") as draft:
-            (Path(draft) / "file").write_bytes(content)
-            (Path(draft) / "file").replace(path)
 
 
 def open_store(place: str) -> tuple[Store, str]:
@@ -96,28 +94,25 @@ def find_images(place: str, excluded: str, everything: dict[str, Any]) -> tuple[
         everything: parameters for images without prompts.
 
     Raises:
-        BatchError: there are no images, or the list is invalid.
+        CommandError: there are no images, or the list is invalid.
     """
     store, path = open_store(place)
     if path.lower().endswith(LIST_SUFFIXES):
-        listed = [(_absolute(name), prompts) for name, prompts in _read_list(store, path)]
+        listed = list(_read_list(store, path))
         if listed:  # the images may be in another file system than the list
             store, _ = open_store(listed[0][0])
         entries = store.system.get_file_info([store.inside(name) for name, _ in listed])
     else:
-        entries = list(_find(store.system, store.inside(path)))
+        entries = [entry for entry in _list(store, path) if entry.path.lower().endswith(tuple(FORMATS))]
         listed = [(store.prefix + entry.path, None) for entry in entries]
     found: dict[str, Image] = {}
     for (name, prompts), entry in zip(listed, entries, strict=True):
-        request = {"everything": everything} if prompts is None else {"prompts": _objects(name, prompts)}
-        asked = json.dumps(request, sort_keys=True, separators=(",", ":"))
-        size, mtime_ns = (entry.size, entry.mtime_ns) if entry.is_file else (None, None)  # a missing one fails later
-        image = found.setdefault(name, Image(name, size, mtime_ns, asked))
-        if image.asked != asked:
-            raise BatchError(f"{name}: listed twice with different prompts")
+        image = _image(name, entry, {"prompts": prompts} if prompts else {"everything": everything})
+        if found.setdefault(name, image).asked != image.asked:
+            raise CommandError(f"{name}: listed twice with different prompts")
     found = {name: image for name, image in found.items() if not name.startswith(f"{excluded}/")}
     if not found:
-        raise BatchError(f"{place}: no PNG, JPEG or WebP files found")
+        raise CommandError(f"{place}: no PNG, JPEG or WebP files found")
     return store, found
 
 
@@ -127,60 +122,55 @@ def find_dataset(
     """Return the images with boxes or points of a data set's folder, and what was left out, as `Dataset.failures`."""
     store, root = open_store(place)
     real, entries = Path(root).resolve(), {}
-    for entry in store.system.get_file_info(fs.FileSelector(store.inside(root), recursive=True)):
+    for entry in _list(store, root):
         path = store.prefix + entry.path
         outside = isinstance(store.system, fs.LocalFileSystem) and not Path(path).resolve().is_relative_to(real)
-        if entry.is_file and not outside and not path.startswith(f"{excluded}/"):
+        if not outside and not path.startswith(f"{excluded}/"):
             entries[path.removeprefix(f"{root}/")] = entry
     files = DatasetFiles(sorted(entries), lambda name: store.system.open_input_stream(entries[name].path))
     data = read_dataset(form, files, annotations)
     images = {}
     for name, image in data.images.items():
-        objects = [(each.category["name"], each.fields) for each in image.objects]
-        asked = json.dumps({**image.request(), "objects": objects}, sort_keys=True, separators=(",", ":"))
-        path = f"{root}/{name}"
-        if objects:
-            images[path] = Image(path, entries[name].size, entries[name].mtime_ns, asked)
+        if objects := [(each.category["name"], each.fields) for each in image.objects]:
+            path = f"{root}/{name}"
+            images[path] = _image(path, entries[name], {**image.request(), "objects": objects})
     return store, images, data.failures
 
 
-def _find(system: fs.FileSystem, target: str) -> Iterator[fs.FileInfo]:
-    """Yield the images of a folder, a pattern or a single path, without hidden ones."""
+def _image(path: str, entry: fs.FileInfo, request: dict[str, Any]) -> Image:
+    return Image(path, entry.size, entry.mtime_ns, json.dumps(request, sort_keys=True, separators=(",", ":")))
+
+
+def _list(store: Store, path: str) -> Iterator[fs.FileInfo]:
+    """Yield the files of a folder, a pattern or a single path, without hidden ones."""
+    target = store.inside(path)
     root, star, _ = target.partition("*")
-    (info,) = entries = system.get_file_info([(root.rpartition("/")[0] or "/") if star else target])
-    if info.type == fs.FileType.Directory:
-        entries = system.get_file_info(fs.FileSelector(info.path, recursive=True))
+    (info,) = entries = store.system.get_file_info([(root.rpartition("/")[0] or "/") if star else target])
+    if not info.is_file:
+        entries = store.system.get_file_info(fs.FileSelector(info.path, recursive=True))
     expressions = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
     pieces = [expressions.get(piece, re.escape(piece)) for piece in re.split(r"(\*\*/|\*\*|\*)", target)]
     matches = re.compile("".join(pieces) if star else ".*", re.DOTALL).fullmatch
     for entry in entries:
-        hidden = re.search(r"(^|/)\.", entry.path[len(root) :])
-        if entry.is_file and entry.path.lower().endswith(SUFFIXES) and not hidden and matches(entry.path):
+        if entry.is_file and matches(entry.path) and not re.search(r"(^|/)\.", entry.path[len(root) :]):
             yield entry
 
 
-def _read_list(store: Store, path: str) -> Iterable[tuple[str, Any]]:
-    """Return the paths and prompts of a list; None for everything.
+def _read_list(store: Store, path: str) -> Iterator[tuple[str, list[dict[str, Any]] | None]]:
+    """Yield the paths and prompts of a list; None for everything.
 
     Raises:
-        BatchError: a column is missing.
+        CommandError: a column is missing, or prompts are malformed.
     """
     if path.lower().endswith(".txt"):
-        return [(line.strip(), None) for line in store.read(path).decode().splitlines() if line.strip()]
+        yield from ((_absolute(line.strip()), None) for line in store.read(path).decode().splitlines() if line.strip())
+        return
     columns = pq.read_table(store.inside(path), filesystem=store.system).to_pydict()
     names = columns.get("path", [None])
     if not all(isinstance(name, str) and name for name in names):
-        raise BatchError(f"{path}: expected a column path of strings and optionally prompts, got {', '.join(columns)}")
-    return zip(names, columns.get("prompts", [None] * len(names)), strict=True)
-
-
-def _objects(name: str, prompts: Any) -> list[dict[str, Any]]:
-    """Return the objects of an image from JSON or from a list of structs."""
-    found = prompts
-    with suppress(ValueError):
-        found = json.loads(prompts) if isinstance(prompts, str) else prompts
-    found = [found] if isinstance(found, dict) else found
-    if not isinstance(found, list) or not found or not all(isinstance(fields, dict) for fields in found):
-        form = '[{"pos_coords": [[x, y], ...], "box": [x0, y0, x1, y1]}, ...]'
-        raise BatchError(f"{name}: expected prompts such as {form}, got {str(prompts)[:100]}")
-    return [{field: value for field, value in fields.items() if value is not None} for fields in found]
+        expected = "expected a column path of strings and optionally prompts"
+        raise CommandError(f"{path}: {expected}, got {', '.join(columns)}")
+    for name, prompts in zip(names, columns.get("prompts", [None] * len(names)), strict=True):
+        with suppress(ValueError):
+            prompts = json.loads(prompts) if isinstance(prompts, str) else prompts  # noqa: PLW2901
+        yield _absolute(name), None if prompts is None else checked_prompts(f"{path}: {name}", prompts)

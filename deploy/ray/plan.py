@@ -8,10 +8,6 @@ Row = dict[str, Any]
 """Row of an image, with the columns in `deploy.ray.results.SCHEMA`."""
 
 
-class BatchError(Exception):
-    """A batch failed; the message is one line with cause and remedy."""
-
-
 class Image(NamedTuple):
     """An image and its request."""
 
@@ -41,20 +37,19 @@ def make_plan(
         weights: SHA-256 of the service's weights.
         hashes: returns the SHA-256 of the files at paths, None if unreadable.
     """
-    todo, seen, unsure, outdated = dict(images), set[str](), list[Row](), defaultdict[str, set[str]](set)
+    todo, unsure, outdated = dict(images), list[Row](), defaultdict[str, set[str]](set)
     for row in rows:
         path = row["path"]
-        image = images.get(path)
-        wanted = image is None or (row["asked"], row["weights"], row["error"]) == (image.asked, weights, None)
-        if path in seen or not wanted:
+        if (image := images.get(path)) is None:
+            continue
+        if path not in todo or (row["asked"], row["weights"], row["error"]) != (image.asked, weights, None):
             outdated[row["part"]].add(path)
-        elif image is not None and image.mtime_ns is not None and tuple(row[name] for name in Image._fields) == image:
+        elif image.mtime_ns is not None and (row["size"], row["mtime_ns"]) == (image.size, image.mtime_ns):
             del todo[path]
-        elif image is not None:
+        else:
             unsure.append(row)
-        seen.add(path)
     for row, sha256 in zip(unsure, hashes([row["path"] for row in unsure]), strict=True):
-        if sha256 == row["sha256"]:
+        if row["path"] in todo and sha256 == row["sha256"]:
             del todo[row["path"]]
         else:
             outdated[row["part"]].add(row["path"])

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from deploy.ray.files import Store
-from deploy.ray.plan import BatchError, Image, Row
+from deploy.ray.plan import Image, Row
+from mobile_sam_client._commands.output import CommandError
 
 MASK = pa.struct(
     {
@@ -68,7 +69,7 @@ class Results:
         """Yield the rows without masks, each with the path of its `part`.
 
         Raises:
-            BatchError: a file is not a valid part.
+            CommandError: a file is not a valid part.
         """
         folder = self.store.inside(f"{self.folder}/parts")
         if self.store.system.get_file_info(folder).type == fs.FileType.NotFound:
@@ -80,7 +81,7 @@ class Results:
                 for row in batch.to_pylist():
                     yield row | {"part": self.store.prefix + row.pop("__filename")}
         except pa.ArrowInvalid as error:
-            raise BatchError(f"not a valid part of a batch, delete it to process its images again: {error}") from None
+            raise CommandError(f"not a valid part of a batch, delete it to process its images again: {error}") from None
 
     def remove_rows(self, outdated: Mapping[str, set[str]]) -> None:
         """Remove the rows of these images, by part."""

@@ -5,27 +5,46 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deploy.ray.plan import BatchError, Image, Row
-from mobile_sam_client import (
-    AsyncClient,
-    Everything,
-    MobileSamError,
-    NotThisService,
-    Prompt,
-    Segmentation,
-    ServiceUnreachable,
-    Unauthorized,
-)
-from mobile_sam_client._datasets.shapes import segment_prompts, segment_shapes
+from deploy.ray.plan import Image, Row
+from mobile_sam_client import AsyncClient, MobileSamError, Record, Weights
+from mobile_sam_client._commands.output import CommandError, describe_with_file
+from mobile_sam_client._commands.run import LabelledImage, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from deploy.ray.results import Results
+
+
+class Part(Run):
+    """A run over some images, whose results become rows."""
+
+    def __init__(self, images: Iterable[Image], weights: Weights, read: Callable[[str], bytes]) -> None:
+        """Prepare the rows of images, whose files are read by a function."""
+        super().__init__({image.path: json.loads(image.asked) for image in images}, weights)
+        self.rows: dict[str, Row] = {image.path: {**image._asdict(), "weights": weights.sha256} for image in images}
+        self._read = read
+
+    def load(self, name: str) -> tuple[bytes, None]:
+        """Read an image file."""
+        file = self._read(name)
+        self.rows[name]["sha256"] = hashlib.sha256(file).hexdigest()
+        return file, None
+
+    def save(self, file: bytes, result: LabelledImage) -> None:  # noqa: ARG002
+        """Put the masks into the image's row."""
+        masks = [{**fields.pop("segmentation", {}), **fields} for fields in result.objects]
+        for index, (name, fields) in enumerate(self.jobs[result.file_name].get("objects", ())):
+            masks[index] |= {"class": name, "fields": json.dumps(fields), "prompt": index}
+        self.rows[result.file_name] |= {"width": result.width, "height": result.height, "masks": masks}
+
+    def record_fields(self, record: Record) -> dict[str, Any]:
+        """Return what is kept of a mask of everything."""
+        return {**super().record_fields(record), "point": record.point_coords[0]}
 
 
 @dataclass(frozen=True)
@@ -34,10 +53,8 @@ class Worker:
 
     connect: Callable[[], AsyncClient]
     """Returns a new client of the service."""
-    weights: str
-    """SHA-256 of the weights that all answers must come from."""
-    max_prompts: int
-    """Maximum number of prompts per request."""
+    weights: Weights
+    """Weights that all answers must come from."""
     in_flight: int
     """Maximum number of concurrent requests."""
     read: Callable[[str], bytes]
@@ -56,84 +73,13 @@ class Worker:
         """
         images = [Image(**row) for row in batch.to_pylist()]
         # A part that is repeated has the same name, so that it replaces the first.
-        digest = hashlib.sha256(json.dumps([self.weights, *images]).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps([self.weights.sha256, *images]).encode()).hexdigest()
         path, error = self.results.part_path(f"part-{digest[:32]}.parquet"), ""
         try:
             if not self.results.store.exists(path):
-                self.results.write(path, asyncio.run(self.rows(images)))
-        except BatchError as stopped:
-            error = str(stopped)
-        except OSError as failed:
-            error = f"cannot write {path}: {failed.strerror or failed}"
+                part = Part(images, self.weights, self.read)
+                asyncio.run(part.segment_all(self.connect, self.in_flight))
+                self.results.write(path, [row | {"error": part.failures.get(name)} for name, row in part.rows.items()])
+        except (MobileSamError, CommandError, OSError) as stopped:
+            error = describe_with_file(stopped)
         return {"images": [len(images)], "error": [error]}
-
-    async def rows(self, images: list[Image]) -> list[Row]:
-        """Return the row of each image, with its masks or its error.
-
-        Raises:
-            BatchError: the service is unreachable, rejects the API key, or has other weights.
-        """
-        slots = asyncio.Semaphore(self.in_flight)
-        async with self.connect() as client:
-
-            async def row(image: Image) -> Row:
-                async with slots:
-                    return await self._row(client, image)
-
-            return await asyncio.gather(*map(row, images))
-
-    async def _row(self, client: AsyncClient, image: Image) -> Row:
-        row: Row = {**image._asdict(), "weights": self.weights, "masks": None}
-        try:
-            file = await asyncio.to_thread(self.read, image.path)
-            row["sha256"] = hashlib.sha256(file).hexdigest()
-            answers, masks = await self._segment(client, file, json.loads(image.asked))
-        except Unauthorized as error:
-            raise BatchError(f"{error}; set MOBILE_SAM_API_KEY where Ray is started") from None
-        except (MobileSamError, OSError, ValueError, TypeError) as error:
-            if isinstance(error, (ServiceUnreachable, NotThisService)):
-                try:
-                    await client.info()
-                except MobileSamError:
-                    raise BatchError(f"{error}; finished images are kept, run the same command to resume") from None
-            text = error.strerror if isinstance(error, OSError) else None
-            row["error"] = " ".join((text or str(error) or type(error).__name__).split())
-            return row
-        if others := {answer.weights.sha256 for answer in answers} - {self.weights}:
-            raise BatchError(
-                f"expected answers from weights {self.weights[:12]}, got one from {others.pop()[:12]}: use the same "
-                "weights for all services and run the same command again"
-            )
-        size = {"width": answers[0].width, "height": answers[0].height} if answers else {}
-        return row | size | {"masks": masks}
-
-    async def _segment(
-        self, client: AsyncClient, file: bytes, request: dict[str, Any]
-    ) -> tuple[list[Everything] | list[Segmentation], list[Row]]:
-        """Return the answers for an image, and its masks."""
-        if "everything" in request:
-            everything = await client.everything(file, **request["everything"])
-            return [everything], [
-                {
-                    **record.rle,
-                    "area": record.area,
-                    "bbox": record.bbox_xywh,
-                    "score": record.predicted_iou,
-                    "stability_score": record.stability_score,
-                    "point": record.point_coords[0],
-                }
-                for record in everything.masks
-            ]
-        if "shapes" in request:
-            _, found, masks = await segment_shapes(client, file, request, self.max_prompts)
-            objects = zip(request["objects"], masks, strict=True)
-            return found, [
-                {**mask.pop("segmentation", {}), **mask, "class": name, "fields": json.dumps(fields), "prompt": index}
-                for index, ((name, fields), mask) in enumerate(objects)
-            ]
-        prompts = [Prompt(**fields) for fields in request["prompts"]]
-        found = await segment_prompts(client, file, prompts, self.max_prompts)
-        return found, [
-            {**mask.rle, "area": mask.area, "bbox": mask.bbox_xywh, "score": mask.score, "prompt": index}
-            for index, mask in enumerate(found)
-        ]

@@ -1,37 +1,26 @@
 """`mobile-sam batch`: segment all images of a folder."""
 
 import asyncio
-import errno
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from mobile_sam_client import (
-    AsyncClient,
-    EverythingOptions,
-    MobileSamError,
-    Prompt,
-    ServiceUnreachable,
-    Unauthorized,
-    Weights,
-)
+from mobile_sam_client import AsyncClient, EverythingOptions, MobileSamError
 from mobile_sam_client._base import MAX_CONNECTIONS
 from mobile_sam_client._commands import connection, files, output
-from mobile_sam_client._commands.coco import CocoIds, LabelledImage, read_record, record_question, write_coco
+from mobile_sam_client._commands.coco import ONE_CATEGORY, CocoIds, write_coco
 from mobile_sam_client._commands.options import option
-from mobile_sam_client._commands.output import CannotWrite, CommandError
+from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._commands.prompts import read_prompts
-from mobile_sam_client._datasets.shapes import segment_prompts, segment_shapes
-from mobile_sam_client._exports import coco_fields
+from mobile_sam_client._commands.run import LabelledImage, Run
 
-FATAL_WRITE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
-"""Write errors that would occur for every other image too."""
 MAX_LISTED_FAILURES = 20
 """Failures printed; failures.json lists all of them."""
 
@@ -86,38 +75,23 @@ def batch(
         jobs = {name: {"everything": asked} for name in names}
     else:
         raise CommandError(f"{folder}: no PNG, JPEG or WebP files found")
-    work = Batch(folder, out, jobs, draw=not no_overlays)
+    work = Batch(jobs, images=folder, out=out, draw=not no_overlays)
     work.run_with(service, concurrency)
-    objects = write_coco(out / "annotations.json", work.results(), work.weights, ids)
-    ids.write(out / "ids.json")
+    objects = write_coco(out / "annotations.json", ONE_CATEGORY, map(ids.entry, work.results()), work.weights)
+    ids.write()
     work.report({"objects": objects}, ["annotations.json", "ids.json"], as_json=service.as_json)
 
 
-class WeightsChanged(CommandError):
-    """The service was restarted with other weights."""
-
-
-@dataclass
-class Batch:
-    """The images of a batch, and how far their segmentation has come, even after `run` has failed."""
+@dataclass(kw_only=True)
+class Batch(Run):
+    """A run over a folder, with a record of each result to resume it."""
 
     images: Path
     """Folder of the images."""
     out: Path
     """Folder for the results."""
-    jobs: dict[str, dict[str, Any]]
-    """Per image name the request: `everything` with its parameters, a list of `prompts`, or `shapes` as for
-    `segment_shapes`; and `max_side`, if given, from `run_with` on."""
     draw: bool = False
     """True to draw overlays."""
-    weights: Weights | None = None
-    """Weights of the service; None if it does not report them."""
-    max_objects: int = 1
-    """Maximum number of prompts per request."""
-    done: dict[str, bool] = field(default_factory=dict)
-    """Per segmented image whether its result is that of an earlier run."""
-    failures: dict[str, str] = field(default_factory=dict)
-    """Failed images, with reasons."""
     stop_reason: str | None = None
     """Why the run has ended early; empty after Ctrl-C."""
 
@@ -127,81 +101,56 @@ class Batch:
             self.jobs = {name: {**job, "max_side": service.max_side} for name, job in self.jobs.items()}
         with service.address() as url:
             try:
-                asyncio.run(self.run(partial(service.client, AsyncClient, url), concurrency))
+                asyncio.run(self.segment_all(partial(service.client, AsyncClient, url), concurrency))
             except (MobileSamError, CommandError, KeyboardInterrupt) as error:
                 if not (self.done or self.failures):  # nothing to write
                     raise
                 self.stop_reason = "" if isinstance(error, KeyboardInterrupt) else output.describe_with_file(error)
 
-    async def run(self, connect: Callable[[], AsyncClient], concurrency: int) -> None:
-        """Segment all images with one service.
-
-        Raises:
-            MobileSamError: the service is unreachable, or rejects the API key.
-            WeightsChanged: the results would come from two models.
-            CannotWrite: the disk is full or broken.
-        """
-        async with connect() as client:
-            info = await client.info()
-            self.weights, self.max_objects = info.weights, info.max_objects
-
-            async def work(name: str) -> None:
-                try:
-                    file, question, known = await asyncio.to_thread(self._load, name)
-                    result = known or await self._segment(name, file, client)
-                    await asyncio.to_thread(self._save, file, question, result, known is not None)
-                    self.done[name] = known is not None
-                except (MobileSamError, CommandError, OSError, ValueError) as error:
-                    if await _is_fatal(error, client):
-                        raise
-                    self.failures[name] = output.describe(error)
-
-            await connection.run_concurrently(self.jobs, work, concurrency)
-
-    def _record(self, name: str) -> Path:
-        return self.out / "records" / f"{name}.json"
-
-    def _load(self, name: str) -> tuple[bytes, dict[str, Any], LabelledImage | None]:
-        """Return the image file, the question, and the result of an earlier run if it answers the question."""
+    def load(self, name: str) -> tuple[bytes, LabelledImage | None]:
+        """Read an image file, and its result of an earlier run if image, request and weights are unchanged."""
         file = files.read_image(self.images / name)
-        question = record_question(file, self.jobs[name], self.weights)
-        return file, question, read_record(self._record(name), name, question)
+        known = self._record(name, self._question(name, file))
+        if known and self.draw and not self._overlay(name).exists():
+            self._write_overlay(file, known)
+        return file, known
 
-    async def _segment(self, name: str, file: bytes, client: AsyncClient) -> LabelledImage:
-        request = self.jobs[name]
-        if "everything" in request:
-            found = await client.everything(file, **request["everything"])
-            self._check_weights(found.weights)
-            return LabelledImage.from_everything(name, found)
-        if "shapes" in request:
-            size_wh, masks, objects = await segment_shapes(client, file, request, self.max_objects)
-        else:
-            prompts = [Prompt(**fields) for fields in request["prompts"]]
-            masks = await segment_prompts(client, file, prompts, self.max_objects)
-            objects = [{**coco_fields(mask), "prompt": index} for index, mask in enumerate(masks)]
-            size_wh = masks[0].width, masks[0].height
-        for mask in masks:
-            self._check_weights(mask.weights)
-        return LabelledImage(name, *size_wh, objects)
-
-    def _save(self, file: bytes, question: dict[str, Any], result: LabelledImage, known: bool) -> None:
+    def save(self, file: bytes, result: LabelledImage) -> None:
         """Write overlay and record. The record comes last, so that an image interrupted between them is redone."""
-        # The overlay keeps the image's suffix, so that `a.png` and `a.jpg` do not collide.
-        overlay = self.out / "overlays" / f"{result.file_name}.jpg"
-        if self.draw and not (known and overlay.exists()):
-            files.write_overlay(overlay, file, [fields["segmentation"] for fields in result.objects])
-        if not known:
-            if not self.draw:
-                overlay.unlink(missing_ok=True)  # outdated
-            files.write_json(self._record(result.file_name), {"question": question, **asdict(result)})
-
-    def _check_weights(self, weights: Weights) -> None:
-        if self.weights is not None and self.weights.sha256 != weights.sha256:
-            raise WeightsChanged("the service was restarted with other weights")
+        if self.draw:
+            self._write_overlay(file, result)
+        else:
+            self._overlay(result.file_name).unlink(missing_ok=True)  # outdated
+        question = self._question(result.file_name, file)
+        files.write_json(self._record_path(result.file_name), {"question": question, **result._asdict()})
 
     def results(self) -> Iterator[LabelledImage]:
         """Yield the results of all finished images, sorted by name."""
-        return (image for name in sorted(self.done) if (image := read_record(self._record(name), name)) is not None)
+        return filter(None, map(self._record, sorted(self.done)))
+
+    def _question(self, name: str, file: bytes) -> dict[str, Any]:
+        """Return what the result for an image depends on; a record is reused only if it is unchanged."""
+        weights = self.weights.sha256 if self.weights else None
+        return {"image_sha256": hashlib.sha256(file).hexdigest(), "asked": self.jobs[name], "weights_sha256": weights}
+
+    def _record_path(self, name: str) -> Path:
+        return self.out / "records" / f"{name}.json"
+
+    def _record(self, name: str, question: dict[str, Any] | None = None) -> LabelledImage | None:
+        """Return the kept result for an image; None without a valid one, or one for a given question."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            record = json.loads(self._record_path(name).read_bytes())
+            if question in (None, record["question"]):
+                return LabelledImage(*(record[field] for field in LabelledImage._fields))
+        return None
+
+    def _overlay(self, name: str) -> Path:
+        return self.out / "overlays" / f"{name}.jpg"  # keeps the image's suffix: `a.png` and `a.jpg` do not collide
+
+    def _write_overlay(self, file: bytes, result: LabelledImage) -> None:
+        files.write_overlay(
+            self._overlay(result.file_name), file, [fields["segmentation"] for fields in result.objects]
+        )
 
     def report(self, objects: dict[str, int], written: list[str], lost: Sequence[Any] = (), *, as_json: bool) -> None:
         """Write the failures, with `lost` as further ones, and print a summary; `typer.Exit` if anything failed."""
@@ -215,10 +164,8 @@ class Batch:
             weights = asdict(self.weights) if self.weights else None
             output.print_json({"out": str(self.out), **counts, "weights": weights})
         else:
-            table = Table(show_header=False, box=None)
             for label, number in counts.items():
-                table.add_row(label, str(number))
-            Console().print(table)
+                output.print_line(f"{label:9}  {number}")
             names = [*written, "failures.json", "records", *(["overlays"] if self.draw else [])]
             output.print_line(f"wrote {self.out}: {', '.join(names)}")
         if self.weights:
@@ -234,14 +181,3 @@ class Batch:
             raise typer.Exit(1 if self.stop_reason else output.EXIT_INTERRUPTED)
         if failures:
             raise typer.Exit(1)
-
-
-async def _is_fatal(error: Exception, client: AsyncClient) -> bool:
-    """Return True if the error would occur for every other image too."""
-    if isinstance(error, ServiceUnreachable):
-        try:
-            await client.info()
-        except MobileSamError:
-            return True
-    full_disk = isinstance(error, CannotWrite) and error.errno in FATAL_WRITE_ERRNOS
-    return full_disk or isinstance(error, (WeightsChanged, Unauthorized))

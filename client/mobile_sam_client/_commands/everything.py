@@ -8,7 +8,7 @@ import typer
 
 from mobile_sam_client import Client, EverythingOptions, Weights
 from mobile_sam_client._commands import files
-from mobile_sam_client._commands.coco import CocoIds, LabelledImage, write_coco
+from mobile_sam_client._commands.coco import ONE_CATEGORY, write_coco
 from mobile_sam_client._commands.connection import ImageOptions
 from mobile_sam_client._commands.options import Force, Images, Region, option
 from mobile_sam_client._commands.output import progress
@@ -71,7 +71,8 @@ def everything(
                 **parameters,
             )
         if records and form is RecordFormat.coco:
-            write_coco(records, [LabelledImage.from_everything(image.name, found)], found.weights, CocoIds())
+            entry = {"id": 1, "file_name": image.name, "width": found.width, "height": found.height}
+            write_coco(records, ONE_CATEGORY, [(entry, found.to_coco())], found.weights)
         elif records:
             files.write_json(records, [record.as_sam() for record in found])
         if shown:

@@ -11,8 +11,9 @@ from PIL import Image
 from pycocotools import mask as rle_tools
 
 from mobile_sam_client._commands.batch import Batch
-from mobile_sam_client._commands.coco import Entry, LabelledImage, write_entries
+from mobile_sam_client._commands.coco import Entry, write_coco
 from mobile_sam_client._commands.files import atomic_writer, write_bytes, write_json
+from mobile_sam_client._commands.run import LabelledImage
 from mobile_sam_client._datasets.dataset import Dataset, DatasetImage, DatasetObject
 from mobile_sam_client._datasets.readers import YOLO_FOLDERS
 from mobile_sam_client._pictures import encode, label_map
@@ -50,7 +51,7 @@ class MaskFiles:
 
     def _write_coco(self, name: str, entries: Iterable[Entry]) -> list[str]:
         head = {**self.data.head, "categories": [*self.data.categories.values()]}
-        write_entries(self.out / name, head, entries, self.work.weights)
+        write_coco(self.out / name, head, entries, self.work.weights)
         return [name]
 
     def _entries(self, status: str, as_polygons: bool) -> Iterator[Entry]:

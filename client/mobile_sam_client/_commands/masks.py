@@ -16,6 +16,9 @@ from mobile_sam_client._datasets.readers import read_dataset
 
 Format = Enum("Format", {"coco": "coco", "yolo": "yolo", "voc": "voc", "label_studio": "label-studio", "csv": "csv"})
 Target = Enum("Target", {"coco": "coco", "coco_polygons": "coco-polygons", "yolo_seg": "yolo-seg", "png": "png"})
+Annotations = Annotated[
+    str | None, option("JSON, CSV or YAML file of the data set, if it has several: its path in it.", "PATH")
+]
 
 
 def masks(
@@ -37,9 +40,7 @@ def masks(
             help="coco: RLE; coco-polygons; yolo-seg: labels for segmentation; png: maps of classes and objects."
         ),
     ] = Target.coco,
-    annotations: Annotated[
-        str | None, option("JSON, CSV or YAML file of the data set, if it has several: its path in DATASET.", "PATH")
-    ] = None,
+    annotations: Annotations = None,
     min_score: Annotated[
         float,
         typer.Option(min=0, max=1, metavar="SCORE", help="Put masks with a lower score into review.json instead."),
@@ -69,7 +70,8 @@ def masks(
         data = read_dataset(form.value, DatasetFiles(names, lambda name: (root / name).open("rb")), annotations)
     except DatasetError as error:
         raise CommandError(f"{dataset}: {error}") from None
-    work = Batch(dataset, out, {name: image.request() for name, image in data.images.items() if image.objects})
+    jobs = {name: image.request() for name, image in data.images.items() if image.objects}
+    work = Batch(jobs, images=dataset, out=out)
     work.run_with(service, concurrency)
     results = MaskFiles(out, data, work, min_score)
     counts, written = results.write(to.value)

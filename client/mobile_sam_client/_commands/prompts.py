@@ -138,13 +138,16 @@ def read_prompts(path: Path) -> dict[str, list[dict[str, Any]]]:
         raise CommandError(f"{path}: expected {expected}, got {_short(document)}")
     if "annotations" in document and "images" in document:
         raise CommandError(f"{path}: this looks like a COCO file; `mobile-sam masks` takes its boxes")
-    return {name: _objects(f"{path}: {name!r}", name, document[name]) for name in sorted(document)}
+    for name in document:
+        given = PurePosixPath(name)
+        if str(given) != name or given.is_absolute() or ".." in given.parts or not given.name:
+            expected = "expected a path relative to the image folder, such as 'cats/one.jpg'"
+            raise CommandError(f"{path}: {name!r}: {expected}")
+    return {name: checked_prompts(f"{path}: {name!r}", document[name]) for name in sorted(document)}
 
 
-def _objects(where: str, name: str, value: Any) -> list[dict[str, Any]]:
-    path = PurePosixPath(name)
-    if str(path) != name or path.is_absolute() or ".." in path.parts or not path.name:
-        raise CommandError(f"{where}: expected a path relative to the image folder, such as 'cats/one.jpg'")
+def checked_prompts(where: str, value: Any) -> list[dict[str, Any]]:
+    """Return the objects of an image: a list, or a single one; fields that are null are left out."""
     objects = [value] if isinstance(value, dict) else value
     if not isinstance(objects, list) or not objects:
         raise CommandError(f"{where}: expected a list of objects, got {_short(value)}")
@@ -152,11 +155,11 @@ def _objects(where: str, name: str, value: Any) -> list[dict[str, Any]]:
         if not isinstance(given, dict) or not given or not set(given) <= set(PROMPT_FIELDS):
             expected = f"expected some of {', '.join(PROMPT_FIELDS)}"
             raise CommandError(f"{where}: object {index}: {expected}, got {_short(given)}")
-    return objects
+    return [{field: value for field, value in given.items() if value is not None} for given in objects]
 
 
 def _short(value: Any) -> str:
-    return json.dumps(value)[:80]
+    return json.dumps(value, default=str)[:80]
 
 
 def _reject_constant(constant: str) -> None:

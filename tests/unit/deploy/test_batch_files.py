@@ -9,8 +9,8 @@ pa = pytest.importorskip("pyarrow", reason="not installed: pyarrow: make env-bat
 pq = pytest.importorskip("pyarrow.parquet")
 
 from deploy.ray.files import find_dataset, find_images, open_store  # noqa: E402
-from deploy.ray.plan import BatchError  # noqa: E402
 from deploy.ray.results import SCHEMA, Results  # noqa: E402
+from mobile_sam_client._commands.output import CommandError  # noqa: E402
 
 ROW = {"path": "/p/a.jpg", "sha256": "s", "asked": "{}", "weights": "w", "size": 1, "mtime_ns": 2}
 FAILED = {**ROW, "path": "/p/b.jpg", "error": "no image"}
@@ -84,20 +84,24 @@ def test_prompts_are_read_from_their_column(photos, tmp_path, prompts):
     ("columns", "message"),
     [
         ({"file": ["a"]}, "expected a column path of strings and optionally prompts, got file"),
-        ({"path": ["a"], "prompts": ["{"]}, r"expected prompts such as .*, got \{"),
-        ({"path": ["a"], "prompts": ["[]"]}, r"expected prompts such as .*, got \[\]"),
-        ({"path": ["a", "a"], "prompts": ['{"box": []}', "{}"]}, "listed twice with different prompts"),
+        ({"path": ["a"], "prompts": ["{"]}, r'a: expected a list of objects, got "\{"'),
+        ({"path": ["a"], "prompts": ["[]"]}, r"a: expected a list of objects, got \[\]"),
+        (
+            {"path": ["a"], "prompts": ['{"circle": 1}']},
+            "a: object 0: expected some of pos_coords, labels, neg_coords, box",
+        ),
+        ({"path": ["a", "a"], "prompts": ['{"box": []}', None]}, "listed twice with different prompts"),
     ],
-    ids=["no column", "bad JSON", "no prompts", "two prompts"],
+    ids=["no column", "bad JSON", "no prompts", "no such field", "two prompts"],
 )
 def test_invalid_list_is_reported(tmp_path, columns, message):
     pq.write_table(pa.table(columns), tmp_path / "list.parquet")
-    with pytest.raises(BatchError, match=message):
+    with pytest.raises(CommandError, match=message):
         find_images(str(tmp_path / "list.parquet"), "/nowhere", {})
 
 
 def test_no_images_are_an_error(photos):
-    with pytest.raises(BatchError, match="no PNG, JPEG or WebP files found"):
+    with pytest.raises(CommandError, match="no PNG, JPEG or WebP files found"):
         find_images(f"{photos}/*.gif", "/nowhere", {})
 
 
@@ -138,7 +142,7 @@ def test_rows_are_read_back(results, paths, tmp_path):
 
 def test_failed_write_leaves_no_file(results, paths, tmp_path):
     (tmp_path / "out" / "parts" / "part-1.parquet").mkdir(parents=True)
-    with pytest.raises(OSError, match="part-1"):
+    with pytest.raises(CommandError, match=r"cannot write .*part-1"):
         results.write(paths[0], [ROW])
     assert [file.name for file in (tmp_path / "out" / "parts").iterdir()] == ["part-1.parquet"]
 
@@ -154,5 +158,5 @@ def test_removing_rows_deletes_empty_parts(results, paths):
 
 def test_malformed_part_is_reported(results, paths):
     results.store.write(paths[0], b"PAR1 no more PAR1")
-    with pytest.raises(BatchError, match=r"not a valid part of a batch, delete it.*part-1.parquet"):
+    with pytest.raises(CommandError, match=r"not a valid part of a batch, delete it.*part-1.parquet"):
         list(results.rows())

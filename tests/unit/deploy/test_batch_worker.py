@@ -1,10 +1,11 @@
 """Parts of a batch: rows of images, errors that stop the batch, and parts that exist already."""
 
-import asyncio
 import hashlib
 import json
 import re
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -14,12 +15,13 @@ import pytest
 
 from deploy.ray.plan import Image
 from deploy.ray.worker import Worker
-from mobile_sam_client import AsyncClient
+from mobile_sam_client import AsyncClient, Weights
+from mobile_sam_client._commands.output import CannotWrite
 from tests.unit.client.mobile_sam_client import fake_service as fake
 
 EVERYTHING = Image("/p/a.jpg", 10, 20, '{"everything":{"points_per_side":8}}')
 REACHABLE = fake.json_reply(fake.INFO)
-WEIGHTS = fake.WEIGHTS["sha256"]
+WEIGHTS = Weights(**fake.WEIGHTS)
 
 
 class FakeResults:
@@ -35,12 +37,12 @@ class FakeResults:
 
 
 def make_worker(*replies, read=lambda _: fake.FILE, weights=WEIGHTS):
-    """Return a worker and the service that it asks."""
+    """Return a worker and the service that it asks, after its answer to `GET /info`: at most two prompts."""
     service = fake.FakeService()
-    service.reply_with(*replies)
+    service.reply_with(fake.json_reply({**fake.INFO, "limits": {**fake.INFO["limits"], "max_objects": 2}}), *replies)
     connect = partial(AsyncClient, fake.URL, transport=httpx.MockTransport(service), retries=0)
     results: Any = FakeResults()
-    return Worker(connect, weights, 2, 4, read, results), service
+    return Worker(connect, weights, 4, read, results), service
 
 
 def with_prompts(*prompts):
@@ -54,7 +56,8 @@ def process(worker, *images):
 def segment(image, *replies, **options):
     """Return the row of an image, and the fields of the requests to the service."""
     worker, service = make_worker(*replies, **options)
-    (row,) = asyncio.run(worker.rows([image]))
+    assert process(worker, image) == {"images": [1], "error": [""]}
+    ((row,),) = worker.results.parts.values()
     return row, service.fields
 
 
@@ -63,11 +66,12 @@ def test_everything_becomes_a_row():
     assert requests[0]["points_per_side"] == 8
     masks = row.pop("masks")
     sha256 = hashlib.sha256(fake.FILE).hexdigest()
-    assert row == {**EVERYTHING._asdict(), "sha256": sha256, "weights": WEIGHTS, "width": 6, "height": 4}
+    frame = {"width": 6, "height": 4, "error": None}
+    assert row == {**EVERYTHING._asdict(), "sha256": sha256, "weights": WEIGHTS.sha256, **frame}
     assert masks[0] == {
         **fake.rle(fake.mask_with_area(3)),
         "area": 3,
-        "bbox": (0, 0, 3, 1),
+        "bbox": [0, 0, 3, 1],
         "score": 0.9,
         "stability_score": 0.8,
         "point": (1.5, 0.5),
@@ -81,7 +85,7 @@ def test_prompts_are_split_into_requests_of_the_maximum_size():
     row, requests = segment(with_prompts(*[{"box": [0, 0, 3, 1]}] * 3), two, fake.segment_reply([mask]))
     assert [len(fields["prompts"]) for fields in requests] == [2, 1]
     assert [(found["prompt"], found["bbox"], found["score"]) for found in row["masks"]] == [
-        (number, (1, 1, 3, 1), 0.5) for number in range(3)
+        (number, [1, 1, 3, 1], 0.5) for number in range(3)
     ]
 
 
@@ -105,7 +109,7 @@ def test_objects_of_a_data_set_keep_class_and_fields():
     row, requests = segment(
         image._replace(asked=json.dumps({**request, "shapes": [[9, 9]] * 3})), read=lambda _: fake.png()
     )
-    assert (row.get("width"), len(row["masks"]), requests) == (None, 3, [])
+    assert (row["width"], len(row["masks"]), requests) == (6, 3, [])
 
 
 cannot_read = Mock(side_effect=FileNotFoundError(2, "No such file or directory", "/p/a.jpg"))
@@ -117,26 +121,21 @@ cannot_read = Mock(side_effect=FileNotFoundError(2, "No such file or directory",
         (EVERYTHING, [], {"read": cannot_read}, "No such file or directory"),
         (EVERYTHING, [fake.problem_reply(422, "invalid-image", "no image")], {}, "422 invalid-image: no image .*"),
         (EVERYTHING, [fake.failing_reply(httpx.ReadError, "gone"), REACHABLE], {}, r"the connection .* lost \(gone\)"),
-        (with_prompts({"circle": 1}), [], {}, ".* unexpected keyword argument 'circle'"),
     ],
-    ids=["no file", "no image", "connection lost", "no such field"],
+    ids=["no file", "no image", "connection lost"],
 )
 def test_failed_image_becomes_a_row_with_its_error(image, replies, options, error):
     row, _ = segment(image, *replies, **options)
     assert re.fullmatch(error, row["error"])
-    assert row["masks"] is None
+    assert row.get("masks") is None
 
 
 @pytest.mark.parametrize(
     ("reply", "weights", "message"),
     [
-        (fake.problem_reply(401, "unauthorized", "no key"), WEIGHTS, "set MOBILE_SAM_API_KEY where Ray is started"),
-        (fake.failing_reply(httpx.ConnectError, "refused"), WEIGHTS, "run the same command to resume"),
-        (
-            fake.lines_reply(fake.final_line(3)),
-            "other",
-            "expected answers from weights other, got one from 00000000000",
-        ),
+        (fake.problem_reply(401, "unauthorized", "no key"), WEIGHTS, "set the API key in MOBILE_SAM_API_KEY"),
+        (fake.failing_reply(httpx.ConnectError, "refused"), WEIGHTS, "cannot connect to "),
+        (fake.lines_reply(fake.final_line(3)), replace(WEIGHTS, sha256="1" * 64), "with other weights"),
     ],
     ids=["rejected key", "unreachable", "other weights"],
 )
@@ -153,12 +152,16 @@ def test_part_that_exists_is_not_segmented_again():
         assert process(worker, EVERYTHING) == {"images": [1], "error": [""]}
     (rows,) = worker.results.parts.values()
     assert [row["path"] for row in rows] == [EVERYTHING.path]
-    assert len(service.requests) == 1
+    assert [request.url.path for request in service.requests] == ["/info", "/everything"]
 
 
 def test_part_name_depends_on_images_requests_and_weights():
     names = []
-    for image, weights in [(EVERYTHING, WEIGHTS), (with_prompts(), WEIGHTS), (EVERYTHING, "other")]:
+    for image, weights in [
+        (EVERYTHING, WEIGHTS),
+        (with_prompts(), WEIGHTS),
+        (EVERYTHING, replace(WEIGHTS, sha256="1")),
+    ]:
         worker, _ = make_worker(read=cannot_read, weights=weights)
         process(worker, image)
         names += worker.results.parts
@@ -167,6 +170,5 @@ def test_part_name_depends_on_images_requests_and_weights():
 
 def test_part_that_cannot_be_written_stops_the_batch():
     worker, _ = make_worker(read=cannot_read)
-    worker.results.write = Mock(side_effect=OSError(28, "No space left on device"))
-    (error,) = process(worker, EVERYTHING)["error"]
-    assert re.fullmatch(r"cannot write part-[0-9a-f]{32}\.parquet: No space left on device", error)
+    worker.results.write = Mock(side_effect=CannotWrite(Path("part.parquet"), OSError(28, "No space left on device")))
+    assert process(worker, EVERYTHING)["error"] == ["cannot write part.parquet: No space left on device"]

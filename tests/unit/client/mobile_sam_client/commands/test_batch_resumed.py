@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from mobile_sam_client._commands import files as files_module
-from mobile_sam_client._commands.coco import CocoIds, LabelledImage
+from mobile_sam_client._commands.coco import CocoIds
+from mobile_sam_client._commands.run import LabelledImage
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 
@@ -117,11 +118,11 @@ def test_ids_are_stable_when_images_are_added_and_deleted(run, sam, files, tmp_p
     assert ids(tmp_path) == {**after, "b.png": before["b.png"]}
 
 
-def test_changed_objects_of_an_image_get_new_ids():
-    ids = CocoIds()
+def test_changed_objects_of_an_image_get_new_ids(tmp_path):
+    ids = CocoIds(tmp_path / "ids.json")
     for name, areas in (("a", [1]), ("b", [2, 3]), ("a", [4])):
-        assigned = ids.assign(LabelledImage(name, 6, 4, [{"area": area} for area in areas]))
-    assert (assigned.image, assigned.first_object) == (1, 4)
+        image, annotations = ids.entry(LabelledImage(name, 6, 4, [{"area": area} for area in areas]))
+    assert (image["id"], [annotation["id"] for annotation in annotations]) == (1, [4])
 
 
 def test_ctrl_c_keeps_results_and_explains_how_to_resume(*, run, sam, files, requested, ctrl_c, tmp_path):
@@ -154,7 +155,7 @@ def test_changed_weights_during_the_run_stop_it(run, sam, files, requested):
     sam.replies[files["b.png"]] = change
     done = run(BATCH)
     assert done.exit_code == 1
-    assert "error: the service was restarted with other weights; 1 of 4 images are done" in done.stderr
+    assert "or one of its replicas has others; 1 of 4 images are done" in done.stderr
     requested()
     assert run(BATCH).exit_code == 0
     assert requested() == list(files)
