@@ -20,7 +20,6 @@ from deploy.ray.plan import Image
 from mobile_sam_client._commands.files import write_bytes
 from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._commands.prompts import checked_prompts
-from mobile_sam_client._datasets.dataset import DatasetFiles
 from mobile_sam_client._datasets.readers import read_dataset
 from mobile_sam_client._pictures import FORMATS
 
@@ -127,8 +126,9 @@ def find_dataset(
         outside = isinstance(store.system, fs.LocalFileSystem) and not Path(path).resolve().is_relative_to(real)
         if not outside and not path.startswith(f"{excluded}/"):
             entries[path.removeprefix(f"{root}/")] = entry
-    files = DatasetFiles(sorted(entries), lambda name: store.system.open_input_stream(entries[name].path))
-    data = read_dataset(form, files, annotations)
+    data = read_dataset(
+        form, sorted(entries), lambda name: store.system.open_input_stream(entries[name].path), annotations
+    )
     images = {}
     for name, image in data.images.items():
         if objects := [(each.category["name"], each.fields) for each in image.objects]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,7 +14,7 @@ import typer
 from mobile_sam_client import BodyTooLarge, Client, Everything, InvalidImage, InvalidRequest, Problem, Segmentation
 from mobile_sam_client._base import URL, checked_url
 from mobile_sam_client._commands import output
-from mobile_sam_client._commands.files import STANDARD, check_writable, read_image
+from mobile_sam_client._commands.files import STANDARD, check_writable, find_images, output_file, read_image
 from mobile_sam_client._commands.local_service import local_service
 from mobile_sam_client._commands.options import number
 from mobile_sam_client._commands.output import CannotWrite, CommandError, describe, print_error
@@ -25,6 +25,8 @@ T = TypeVar("T")
 PROBE_TIMEOUT_S = 10
 IMAGE_ERRORS = (InvalidImage, InvalidRequest, BodyTooLarge, CommandError, ValueError)
 """Errors that concern one image of many."""
+Found = tuple[Segmentation | Everything, dict[str, Any], list[str]]
+"""A result, and what to print about it: members of JSON, or lines."""
 
 
 def make_client(client_type: Callable[[str], T], url: str) -> T:
@@ -107,16 +109,19 @@ class ImageOptions(ServiceOptions):
 
     def for_each(
         self,
-        outputs: Mapping[Path, Sequence[Path]],
-        work: Callable[[Client, Path, bytes], Weights | None],
+        images: Iterable[Path],
+        templates: Sequence[tuple[Path, Sequence[int]]],
+        work: Callable[[Client, bytes, Path, list[Path]], Found],
         *,
         force: bool = False,
     ) -> None:
-        """Run a command for each image; errors of one image do not stop the others.
+        """Run a command for each image, and print what it found; errors of one image do not stop the others.
 
         Args:
-            outputs: output files of each image. All are checked, and the images are read, before the service is asked.
-            work: does the work on an image, given its path and file; returns the weights to print after the last one.
+            images: paths and patterns.
+            templates: output files of each image, as `output_file` takes them. All are checked, and the images are
+                read, before the service is asked.
+            work: does the work on an image, given its file, its path and its output files.
             force: True to overwrite existing files.
 
         Raises:
@@ -124,6 +129,10 @@ class ImageOptions(ServiceOptions):
                 JSON as well.
             typer.Exit: an image failed.
         """
+        outputs = {
+            image: [output_file(template, image, *numbers) for template, numbers in templates]
+            for image in find_images(images)
+        }
         used = {image.resolve() for image in outputs if image != STANDARD}
         all_outputs = list(itertools.chain(*outputs.values()))
         if self.as_json and STANDARD in all_outputs:
@@ -144,38 +153,32 @@ class ImageOptions(ServiceOptions):
             file = read_image(image)
             return file if image == STANDARD else None  # which is read once
 
-        done: dict[Path, Weights | None] = {}
+        def handle(client: Client, image: Path) -> Weights:
+            found, members, lines = work(client, ready[image] or read_image(image), image, outputs[image])
+            if self.as_json:
+                size: dict[str, Any] = {"width": found.width, "height": found.height}
+                if found.region:
+                    size["region"] = found.region
+                weights = asdict(found.weights)
+                output.print_json(
+                    {"image": str(image), "image_id": found.image_id, **size, "weights": weights, **members}
+                )
+            else:
+                for line in lines:
+                    output.print_line(line, err=STANDARD in outputs[image])
+            return found.weights
+
+        done: dict[Path, Weights] = {}
         if ready := _results(outputs, check):
             with self.address() as url:
                 with probing_client(url) as client, suppress(Problem):  # a Problem shows that it is reachable
                     client.info()
                 with self.client(Client, url) as client, output.log_to_stderr():
-                    done = _results(ready, lambda image: work(client, image, ready[image] or read_image(image)))
+                    done = _results(ready, partial(handle, client))
         if weights := next(reversed(done.values()), None):
             output.print_weights(weights, name=not (self.as_json or STANDARD in all_outputs))
         if len(done) < len(outputs):
             raise typer.Exit(1)
-
-    def print_found(
-        self,
-        image: Path,
-        found: Segmentation | Everything,
-        outputs: Sequence[Path],
-        *,
-        picture: Path | None,
-        members: Mapping[str, Any],
-        lines: Sequence[str],
-    ) -> None:
-        """Print what was found in an image: JSON with further members, or lines, beside a file to standard error."""
-        if self.as_json:
-            shown = {"weights": asdict(found.weights), "picture": str(picture) if picture else None}
-            size: dict[str, Any] = {"width": found.width, "height": found.height}
-            if found.region:
-                size["region"] = found.region
-            output.print_json({"image": str(image), "image_id": found.image_id, **size, **shown, **members})
-        else:
-            for line in lines:
-                output.print_line(line, err=STANDARD in outputs)
 
 
 async def run_concurrently(images: Collection[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from mobile_sam_client import Client, EverythingOptions, Weights
+from mobile_sam_client import Client, EverythingOptions
 from mobile_sam_client._commands import files
 from mobile_sam_client._commands.coco import ONE_CATEGORY, write_coco
-from mobile_sam_client._commands.connection import ImageOptions
+from mobile_sam_client._commands.connection import Found, ImageOptions
 from mobile_sam_client._commands.options import Force, Images, Region, option
 from mobile_sam_client._commands.output import progress
 from mobile_sam_client._commands.prompts import errors_in_options
@@ -55,14 +55,10 @@ def everything(
     files.check_suffix(picture, tuple(FORMATS), "--picture")
     if out is None and (form or not picture):
         out = Path("{stem}_records.json")
-    templates = [template for template in (out, picture) if template]
-    outputs = {
-        image: [files.output_file(template, image) for template in templates] for image in files.find_images(images)
-    }
 
-    def work(client: Client, image: Path, file: bytes) -> Weights:
-        records = outputs[image][0] if out else None
-        shown = outputs[image][-1] if picture else None
+    def work(client: Client, file: bytes, image: Path, outputs: list[Path]) -> Found:
+        records = outputs[0] if out else None
+        shown = outputs[-1] if picture else None
         with progress("Segmenting") as update, errors_in_options(ctx):
             found = client.everything(
                 file,
@@ -79,10 +75,8 @@ def everything(
             files.write_overlay(shown, file, [record.rle for record in found])
         lines = [
             f"{image}: {found.width} x {found.height} pixels, {len(found)} objects",
-            f"wrote {' and '.join(map(str, outputs[image]))}",
+            f"wrote {' and '.join(map(str, outputs))}",
         ]
-        members = {"objects": len(found), "file": str(records) if records else None}
-        service.print_found(image, found, outputs[image], picture=shown, members=members, lines=lines)
-        return found.weights
+        return found, {"picture": shown and str(shown), "objects": len(found), "file": records and str(records)}, lines
 
-    service.for_each(outputs, work, force=force)
+    service.for_each(images, [(template, ()) for template in (out, picture) if template], work, force=force)

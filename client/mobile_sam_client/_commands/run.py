@@ -6,19 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mobile_sam_client import (
-    AsyncClient,
-    MobileSamError,
-    NotThisService,
-    Prompt,
-    Record,
-    ServiceUnreachable,
-    Unauthorized,
-    Weights,
-)
+from mobile_sam_client import AsyncClient, Prompt, Record, Weights
 from mobile_sam_client._commands import connection, output
 from mobile_sam_client._commands.output import CannotWrite, CommandError
 from mobile_sam_client._datasets.shapes import segment_prompts, segment_shapes
+from mobile_sam_client._errors import MobileSamError, NotThisService, ServiceUnreachable, Unauthorized
 from mobile_sam_client._exports import coco_fields
 
 FATAL_WRITE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})

@@ -10,9 +10,9 @@ import numpy as np
 import typer
 from PIL import Image
 
-from mobile_sam_client import Client, Segmentation, Weights
+from mobile_sam_client import Client, Segmentation
 from mobile_sam_client._commands import files
-from mobile_sam_client._commands.connection import ImageOptions
+from mobile_sam_client._commands.connection import Found, ImageOptions
 from mobile_sam_client._commands.options import MIN_AREA, Force, Images, Region, option
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
 from mobile_sam_client._exports import coco_fields
@@ -102,12 +102,8 @@ def segment(
     template = out or Path(f"{{stem}}_mask{form.suffix}")
     masks_wanted = bool(out or mask_format or not picture)
     templates = [(template, number) for number in numbers if masks_wanted] + ([(picture, ())] if picture else [])
-    outputs = {
-        image: [files.output_file(template, image, *number) for template, number in templates]
-        for image in files.find_images(images)
-    }
 
-    def work(client: Client, image: Path, file: bytes) -> Weights:
+    def work(client: Client, file: bytes, image: Path, outputs: list[Path]) -> Found:
         with errors_in_options(ctx, objects):
             found = client.segment_many(
                 file,
@@ -119,24 +115,22 @@ def segment(
                 region=region,
             )
         masks = [mask for best in found for mask in best.candidates or (best,)]
-        paths = outputs[image][: len(numbers)] if masks_wanted else [None] * len(masks)
         lines, entries = [f"{image}: {found[0].width} x {found[0].height} pixels"], []
-        for path, number, mask in zip(paths, numbers, masks, strict=True):
+        for index, (number, mask) in enumerate(zip(numbers, masks, strict=True)):
+            path = outputs[index] if masks_wanted else None
             if path:
                 files.write_bytes(path, _mask_file(mask, form))
             name = f"wrote {path}" if path else f"mask {'_'.join(map(str, number))}".strip()
             box = ",".join(map(str, mask.box_xyxy))
             lines.append(f"{name}: score {mask.score:.3f}, {mask.area} pixels in box {box}")
-            shown_path = str(path) if path else None
-            entries.append({"file": shown_path, "score": mask.score, "area": mask.area, "box": mask.box_xyxy})
-        shown = outputs[image][-1] if picture else None
+            entries.append({"file": path and str(path), "score": mask.score, "area": mask.area, "box": mask.box_xyxy})
+        shown = outputs[-1] if picture else None
         if shown and found[0].image:
             files.write_bytes(shown, encode(found[0].image, shown.suffix or ".png"))
             lines.append(f"wrote {shown}")
-        service.print_found(image, found[0], outputs[image], picture=shown, members={"masks": entries}, lines=lines)
-        return found[0].weights
+        return found[0], {"picture": shown and str(shown), "masks": entries}, lines
 
-    service.for_each(outputs, work, force=force)
+    service.for_each(images, templates, work, force=force)
 
 
 def _mask_file(mask: Segmentation, form: MaskFormat) -> bytes:

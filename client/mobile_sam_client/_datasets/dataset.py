@@ -6,7 +6,7 @@ them leads outside of it.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import isfinite
 from pathlib import PurePosixPath
@@ -47,37 +47,17 @@ class DatasetImage(NamedTuple):
         return {"shapes": shapes, "relative": self.relative, "size_wh": size if all(size) else None}
 
 
-class DatasetFiles(NamedTuple):
-    """The files of a data set's folder."""
-
-    names: Sequence[str]  # paths in the folder, sorted
-    open: Callable[[str], AbstractContextManager[Any]]  # opens the binary file at a path
-
-    def text(self, name: str, limit: int = MAX_BYTES) -> str:
-        """Return a text file in UTF-8; of a larger one only `limit` bytes are read."""
-        with self.open(name) as file:
-            content = bytes(file.read(limit + 1))
-        if len(content) > limit:
-            raise DatasetError(f"{name}: expected at most {limit // 2**20} MiB")
-        try:
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise DatasetError(f"{name}: expected text in UTF-8") from None
-
-    def json(self, name: str) -> Any:
-        """Return a JSON document."""
-        text = self.text(name)
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise DatasetError(f"{name}: not valid JSON: {error}") from None
-
-
 class Dataset:
     """A data set, which a reader fills."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        """Create an empty data set in a folder with these files."""
+    def __init__(self, names: Sequence[str], open_file: Callable[[str], AbstractContextManager[Any]]) -> None:
+        """Create an empty data set.
+
+        Args:
+            names: paths of the files in its folder, sorted.
+            open_file: opens the binary file at a path.
+        """
+        self.names, self._open = names, open_file
         self.head: dict[str, Any] = {}
         """Further members of its document, such as `info` of COCO."""
         self.categories: dict[Hashable, dict[str, Any]] = {}
@@ -94,16 +74,40 @@ class Dataset:
                 for end in (name, str(path.with_suffix("")), f"/{path.name}"):
                     self._by_end[end].append(name)
 
+    def text(self, name: str, limit: int = MAX_BYTES) -> str:
+        """Return a text file in UTF-8; of a larger one only `limit` bytes are read."""
+        with self._open(name) as file:
+            content = bytes(file.read(limit + 1))
+        if len(content) > limit:
+            raise DatasetError(f"{name}: expected at most {limit // 2**20} MiB")
+        try:
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise DatasetError(f"{name}: expected text in UTF-8") from None
+
+    def json(self, name: str) -> Any:
+        """Return a JSON document."""
+        text = self.text(name)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DatasetError(f"{name}: not valid JSON: {error}") from None
+
     @contextmanager
     def reporting(self, file: str, **place: Any) -> Iterator[None]:
         """Note what cannot be read in the block as a failure."""
         try:
             yield
-        except (DatasetError, KeyError) as error:
-            reason = str(error) if isinstance(error, DatasetError) else f"{error} is missing"
-            self.failures.append({"file": file, **place, "reason": " ".join(reason.split())})
+        except DatasetError as error:
+            self.report(str(error), file, **place)
+        except KeyError as error:
+            self.report(f"{error} is missing", file, **place)
         except (ValueError, TypeError, AttributeError, OverflowError, SyntaxError) as error:
-            self.failures.append({"file": file, **place, "reason": f"malformed: {error}"})
+            self.report(f"malformed: {error}", file, **place)
+
+    def report(self, reason: str, file: str, **place: Any) -> None:
+        """Note a failure."""
+        self.failures.append({"file": file, **place, "reason": " ".join(reason.split())})
 
     def find(self, path: str, beside: str = "") -> str:
         """Return the image at a path with or without suffix, also from another file, or the only one that ends so.
@@ -127,12 +131,18 @@ class Dataset:
     def image(self, name: str, fields: Mapping[str, Any], *, relative: bool = False) -> DatasetImage:
         """Return an image, which is added if it is new; with `fields` it should be."""
         if name in self.images and fields:
-            self.failures.append({"file": name, "reason": "listed twice; the objects were joined"})
+            self.report("listed twice; the objects were joined", name)
         return self.images.setdefault(name, DatasetImage(name, {"file_name": name, **fields}, relative, []))
 
-    def category(self, key: Hashable, fields: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the category of a key, which is added if it is new; without fields the key is its name."""
-        return self.categories.setdefault(key, fields or {"name": str(key)})
+    def category(self, name: str) -> dict[str, Any]:
+        """Return the category of a name, which is added if it is new."""
+        return self.categories.setdefault(name, {"name": name})
+
+    def numbered_category(self, number: Hashable, file: str, **place: Any) -> dict[str, Any]:
+        """Return the category of a number, which is added, and reported, if it is not listed."""
+        if number not in self.categories:
+            self.report(f"class {number} is not listed; it was named 'class {number}'", file, **place)
+        return self.categories.setdefault(number, {"id": number, "name": f"class {number}"})
 
     def add(self, image: DatasetImage, shape: Sequence[Any], category: dict[str, Any], fields: Any) -> None:
         """Add an object, or raise `ValueError` if its shape is not two or four finite numbers."""

@@ -3,18 +3,17 @@
 import csv
 import io
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree as Xml
 
-from mobile_sam_client._datasets.dataset import MAX_LABEL_BYTES, Dataset, DatasetError, DatasetFiles
+from mobile_sam_client._datasets.dataset import MAX_LABEL_BYTES, Dataset, DatasetError
 
 MAX_CLASSES = 65_536
 MAX_YAML_BYTES = 2**20
-UNKNOWN_CLASS = "class {0} is not listed; it was named 'class {0}'"
 UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
 """What Label Studio puts before the name of an uploaded file."""
 YOLO_FOLDERS = ("path", "train", "val", "test")
@@ -23,12 +22,18 @@ VOC_BOX = ("xmin", "ymin", "xmax", "ymax")
 BOX_COLUMNS, POINT_COLUMNS = ("x0", "y0", "x1", "y1"), ("x", "y")
 
 
-def read_dataset(form: str, files: DatasetFiles, annotations: str | None = None) -> Dataset:
+def read_dataset(
+    form: str,
+    names: Sequence[str],
+    open_file: Callable[[str], AbstractContextManager[Any]],
+    annotations: str | None = None,
+) -> Dataset:
     """Read a detection data set.
 
     Args:
         form: a key of `READERS`.
-        files: the files of its folder.
+        names: paths of the files in its folder, sorted.
+        open_file: opens the binary file at a path.
         annotations: path of its JSON, CSV or YAML file; None if it has only one.
 
     Raises:
@@ -36,29 +41,29 @@ def read_dataset(form: str, files: DatasetFiles, annotations: str | None = None)
         OSError: a file cannot be read.
     """
     reader, suffixes = READERS[form]
-    found = [name for name in files.names if name.lower().endswith(suffixes) and annotations in {None, name}]
+    found = [name for name in names if name.lower().endswith(suffixes) and annotations in {None, name}]
     if len(found) > 1 or (not found and (annotations or form not in {"yolo", "voc"})):
         got = f"{len(found)} ({', '.join(found[:3])}); name it by --annotations" if found else "none"
         raise DatasetError(
             f"expected one {' or '.join(suffixes) or 'common'} file {annotations or ''} in the data set, got {got}"
         )
-    data = Dataset(files.names)
-    reader(data, files, found[0] if found else "")
+    data = Dataset(names, open_file)
+    reader(data, found[0] if found else "")
     data.number()
     if not data.failures and not any(image.objects for image in data.images.values()):
         raise DatasetError(f"no boxes or points of the format {form} found")
     return data
 
 
-def _read_coco(data: Dataset, files: DatasetFiles, annotations: str) -> None:
-    document, lists = files.json(annotations), ("categories", "images", "annotations")
+def _read_coco(data: Dataset, annotations: str) -> None:
+    document, lists = data.json(annotations), ("categories", "images", "annotations")
     if not isinstance(document, dict) or not all(isinstance(document.get(name), list) for name in lists):
         raise DatasetError(f"{annotations}: expected COCO with the lists {', '.join(lists)}")
     categories, images, objects = (document.pop(name) for name in lists)
     data.head, by_id = document, {}
     for index, entry in enumerate(categories):
         with data.reporting(annotations, category=index):
-            data.category(entry["id"], {**entry, "name": str(entry["name"])})
+            data.categories.setdefault(entry["id"], {**entry, "name": str(entry["name"])})
     for index, entry in enumerate(images):
         with data.reporting(annotations, image=index):
             by_id[entry["id"]] = data.image(data.find(entry["file_name"], annotations), entry)
@@ -66,35 +71,31 @@ def _read_coco(data: Dataset, files: DatasetFiles, annotations: str) -> None:
         with data.reporting(annotations, object=index):
             if entry["image_id"] not in by_id:
                 raise DatasetError(f"its image {entry['image_id']} was left out or is not listed")
-            number = entry["category_id"]
-            if number not in data.categories:
-                data.failures.append({"file": annotations, "object": index, "reason": UNKNOWN_CLASS.format(number)})
+            category = data.numbered_category(entry["category_id"], annotations, object=index)
             left, top, width, height = entry["bbox"]
-            category = data.category(number, {"id": number, "name": f"class {number}"})
             data.add(by_id[entry["image_id"]], (left, top, left + width, top + height), category, entry)
 
 
-def _read_yolo(data: Dataset, files: DatasetFiles, annotations: str) -> None:
+def _read_yolo(data: Dataset, annotations: str) -> None:
     """Read `labels/**.txt`; the image of a file is in `images`."""
-    names, found = _yolo_names(data, files, annotations), []
-    for name in files.names:
+    for number, name in _yolo_names(data, annotations).items():
+        data.categories[number] = {"id": number, "name": name}
+    for name in data.names:
         folders, mark, last = f"/{name}".rpartition("/labels/")
         if not mark or not last.endswith(".txt"):
             continue
         with data.reporting(name):
             image = data.image(data.find(f"{folders}/images/{last[:-4]}"[1:]), {}, relative=True)
-            for number, line in enumerate(files.text(name, MAX_LABEL_BYTES).splitlines(), 1):
-                with data.reporting(name, line=number):
-                    if line.strip():
-                        found.append((image, *_yolo_label(line)))
-    used = {number for _, number, *_ in found}
-    unknown = sorted(used - names.keys())
-    data.failures += [{"file": annotations or "classes.txt", "reason": UNKNOWN_CLASS.format(each)} for each in unknown]
-    for number in range(max([*names, *used], default=-1) + 1):
-        data.category(number, {"id": number, "name": names.get(number, f"class {number}")})
-    for image, number, box, fields in found:
-        with data.reporting(image.name):
-            data.add(image, box, data.category(number), fields)
+            for line, text in enumerate(data.text(name, MAX_LABEL_BYTES).splitlines(), 1):
+                with data.reporting(name, line=line):
+                    if text.strip():
+                        number, box, fields = _yolo_label(text)
+                        data.add(image, box, data.numbered_category(number, name, line=line), fields)
+    # The place of a class in the list is its number.
+    numbers = range(max((category["id"] for category in data.categories.values()), default=-1) + 1)
+    data.categories = {
+        number: data.categories.get(number) or {"id": number, "name": f"class {number}"} for number in numbers
+    }
 
 
 def _yolo_label(line: str) -> tuple[int, tuple[float, ...], dict[str, Any]]:
@@ -107,16 +108,16 @@ def _yolo_label(line: str) -> tuple[int, tuple[float, ...], dict[str, Any]]:
     return int(number), box, {"source_score": score[0]} if score else {}
 
 
-def _yolo_names(data: Dataset, files: DatasetFiles, annotations: str) -> dict[int, str]:
+def _yolo_names(data: Dataset, annotations: str) -> dict[int, str]:
     """Return class names by number from a YAML file, or else from classes.txt if there is one."""
     if not annotations:
-        return dict(enumerate(files.text("classes.txt").splitlines() if "classes.txt" in files.names else []))
+        return dict(enumerate(data.text("classes.txt").splitlines() if "classes.txt" in data.names else []))
     try:
         import yaml  # noqa: PLC0415 (optional)
     except ImportError:
         raise DatasetError(f"{annotations} needs another package: pip install 'mobile-sam-client[yolo]'") from None
     try:
-        document = yaml.safe_load(files.text(annotations, MAX_YAML_BYTES))
+        document = yaml.safe_load(data.text(annotations, MAX_YAML_BYTES))
         data.head = {name: document[name] for name in YOLO_FOLDERS if isinstance(document.get(name), str)}
         names = document["names"]
         names = names if isinstance(names, dict) else dict(enumerate(names))
@@ -130,16 +131,16 @@ def _yolo_names(data: Dataset, files: DatasetFiles, annotations: str) -> dict[in
     return found
 
 
-def _read_voc(data: Dataset, files: DatasetFiles, _: str) -> None:
+def _read_voc(data: Dataset, _: str) -> None:
     """Read Pascal VOC. Boxes are the first and last pixels, counted from 1.
 
     Entities would be declared in a document type, which Pascal VOC has not: it is refused.
     """
-    for name in files.names:
+    for name in data.names:
         if not name.lower().endswith(".xml"):
             continue
         with data.reporting(name):
-            text = files.text(name, MAX_LABEL_BYTES)
+            text = data.text(name, MAX_LABEL_BYTES)
             if "<!DOCTYPE" in text:
                 raise DatasetError("expected XML without a document type")
             root = Xml.fromstring(text)  # noqa: S314 (without entities)
@@ -155,9 +156,9 @@ def _read_voc(data: Dataset, files: DatasetFiles, _: str) -> None:
                     data.add(image, (x0 - 1, y0 - 1, x1, y1), data.category(each.findtext("name") or "object"), fields)
 
 
-def _read_label_studio(data: Dataset, files: DatasetFiles, annotations: str) -> None:
+def _read_label_studio(data: Dataset, annotations: str) -> None:
     """Read rectangles and key points, which are in per cent of the image."""
-    tasks = files.json(annotations)
+    tasks = data.json(annotations)
     if not isinstance(tasks, list) or not all(isinstance(task, dict) and "annotations" in task for task in tasks):
         raise DatasetError(f"{annotations}: expected Label Studio's tasks, exported as JSON (not JSON-MIN)")
     for task in tasks:
@@ -190,9 +191,9 @@ def _label_studio_image(data: Dataset, values: dict[str, Any]) -> str:
     raise DatasetError(f"no image in the data set's folder fits {str(values)[:200]}")
 
 
-def _read_csv(data: Dataset, files: DatasetFiles, annotations: str) -> None:
+def _read_csv(data: Dataset, annotations: str) -> None:
     """Read rows of `image`, and x0, y0, x1, y1 of a box or x, y of a point in pixels; `label` and `id` are optional."""
-    rows = csv.DictReader(io.StringIO(files.text(annotations)), restkey="", strict=True)
+    rows = csv.DictReader(io.StringIO(data.text(annotations)), restkey="", strict=True)
     try:
         columns = set(rows.fieldnames or ())
         if "image" not in columns or not (columns.issuperset(BOX_COLUMNS) or columns.issuperset(POINT_COLUMNS)):
@@ -212,7 +213,7 @@ def _read_csv(data: Dataset, files: DatasetFiles, annotations: str) -> None:
         raise DatasetError(f"{annotations}: after line {rows.line_num}: {error}") from None
 
 
-READERS: dict[str, tuple[Callable[[Dataset, DatasetFiles, str], None], tuple[str, ...]]] = {
+READERS: dict[str, tuple[Callable[[Dataset, str], None], tuple[str, ...]]] = {
     "coco": (_read_coco, (".json",)),
     "yolo": (_read_yolo, (".yaml", ".yml")),
     "voc": (_read_voc, ()),

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +39,8 @@ class FakeResults:
 def make_worker(*replies, read=lambda _: fake.FILE, weights=WEIGHTS):
     """Return a worker and the service that it asks, after its answer to `GET /info`: at most two prompts."""
     service = fake.FakeService()
-    service.reply_with(fake.json_reply({**fake.INFO, "limits": {**fake.INFO["limits"], "max_objects": 2}}), *replies)
+    limits = {**fake.INFO["limits"], "max_objects": 2}
+    service.reply_with(fake.json_reply({**fake.INFO, "weights": asdict(weights), "limits": limits}), *replies)
     connect = partial(AsyncClient, fake.URL, transport=httpx.MockTransport(service), retries=0)
     results: Any = FakeResults()
     return Worker(connect, weights, 4, read, results), service

@@ -8,7 +8,7 @@ import pytest
 import supervision
 
 from mobile_sam_client._datasets import dataset as dataset_module
-from mobile_sam_client._datasets.dataset import Dataset, DatasetError, DatasetFiles
+from mobile_sam_client._datasets.dataset import Dataset, DatasetError
 from mobile_sam_client._datasets.readers import read_dataset
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 
@@ -39,7 +39,7 @@ BOMB = (
 def read(form: str, texts: dict[str, str], annotations: str | None = None, image: str = "images/a.jpg") -> Dataset:
     """Read a data set with one image."""
     contents = {image: b"", **{name: text.encode() for name, text in texts.items()}}
-    return read_dataset(form, DatasetFiles(sorted(contents), lambda name: io.BytesIO(contents[name])), annotations)
+    return read_dataset(form, sorted(contents), lambda name: io.BytesIO(contents[name]), annotations)
 
 
 def coco(**changes: list) -> str:
@@ -223,9 +223,8 @@ def test_data_set_that_cannot_be_read_is_an_error(form, texts, annotations, expe
 
 
 def test_file_that_is_too_large_or_not_text_is_an_error(monkeypatch):
-    monkeypatch.setattr(dataset_module.DatasetFiles.text, "__defaults__", (2**20,))
+    monkeypatch.setattr(dataset_module.Dataset.text, "__defaults__", (2**20,))
     with pytest.raises(DatasetError, match=r"x.json: expected at most 1 MiB"):
         read("coco", {"x.json": " " * (2**20 + 1)})
-    files = DatasetFiles(["x.json"], lambda _: io.BytesIO(b"\xff\xfe"))
     with pytest.raises(DatasetError, match=r"x.json: expected text in UTF-8"):
-        read_dataset("coco", files)
+        read_dataset("coco", ["x.json"], lambda _: io.BytesIO(b"\xff\xfe"))
