@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,6 +12,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 import typer
+from ray.util import ActorPool
 
 from deploy.ray.files import find_dataset, find_images, open_store
 from deploy.ray.plan import Image, make_plan
@@ -33,8 +32,6 @@ IMAGES_HELP = (
     "Folder, pattern ('photos/**/*.jpg'), .txt file with one path per line, or Parquet file with a column path and "
     "optionally prompts; a local path or a URI (s3://bucket/photos). With --format the folder of a detection data set."
 )
-CPUS_PER_WORKER = 0.5
-"""Workers mostly wait for the service."""
 
 
 def run(
@@ -82,10 +79,11 @@ def run(
     resume = "finished images are kept, run the same command to resume"
     try:
         with output.progress("Images", len(todo)) as update:
-            for part in _process(todo, math.ceil(len(todo) / part_size), worker, workers):
-                if part["error"]:
-                    raise CommandError(f"{part['error']}; {resume}")
-                update(advance=part["images"])
+            parts = [todo[start : start + part_size] for start in range(0, len(todo), part_size)]
+            for count, error in _process(parts, worker, workers):
+                if error:
+                    raise CommandError(f"{error}; {resume}")
+                update(advance=count)
     except KeyboardInterrupt:
         output.print_error(f"interrupted; {resume}")
         raise
@@ -99,23 +97,14 @@ def run(
         raise typer.Exit(1)
 
 
-def _process(images: list[Image], parts: int, worker: tuple[object, ...], workers: int) -> Iterable[dict[str, Any]]:
-    """Yield the results of `Worker` for each part, a block of Ray's, as they arrive.
+def _process(parts: Sequence[list[Image]], worker: tuple[object, ...], workers: int) -> Iterator[tuple[int, str]]:
+    """Yield the results of `Worker.process` for each part, as they arrive.
 
     Ray restarts a worker that dies, on another machine if necessary, and repeats its part.
     """
-    if not images:
-        return []
-    ray.init(ignore_reinit_error=True, logging_level="warning")
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    blocks = ray.data.from_items([image._asdict() for image in images], override_num_blocks=parts)
-    results: Iterable[dict[str, Any]] = blocks.map_batches(
-        Worker,
-        fn_constructor_args=worker,
-        batch_size=None,
-        batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(size=min(workers, parts), max_tasks_in_flight_per_actor=2),
-        num_cpus=CPUS_PER_WORKER,
-    ).iter_rows()
-    return results
+    if parts:
+        ray.init(ignore_reinit_error=True, logging_level="warning")
+        # Workers mostly wait for the service, so that they need no processor of their own.
+        actor = ray.remote(num_cpus=0, scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=-1)(Worker)
+        pool = ActorPool([actor.remote(*worker) for _ in parts[:workers]])
+        yield from pool.map_unordered(lambda one, part: one.process.remote(part), parts)

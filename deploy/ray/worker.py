@@ -15,8 +15,6 @@ from mobile_sam_client._commands.output import CommandError, describe_with_file
 from mobile_sam_client._commands.run import LabelledImage, Run
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from deploy.ray.results import Results
 
 
@@ -61,25 +59,21 @@ class Worker:
     """Reads the file at a path; called once per image, in a thread."""
     results: Results
 
-    def __call__(self, batch: pa.Table) -> dict[str, list[Any]]:
+    def process(self, images: list[Image]) -> tuple[int, str]:
         """Process a part, unless a worker that died afterwards has already written it.
 
-        Args:
-            batch: the images, with the fields of `Image` as columns.
-
         Returns:
-            `images`: number of images; `error`: reason to stop the batch, or empty. A raised error would arrive
-            wrapped in Ray's traceback.
+            The number of images, and the reason to stop the batch, or an empty one. A raised error would arrive wrapped
+            in Ray's traceback.
         """
-        images = [Image(**row) for row in batch.to_pylist()]
         # A part that is repeated has the same name, so that it replaces the first.
         digest = hashlib.sha256(json.dumps([self.weights.sha256, *images]).encode()).hexdigest()
-        path, error = self.results.part_path(f"part-{digest[:32]}.parquet"), ""
+        path = self.results.part_path(f"part-{digest[:32]}.parquet")
         try:
             if not self.results.store.exists(path):
                 part = Part(images, self.weights, self.read)
                 asyncio.run(part.segment_all(self.connect, self.in_flight))
                 self.results.write(path, [row | {"error": part.failures.get(name)} for name, row in part.rows.items()])
-        except (MobileSamError, CommandError, OSError) as stopped:
-            error = describe_with_file(stopped)
-        return {"images": [len(images)], "error": [error]}
+        except (MobileSamError, CommandError, OSError) as error:
+            return 0, describe_with_file(error)
+        return len(images), ""

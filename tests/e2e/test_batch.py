@@ -93,7 +93,7 @@ def test_killed_batch_is_resumed_and_finished_images_are_skipped(photos: Path, s
 
     def workers() -> list[psutil.Process]:
         children = psutil.Process(batch.pid).children(recursive=True)
-        return [process for process in children if process.cmdline()[:1] and "ray::MapWorker" in process.cmdline()[0]]
+        return [process for process in children if process.cmdline()[:1] and "ray::Worker" in process.cmdline()[0]]
 
     def parts() -> list[Path]:
         return sorted((out / "parts").glob("part-*.parquet"))

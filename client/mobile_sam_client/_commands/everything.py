@@ -8,7 +8,6 @@ import typer
 
 from mobile_sam_client import Client, EverythingOptions
 from mobile_sam_client._commands import files
-from mobile_sam_client._commands.coco import ONE_CATEGORY, write_coco
 from mobile_sam_client._commands.connection import Found, ImageOptions
 from mobile_sam_client._commands.options import Force, Images, Region, option
 from mobile_sam_client._commands.output import progress
@@ -68,7 +67,7 @@ def everything(
             )
         if records and form is RecordFormat.coco:
             entry = {"id": 1, "file_name": image.name, "width": found.width, "height": found.height}
-            write_coco(records, ONE_CATEGORY, [(entry, found.to_coco())], found.weights)
+            files.write_coco(records, files.ONE_CATEGORY, [(entry, found.to_coco())], found.weights)
         elif records:
             files.write_json(records, [record.as_sam() for record in found])
         if shown:

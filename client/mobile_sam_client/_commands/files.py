@@ -1,25 +1,30 @@
-"""Finding and reading images, drawing on them, and writing files atomically."""
+"""Finding and reading images, drawing on them, and writing files atomically, also in COCO's format."""
 
 import errno
 import glob
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import typer
 from PIL import Image
 
-from mobile_sam_client import Rle
+from mobile_sam_client import Rle, Weights
 from mobile_sam_client._commands.output import CannotWrite, CommandError
 from mobile_sam_client._images import displayed_pixels
 from mobile_sam_client._pictures import FORMATS, draw, encode
 
 STANDARD = Path("-")
 """Standard input as an image, standard output as a result."""
+Entry = tuple[dict[str, Any], list[dict[str, Any]]]
+"""Entry of an image in a COCO file, and its annotations."""
+ONE_CATEGORY = {"categories": [{"id": 1, "name": "object", "supercategory": ""}]}
+"""Head of a file in which all objects have the category 1."""
 
 
 def list_images(folder: Path, excluded: Path) -> list[str]:
@@ -104,6 +109,28 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     write_bytes(path, json.dumps(document).encode() + b"\n")
+
+
+def write_coco(path: Path, head: Mapping[str, Any], entries: Iterable[Entry], weights: Weights | None) -> int:
+    """Write a COCO file from further members and images, and return the number of annotations.
+
+    Images are consumed one by one to save memory.
+    """
+    found = {"description": "objects found by MobileSAM", "weights": asdict(weights) if weights else None}
+    info = head.get("info")
+    members = {"licenses": [], **head, "info": {**info, **found} if isinstance(info, dict) else found}
+    images: list[dict[str, Any]] = []
+    count = 0
+    with atomic_writer(path) as file:
+        file.write(json.dumps(members).encode()[:-1] + b', "annotations": [')
+        for image, annotations in entries:
+            images.append(image)
+            for annotation in annotations:
+                file.write(b",\n" if count else b"\n")
+                count += 1
+                file.write(json.dumps(annotation).encode())
+        file.write(f'\n], "images": {json.dumps(images)}}}\n'.encode())
+    return count
 
 
 def write_overlay(path: Path, image: bytes, rles: Sequence[Rle]) -> None:

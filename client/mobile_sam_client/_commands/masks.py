@@ -14,7 +14,6 @@ from pycocotools import mask as rle_tools
 
 from mobile_sam_client._commands import connection, files
 from mobile_sam_client._commands.batch import Batch, Concurrency
-from mobile_sam_client._commands.coco import Entry, write_coco
 from mobile_sam_client._commands.options import option
 from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._commands.run import LabelledImage
@@ -118,10 +117,10 @@ class MaskFiles:
 
     def _write_coco(self, name: str, status: str, *, as_polygons: bool = False) -> list[str]:
         head = {**self.data.head, "categories": [*self.data.categories.values()]}
-        write_coco(self.work.out / name, head, self._entries(status, as_polygons), self.work.weights)
+        files.write_coco(self.work.out / name, head, self._entries(status, as_polygons), self.work.weights)
         return [name]
 
-    def _entries(self, status: str, as_polygons: bool) -> Iterator[Entry]:
+    def _entries(self, status: str, as_polygons: bool) -> Iterator[files.Entry]:
         for image, record, found in self._results(status):
             annotations = []
             for each, fields in found:

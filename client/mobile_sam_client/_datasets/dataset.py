@@ -18,6 +18,8 @@ MAX_BYTES = 2**29
 """Largest file of annotations. JSON takes about ten times its size in memory."""
 MAX_LABEL_BYTES = 2**23
 """Largest file of the annotations of one image."""
+OpenFile = Callable[[str], AbstractContextManager[Any]]
+"""Opens the binary file at a path in the data set's folder."""
 
 
 class DatasetError(ValueError):
@@ -50,13 +52,8 @@ class DatasetImage(NamedTuple):
 class Dataset:
     """A data set, which a reader fills."""
 
-    def __init__(self, names: Sequence[str], open_file: Callable[[str], AbstractContextManager[Any]]) -> None:
-        """Create an empty data set.
-
-        Args:
-            names: paths of the files in its folder, sorted.
-            open_file: opens the binary file at a path.
-        """
+    def __init__(self, names: Sequence[str], open_file: OpenFile) -> None:
+        """Create an empty data set in a folder with these files, sorted."""
         self.names, self._open = names, open_file
         self.head: dict[str, Any] = {}
         """Further members of its document, such as `info` of COCO."""

@@ -4,13 +4,13 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree as Xml
 
-from mobile_sam_client._datasets.dataset import MAX_LABEL_BYTES, Dataset, DatasetError
+from mobile_sam_client._datasets.dataset import MAX_LABEL_BYTES, Dataset, DatasetError, OpenFile
 
 MAX_CLASSES = 65_536
 MAX_YAML_BYTES = 2**20
@@ -22,18 +22,13 @@ VOC_BOX = ("xmin", "ymin", "xmax", "ymax")
 BOX_COLUMNS, POINT_COLUMNS = ("x0", "y0", "x1", "y1"), ("x", "y")
 
 
-def read_dataset(
-    form: str,
-    names: Sequence[str],
-    open_file: Callable[[str], AbstractContextManager[Any]],
-    annotations: str | None = None,
-) -> Dataset:
+def read_dataset(form: str, names: Sequence[str], open_file: OpenFile, annotations: str | None = None) -> Dataset:
     """Read a detection data set.
 
     Args:
         form: a key of `READERS`.
         names: paths of the files in its folder, sorted.
-        open_file: opens the binary file at a path.
+        open_file: opens one of them.
         annotations: path of its JSON, CSV or YAML file; None if it has only one.
 
     Raises:

@@ -93,7 +93,6 @@ def _fields(prompt: Prompt, mask: Segmentation, note: str) -> dict[str, Any]:
         return {"note": "the mask is empty"}
     if prompt.box is None:
         return {**coco_fields(mask), "box_iou": None, "note": note}
-    one, other = np.reshape(mask.box_xyxy, (2, 2)), np.reshape(prompt.box, (2, 2))
-    common = np.prod((np.minimum(one[1], other[1]) - np.maximum(one[0], other[0])).clip(0))
-    union = np.prod(one[1] - one[0]) + np.prod(other[1] - other[0]) - common
-    return {**coco_fields(mask), "box_iou": round(float(common / union), 4), "note": note}
+    x0, y0, x1, y1 = prompt.box
+    ((iou,),) = rle_tools.iou([[*mask.bbox_xywh]], [[x0, y0, x1 - x0, y1 - y0]], [0])
+    return {**coco_fields(mask), "box_iou": round(float(iou), 4), "note": note}

@@ -50,14 +50,10 @@ def with_prompts(*prompts):
     return EVERYTHING._replace(asked=json.dumps({"prompts": prompts}))
 
 
-def process(worker, *images):
-    return worker(SimpleNamespace(to_pylist=lambda: [image._asdict() for image in images]))
-
-
 def segment(image, *replies, **options):
     """Return the row of an image, and the fields of the requests to the service."""
     worker, service = make_worker(*replies, **options)
-    assert process(worker, image) == {"images": [1], "error": [""]}
+    assert worker.process([image]) == (1, "")
     ((row,),) = worker.results.parts.values()
     return row, service.fields
 
@@ -142,7 +138,7 @@ def test_failed_image_becomes_a_row_with_its_error(image, replies, options, erro
 )
 def test_service_error_stops_the_batch(reply, weights, message):
     worker, _ = make_worker(reply, weights=weights)
-    (error,) = process(worker, EVERYTHING)["error"]
+    _, error = worker.process([EVERYTHING])
     assert message in error
     assert not worker.results.parts
 
@@ -150,7 +146,7 @@ def test_service_error_stops_the_batch(reply, weights, message):
 def test_part_that_exists_is_not_segmented_again():
     worker, service = make_worker(fake.lines_reply(fake.final_line(3)))
     for _ in range(2):  # as after the death of a worker that had just written it
-        assert process(worker, EVERYTHING) == {"images": [1], "error": [""]}
+        assert worker.process([EVERYTHING]) == (1, "")
     (rows,) = worker.results.parts.values()
     assert [row["path"] for row in rows] == [EVERYTHING.path]
     assert [request.url.path for request in service.requests] == ["/info", "/everything"]
@@ -164,7 +160,7 @@ def test_part_name_depends_on_images_requests_and_weights():
         (EVERYTHING, replace(WEIGHTS, sha256="1")),
     ]:
         worker, _ = make_worker(read=cannot_read, weights=weights)
-        process(worker, image)
+        worker.process([image])
         names += worker.results.parts
     assert len(set(names)) == 3
 
@@ -172,4 +168,4 @@ def test_part_name_depends_on_images_requests_and_weights():
 def test_part_that_cannot_be_written_stops_the_batch():
     worker, _ = make_worker(read=cannot_read)
     worker.results.write = Mock(side_effect=CannotWrite(Path("part.parquet"), OSError(28, "No space left on device")))
-    assert process(worker, EVERYTHING)["error"] == ["cannot write part.parquet: No space left on device"]
+    assert worker.process([EVERYTHING]) == (0, "cannot write part.parquet: No space left on device")

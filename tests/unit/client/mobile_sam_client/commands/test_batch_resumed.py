@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from mobile_sam_client._commands import files as files_module
-from mobile_sam_client._commands.coco import CocoIds
+from mobile_sam_client._commands.batch import CocoIds
 from mobile_sam_client._commands.run import LabelledImage
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import problem_reply
