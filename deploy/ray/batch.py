@@ -72,7 +72,7 @@ def run(
         grid = {} if points_per_side is None else {"points_per_side": points_per_side}
         store, listed = find_images(images, results.folder, grid)
     else:
-        store, listed, left_out = find_dataset(images, results.folder, form.value, annotations)
+        store, listed, left_out = find_dataset(images, results.folder, form, annotations)
     todo, outdated = make_plan(listed, results.rows(), weights.sha256, store.hashes)
     results.remove_rows(outdated)
     worker = (partial(AsyncClient, url, retries=MAX_RETRIES), weights, in_flight, store.read, results)

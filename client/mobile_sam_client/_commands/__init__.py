@@ -151,15 +151,16 @@ def _print_version(value: bool) -> None:
 
 @app.callback()
 def options(
+    ctx: typer.Context,
     *,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (see its callback)
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    url: Annotated[
-        str | None, option("URL of the service, also after the command.", "URL")
-    ] = None,  # see ServiceOptions
+    url: Annotated[str | None, option("URL of the service, also after the command.", "URL")] = None,
 ) -> None:
     """Segment images with a MobileSAM service."""
+    if url:
+        ctx.default_map = {command.__name__: {"url": url} for command in COMMANDS}
 
 
 def main() -> None:

@@ -12,11 +12,11 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from mobile_sam_client import BodyTooLarge, Client, Everything, InvalidImage, InvalidRequest, Problem, Segmentation
-from mobile_sam_client._base import URL, checked_url
+from mobile_sam_client._base import checked_url
 from mobile_sam_client._commands import output
 from mobile_sam_client._commands.files import STANDARD, check_writable, find_images, output_file, read_image
 from mobile_sam_client._commands.local_service import local_service
-from mobile_sam_client._commands.options import number
+from mobile_sam_client._commands.options import number, option
 from mobile_sam_client._commands.output import CannotWrite, CommandError, describe, print_error
 from mobile_sam_client._results import Weights
 
@@ -42,28 +42,6 @@ def probing_client(url: str) -> Client:
     return make_client(partial(Client, timeout=PROBE_TIMEOUT_S, retries=0), url)
 
 
-def _is_typed(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _not_both(ctx: typer.Context, value: Any) -> Any:
-    """Reject `--url`, before or after the command, together with `--local`."""
-    if _is_typed(ctx, "local") and (_is_typed(ctx, "url") or ctx.find_root().params["url"]):
-        raise typer.BadParameter("--url and --local cannot be combined")
-    return value
-
-
-def _url(ctx: typer.Context, value: str) -> str:
-    _not_both(ctx, value)
-    before = ctx.find_root().params["url"]
-    value = before if before and not _is_typed(ctx, "url") else value
-    try:
-        return checked_url(value)
-    except ValueError as error:
-        raise typer.BadParameter(str(error).removeprefix("url: ")) from None
-
-
 @dataclass(frozen=True, kw_only=True)
 class ServiceOptions:
     """Options of the commands that ask the service."""
@@ -72,21 +50,25 @@ class ServiceOptions:
         bool, typer.Option("--json", help="Print JSON to standard output, and all else to standard error.")
     ] = False
     url: Annotated[
-        str, typer.Option("--url", metavar="URL", envvar="MOBILE_SAM_URL", callback=_url, help="URL of the service.")
-    ] = URL
+        str | None, option("URL of the service, by default that in MOBILE_SAM_URL, or http://127.0.0.1:3000.", "URL")
+    ] = None
     local: Annotated[
         bool,
         typer.Option(
             "--local",
-            callback=_not_both,
             help="Start a service for this run only. Needs the project's checkout as the current folder, or a client "
             "installed from it.",
         ),
     ] = False
 
     def address(self) -> AbstractContextManager[str]:
-        """Return the URL of the service for a block: `url`, or that of a local service, which ends with the block."""
-        return local_service() if self.local else nullcontext(self.url)
+        """Return the URL of the service for a block: that of `--url`, or of a local service, which ends with it."""
+        if self.local and self.url:
+            raise typer.BadParameter("--url and --local cannot be combined")
+        try:
+            return local_service() if self.local else nullcontext(checked_url(self.url))
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
 """`mobile-sam convert`: COCO annotations as the files of other tools."""
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,14 +12,6 @@ from mobile_sam_client._commands.output import CommandError, describe_with_file,
 REQUIREMENT = "supervision>=0.31"
 
 
-class Target(str, Enum):
-    """Formats to convert to."""
-
-    yolo = "yolo"
-    voc = "voc"
-    labelme = "labelme"
-
-
 def convert(
     annotations: Annotated[
         Path, typer.Argument(metavar="FILE", help="COCO annotations, such as annotations.json of mobile-sam batch.")
@@ -28,7 +19,8 @@ def convert(
     *,
     images: Annotated[Path, option("Folder of the images.", "FOLDER")],
     to: Annotated[
-        Target, option("yolo: labels for segmentation and data.yaml; voc: Pascal VOC, XML; labelme: LabelMe, JSON.")
+        Literal["yolo", "voc", "labelme"],
+        option("yolo: labels for segmentation and data.yaml; voc: Pascal VOC, XML; labelme: LabelMe, JSON."),
     ],
     out: Annotated[Path, option("Folder for the files.", "FOLDER")],
     force: Force = False,
@@ -48,9 +40,9 @@ def convert(
         raise CommandError(f"convert needs another package: pip install '{REQUIREMENT}'") from None
     try:
         dataset = supervision.DetectionDataset.from_coco(str(images), str(annotations), force_masks=True)
-        if to is Target.yolo:
+        if to == "yolo":
             dataset.as_yolo(annotations_directory_path=str(out / "labels"), data_yaml_path=str(out / "data.yaml"))
-        elif to is Target.voc:
+        elif to == "voc":
             dataset.as_pascal_voc(annotations_directory_path=str(out))
         else:
             dataset.as_labelme(annotations_directory_path=str(out))

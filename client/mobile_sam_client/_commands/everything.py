@@ -1,8 +1,7 @@
 """`mobile-sam everything`: segment everything in images."""
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,13 +12,6 @@ from mobile_sam_client._commands.options import Force, Images, Region, option
 from mobile_sam_client._commands.output import progress
 from mobile_sam_client._commands.prompts import errors_in_options
 from mobile_sam_client._pictures import FORMATS
-
-
-class RecordFormat(str, Enum):
-    """File formats for the objects."""
-
-    sam = "sam"
-    coco = "coco"
 
 
 def everything(
@@ -35,7 +27,7 @@ def everything(
         ),
     ] = None,
     form: Annotated[
-        RecordFormat | None,
+        Literal["sam", "coco"] | None,
         option("sam (default): Segment Anything's automatic-mask records; coco: COCO annotations.", None, "--format"),
     ] = None,
     picture: Annotated[
@@ -65,7 +57,7 @@ def everything(
                 on_progress=lambda done, total: update(completed=done, total=total),
                 **parameters,
             )
-        if records and form is RecordFormat.coco:
+        if records and form == "coco":
             entry = {"id": 1, "file_name": image.name, "width": found.width, "height": found.height}
             files.write_coco(records, files.ONE_CATEGORY, [(entry, found.to_coco())], found.weights)
         elif records:

@@ -3,9 +3,8 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -22,8 +21,8 @@ from mobile_sam_client._datasets.readers import YOLO_FOLDERS, read_dataset
 from mobile_sam_client._pictures import encode, label_map
 from mobile_sam_client._polygons import Ring, joined, polygons
 
-Format = Enum("Format", {"coco": "coco", "yolo": "yolo", "voc": "voc", "label_studio": "label-studio", "csv": "csv"})
-Target = Enum("Target", {"coco": "coco", "coco_polygons": "coco-polygons", "yolo_seg": "yolo-seg", "png": "png"})
+Format = Literal["coco", "yolo", "voc", "label-studio", "csv"]
+Target = Literal["coco", "coco-polygons", "yolo-seg", "png"]
 Annotations = Annotated[
     str | None, option("JSON, CSV or YAML file of the data set, if it has several: its path in it.", "PATH")
 ]
@@ -47,7 +46,7 @@ def masks(
         typer.Option(
             help="coco: RLE; coco-polygons; yolo-seg: labels for segmentation; png: maps of classes and objects."
         ),
-    ] = Target.coco,
+    ] = "coco",
     annotations: Annotations = None,
     min_score: Annotated[
         float,
@@ -75,14 +74,14 @@ def masks(
     paths = {name: (root / name).resolve() for name in files.list_files(dataset, out)}
     names = [name for name, path in paths.items() if path.is_file() and path.is_relative_to(root)]
     try:
-        data = read_dataset(form.value, names, lambda name: (root / name).open("rb"), annotations)
+        data = read_dataset(form, names, lambda name: (root / name).open("rb"), annotations)
     except DatasetError as error:
         raise CommandError(f"{dataset}: {error}") from None
     jobs = {name: image.request() for name, image in data.images.items() if image.objects}
     work = Batch(jobs, images=dataset, out=out)
     work.run_with(service, concurrency)
     results = MaskFiles(data, work, min_score)
-    counts, written = results.write(to.value)
+    counts, written = results.write(to)
     work.report(counts, written, [*data.failures, *results.lost], as_json=service.as_json)
 
 
@@ -103,7 +102,7 @@ class MaskFiles:
     lost: list[dict[str, Any]] = field(default_factory=list)
     """Objects and images without a mask in the files, in the form of `Dataset.failures`."""
 
-    def write(self, to: str) -> tuple[dict[str, int], list[str]]:
+    def write(self, to: Target) -> tuple[dict[str, int], list[str]]:
         """Write all files, and return the numbers of objects by what became of them, and the files' names."""
         if to == "yolo-seg":
             written = self._write_yolo()

@@ -2,9 +2,8 @@
 
 import itertools
 import json
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -18,7 +17,9 @@ from mobile_sam_client._commands.prompts import box, errors_in_options, point, t
 from mobile_sam_client._exports import coco_fields
 from mobile_sam_client._pictures import FORMATS, encode
 
-MASK_SUFFIXES = (".png", ".npy", ".json")
+MaskFormat = Literal["png", "npy", "rle", "polygon"]
+MASK_SUFFIXES: dict[str, MaskFormat] = {".png": "png", ".npy": "npy", ".json": "rle"}
+"""Formats by suffix."""
 CUTOUT_SUFFIXES = (".png", ".webp")
 CANDIDATES = 3
 OBJECT_HELP = "One of several objects: point=X,Y, negative=X,Y and box=X0,Y0,X1,Y1, separated by ';'; repeatable."
@@ -30,26 +31,6 @@ OUT_HELP = (
     "File for the mask, by default '{stem}_mask.png', or none with --picture; {stem} and {parent} are the image's name "
     "and folder, and - is standard output. Several masks are numbered: photo_mask_1.png."
 )
-
-
-class Style(str, Enum):
-    """Styles of the picture."""
-
-    overlay = "overlay"
-    cutout = "cutout"
-
-
-class MaskFormat(str, Enum):
-    """File formats of masks."""
-
-    png = "png"
-    npy = "npy"
-    rle = "rle"
-    polygon = "polygon"
-
-    @property
-    def suffix(self) -> str:
-        return ".json" if self in {MaskFormat.rle, MaskFormat.polygon} else f".{self.value}"
 
 
 def segment(
@@ -74,11 +55,11 @@ def segment(
         Path | None, option("File for a picture of the objects: .png, .jpg, .webp or -.", "FILE")
     ] = None,
     segmented_image: Annotated[
-        Style,
+        Literal["overlay", "cutout"],
         typer.Option(
             "--style", help="Style of the picture: overlay, with the objects tinted, or cutout, transparent elsewhere."
         ),
-    ] = Style.overlay,
+    ] = "overlay",
     min_mask_region_area: Annotated[int | None, MIN_AREA] = None,
     mask_threshold: Annotated[
         float | None,
@@ -92,14 +73,14 @@ def segment(
     Coordinates are pixels of the displayed image, from its top-left corner.
     """
     objects = typed_objects(points, negatives, around, prompts)
-    suffix = out.suffix.lower() if out else ".png"
-    form = mask_format or next((form for form in MaskFormat if form.suffix == suffix), MaskFormat.png)
-    files.check_suffix(out, (form.suffix,) if mask_format else MASK_SUFFIXES, "--out")
-    files.check_suffix(picture, CUTOUT_SUFFIXES if segmented_image is Style.cutout else tuple(FORMATS), "--picture")
+    form = mask_format or MASK_SUFFIXES.get(out.suffix.lower() if out else "", "png")
+    suffix = f".{form}" if form in {"png", "npy"} else ".json"
+    files.check_suffix(out, (suffix,) if mask_format else tuple(MASK_SUFFIXES), "--out")
+    files.check_suffix(picture, CUTOUT_SUFFIXES if segmented_image == "cutout" else tuple(FORMATS), "--picture")
     # Objects and candidates are numbered where there are several.
     counts = (len(objects), CANDIDATES if multimask_output else 1)
     numbers = list(itertools.product(*(range(1, count + 1) for count in counts if count > 1)))
-    template = out or Path(f"{{stem}}_mask{form.suffix}")
+    template = out or Path(f"{{stem}}_mask{suffix}")
     masks_wanted = bool(out or mask_format or not picture)
     templates = [(template, number) for number in numbers if masks_wanted] + ([(picture, ())] if picture else [])
 
@@ -109,7 +90,7 @@ def segment(
                 file,
                 [typed.prompt() for typed in objects],
                 multimask_output=multimask_output,
-                segmented_image=segmented_image.value if picture else "none",
+                segmented_image=segmented_image if picture else "none",
                 mask_threshold=mask_threshold,
                 min_mask_region_area=min_mask_region_area,
                 region=region,
@@ -134,12 +115,12 @@ def segment(
 
 
 def _mask_file(mask: Segmentation, form: MaskFormat) -> bytes:
-    if form is MaskFormat.png:
+    if form == "png":
         return encode(Image.fromarray(mask.mask * np.uint8(255)))
-    if form is MaskFormat.npy:
+    if form == "npy":
         return mask._npy()
     document = coco_fields(mask)
-    if form is MaskFormat.polygon:
+    if form == "polygon":
         del document["segmentation"]
         document["polygons"] = [[ring.tolist() for ring in rings] for rings in mask.polygons()]
     return json.dumps(document).encode() + b"\n"
