@@ -72,9 +72,8 @@ def local_service() -> Iterator[str]:
     # Bypass proxies for this machine.
     no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     os.environ["no_proxy"] = f"{no_proxy},{HOST}"
-    descriptor, name = tempfile.mkstemp(prefix="mobile-sam-", suffix=".log")
-    log = Path(name)
-    with os.fdopen(descriptor, "wb") as output:
+    with tempfile.NamedTemporaryFile(prefix="mobile-sam-", suffix=".log", delete=False) as output:
+        log = Path(output.name)
         service = subprocess.Popen(
             ["/bin/sh", "-c", SCRIPT, "sh", *command],
             env=serve_environment(),

@@ -78,11 +78,10 @@ def masks(
     except DatasetError as error:
         raise CommandError(f"{dataset}: {error}") from None
     jobs = {name: image.request() for name, image in data.images.items() if image.objects}
-    work = Batch(jobs, images=dataset, out=out)
+    work = DatasetBatch(jobs, images=dataset, out=out, data=data, min_score=min_score)
     work.run_with(service, concurrency)
-    results = MaskFiles(data, work, min_score)
-    counts, written = results.write(to)
-    work.report(counts, written, [*data.failures, *results.lost], as_json=service.as_json)
+    counts, written = work.write(to)
+    work.report(counts, written, [*data.failures, *work.lost], as_json=service.as_json)
 
 
 TOLERANCE = 0.5
@@ -91,12 +90,11 @@ Found = list[tuple[DatasetObject, dict[str, Any]]]
 """Objects, and what `segment_shapes` returned for them."""
 
 
-@dataclass
-class MaskFiles:
-    """Writer of the results for a data set."""
+@dataclass(kw_only=True)
+class DatasetBatch(Batch):
+    """A run over the images of a data set, and the writer of its files."""
 
     data: Dataset
-    work: Batch
     min_score: float
     """Masks with a lower score are for the review list."""
     lost: list[dict[str, Any]] = field(default_factory=list)
@@ -116,11 +114,11 @@ class MaskFiles:
 
     def _write_coco(self, name: str, status: str, *, as_polygons: bool = False) -> list[str]:
         head = {**self.data.head, "categories": [*self.data.categories.values()]}
-        files.write_coco(self.work.out / name, head, self._entries(status, as_polygons), self.work.weights)
+        files.write_coco(self.out / name, head, self._entries(status, as_polygons), self.weights)
         return [name]
 
     def _entries(self, status: str, as_polygons: bool) -> Iterator[files.Entry]:
-        for image, record, found in self._results(status):
+        for image, record, found in self._found(status):
             annotations = []
             for each, fields in found:
                 ids = {"image_id": image.fields["id"], "category_id": each.category["id"]}
@@ -136,18 +134,18 @@ class MaskFiles:
     def _write_yolo(self) -> list[str]:
         """Write a polygon per mask; lines without width join its islands and holes."""
         numbers = {category["id"]: number for number, category in enumerate(self.data.categories.values())}
-        for path, record, found in self._named_results():
+        for path, record, found in self._named():
             text = ""
             for each, fields in found:
                 ring = joined([ring for rings in _polygons(fields) for ring in rings]) / (record.width, record.height)
                 text += f"{numbers[each.category['id']]} {' '.join(f'{value:.6f}' for value in ring.ravel())}\n"
-            files.write_bytes(self.work.out / "labels" / f"{path}.txt", text.encode())
+            files.write_bytes(self.out / "labels" / f"{path}.txt", text.encode())
         folders = {name: self.data.head[name] for name in YOLO_FOLDERS if name in self.data.head}
         names = [category["name"] for category in self.data.categories.values()]
         members = {"train": "images", "val": "images", **folders, "names": names}
         # JSON is YAML.
         text = "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in members.items())
-        files.write_bytes(self.work.out / "data.yaml", text.encode(errors="replace"))
+        files.write_bytes(self.out / "data.yaml", text.encode(errors="replace"))
         return ["labels", "data.yaml"]
 
     def _write_png(self) -> list[str]:
@@ -155,20 +153,20 @@ class MaskFiles:
         categories = [*self.data.categories.values()]
         fit = all(0 < category["id"] < 2**16 for category in categories)
         values = {each["id"]: each["id"] if fit else number for number, each in enumerate(categories, 1)}
-        for path, record, found in self._named_results():
+        for path, record, found in self._named():
             numbers = label_map((record.height, record.width), [fields["segmentation"] for _, fields in found])
             classes = np.array([0, *(values[each.category["id"]] for each, _ in found)], np.uint16)[numbers]
             for folder, pixels in (("classes", classes), ("instances", numbers)):
                 picture = Image.fromarray(pixels.astype(np.uint8) if pixels.max() < 256 else pixels)
-                files.write_bytes(self.work.out / folder / f"{path}.png", encode(picture))
-        files.write_json(self.work.out / "classes.json", [{**each, "id": values[each["id"]]} for each in categories])
+                files.write_bytes(self.out / folder / f"{path}.png", encode(picture))
+        files.write_json(self.out / "classes.json", [{**each, "id": values[each["id"]]} for each in categories])
         return ["classes", "instances", "classes.json"]
 
     def _write_manifest(self) -> dict[str, int]:
         """Write a line per object, and return the numbers of objects by status."""
         counts = {"mask": 0, "review": 0, "lost": 0}
-        with files.atomic_writer(self.work.out / "manifest.jsonl") as file:
-            for image, record, found in self._results():
+        with files.atomic_writer(self.out / "manifest.jsonl") as file:
+            for image, record, found in self._found():
                 scale = (record.width, record.height) if image.relative else (1, 1)
                 for each, fields in found:
                     status = self._status(fields)
@@ -181,17 +179,17 @@ class MaskFiles:
                         self.lost.append({"file": image.name, "object": each.fields["id"], "reason": fields["note"]})
         return {"masks": counts["mask"], "review": counts["review"], "lost": counts["lost"]}
 
-    def _results(self, status: str = "") -> Iterator[tuple[DatasetImage, LabelledImage, Found]]:
+    def _found(self, status: str = "") -> Iterator[tuple[DatasetImage, LabelledImage, Found]]:
         """Yield the finished images with their objects, or with those of a status."""
-        for record in self.work.results():
+        for record in self.results():
             image = self.data.images[record.file_name]
             found = list(zip(image.objects, record.objects, strict=True))
             yield image, record, [one for one in found if status in {"", self._status(one[1])}]
 
-    def _named_results(self) -> Iterator[tuple[str, LabelledImage, Found]]:
+    def _named(self) -> Iterator[tuple[str, LabelledImage, Found]]:
         """Yield the masks of each image, with its path without suffix and folders `images`."""
         taken: dict[str, str] = {}
-        for image, record, found in self._results("mask"):
+        for image, record, found in self._found("mask"):
             path = f"/{image.name}".replace("/images/", "/").rpartition(".")[0][1:]
             if (other := taken.setdefault(path, image.name)) == image.name:
                 yield path, record, found
