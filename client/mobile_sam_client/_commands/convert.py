@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mobile_sam_client._commands.files import check_writable
+from mobile_sam_client._commands.files import check_writable, write_data_yaml
 from mobile_sam_client._commands.options import Force, option
 from mobile_sam_client._commands.output import CommandError, describe_with_file, print_line
 
@@ -41,7 +41,8 @@ def convert(
     try:
         dataset = supervision.DetectionDataset.from_coco(str(images), str(annotations), force_masks=True)
         if to == "yolo":
-            dataset.as_yolo(annotations_directory_path=str(out / "labels"), data_yaml_path=str(out / "data.yaml"))
+            dataset.as_yolo(annotations_directory_path=str(out / "labels"))
+            write_data_yaml(out / "data.yaml", dataset.classes, {})
         elif to == "voc":
             dataset.as_pascal_voc(annotations_directory_path=str(out))
         else:

@@ -133,6 +133,13 @@ def write_coco(path: Path, head: Mapping[str, Any], entries: Iterable[Entry], we
     return count
 
 
+def write_data_yaml(path: Path, names: Sequence[str], folders: Mapping[str, str]) -> None:
+    """Write YOLO's file of the names of classes and the folders of images; JSON is YAML."""
+    members = {"train": "images", "val": "images", **folders, "names": names}
+    text = "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in members.items())
+    write_bytes(path, text.encode(errors="replace"))
+
+
 def write_overlay(path: Path, image: bytes, rles: Sequence[Rle]) -> None:
     """Draw objects on an image and write the picture."""
     try:

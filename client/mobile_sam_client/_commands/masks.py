@@ -142,10 +142,7 @@ class DatasetBatch(Batch):
             files.write_bytes(self.out / "labels" / f"{path}.txt", text.encode())
         folders = {name: self.data.head[name] for name in YOLO_FOLDERS if name in self.data.head}
         names = [category["name"] for category in self.data.categories.values()]
-        members = {"train": "images", "val": "images", **folders, "names": names}
-        # JSON is YAML.
-        text = "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in members.items())
-        files.write_bytes(self.out / "data.yaml", text.encode(errors="replace"))
+        files.write_data_yaml(self.out / "data.yaml", names, folders)
         return ["labels", "data.yaml"]
 
     def _write_png(self) -> list[str]:

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import supervision
+import yaml
 
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import rotated_90
@@ -33,6 +34,9 @@ def test_objects_are_those_of_the_batch(run, tmp_path, form):
     }
     (detections,) = read[form]().annotations.values()
     assert np.allclose(sorted(detections.xyxy.tolist()), [[0, 0, 20, 20], [30, 10, 40, 20]], atol=1)
+    if form == "yolo":
+        names = yaml.safe_load((out / "data.yaml").read_text())
+        assert names == {"train": "images", "val": "images", "names": ["object"]}
 
 
 @pytest.mark.usefixtures("annotated")
