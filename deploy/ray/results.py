@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from deploy.ray.files import Store
 from deploy.ray.plan import Image, Row
@@ -71,15 +70,14 @@ class Results:
         Raises:
             CommandError: a file is not a valid part.
         """
-        folder = self.store.inside(f"{self.folder}/parts")
-        if self.store.system.get_file_info(folder).type == fs.FileType.NotFound:
-            return
         columns = [*Image._fields, "sha256", "weights", "error", "__filename"]
         try:
-            parts = ds.dataset(folder, SCHEMA, "parquet", self.store.system)
+            parts = ds.dataset(self.store.inside(f"{self.folder}/parts"), SCHEMA, "parquet", self.store.system)
             for batch in parts.to_batches(columns=columns, filter=ds.field("path").is_valid()):
                 for row in batch.to_pylist():
                     yield row | {"part": self.store.prefix + row.pop("__filename")}
+        except FileNotFoundError:
+            return  # the first run
         except pa.ArrowInvalid as error:
             raise CommandError(f"not a valid part of a batch, delete it to process its images again: {error}") from None
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -84,48 +84,36 @@ def batch(
     work.report({"objects": objects}, ["annotations.json", "ids.json"], as_json=service.as_json)
 
 
-class ImageIds(NamedTuple):
-    """Ids of an image and its objects."""
-
-    image: int
-    first_object: int
-    """Id of the first object; the others follow consecutively."""
-    objects: int
-    """Number of objects."""
-    objects_sha256: str
-
-
 class CocoIds:
     """Ids by image name, counted from 1. An id is never reused for another image or object."""
 
     def __init__(self, path: Path) -> None:
         """Continue from the ids in a file written by `write`, if it exists."""
-        self._path, self._known = path, dict[str, ImageIds]()
-        if path.exists():
-            try:
-                self._known = {name: ImageIds(**ids) for name, ids in json.loads(path.read_bytes()).items()}
-            except (ValueError, TypeError, AttributeError):
-                expected = "expected the ids written by an earlier run; delete the file to assign new ids"
-                raise CommandError(f"{path}: malformed, {expected}") from None
-        self._next_image = max((ids.image for ids in self._known.values()), default=0) + 1
-        self._next_object = max((ids.first_object + ids.objects for ids in self._known.values()), default=1)
+        self._path = path
+        try:
+            self._known: dict[str, dict[str, Any]] = json.loads(path.read_bytes()) if path.exists() else {}
+            ids = self._known.values()
+            self._next_image = max((each["image"] for each in ids), default=0) + 1
+            self._next_object = max((each["first_object"] + each["objects"] for each in ids), default=1)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            expected = "expected the ids written by an earlier run; delete the file to assign new ids"
+            raise CommandError(f"{path}: malformed, {expected}") from None
 
     def write(self) -> None:
-        files.write_json(self._path, {name: ids._asdict() for name, ids in self._known.items()})
+        files.write_json(self._path, self._known)
 
     def entry(self, image: LabelledImage) -> files.Entry:
         """Return the entry of an image, with known ids, or new ones for a new image or changed objects."""
         sha256 = hashlib.sha256(json.dumps(image.objects, sort_keys=True).encode()).hexdigest()
-        ids = self._known.get(image.file_name)
-        if ids is None or ids.objects_sha256 != sha256:
-            number = ids.image if ids else self._next_image
-            ids = self._known[image.file_name] = ImageIds(number, self._next_object, len(image.objects), sha256)
-            self._next_image = max(self._next_image, number + 1)
-            self._next_object += ids.objects
-        numbered = enumerate(image.objects, ids.first_object)
-        annotations = [coco_annotation(fields, object_id, ids.image, 1) for object_id, fields in numbered]
+        ids = self._known.setdefault(image.file_name, {"image": self._next_image})
+        if ids.get("objects_sha256") != sha256:
+            ids |= {"first_object": self._next_object, "objects": len(image.objects), "objects_sha256": sha256}
+            self._next_image = max(self._next_image, ids["image"] + 1)
+            self._next_object += len(image.objects)
+        numbered = enumerate(image.objects, ids["first_object"])
+        annotations = [coco_annotation(fields, object_id, ids["image"], 1) for object_id, fields in numbered]
         size = {"width": image.width, "height": image.height}
-        return {"id": ids.image, "file_name": image.file_name, **size}, annotations
+        return {"id": ids["image"], "file_name": image.file_name, **size}, annotations
 
 
 @dataclass(kw_only=True)
