@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
+from uuid import uuid4
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -79,7 +80,8 @@ def run(
     resume = "finished images are kept, run the same command to resume"
     try:
         with output.progress("Images", len(todo)) as update:
-            parts = [todo[start : start + part_size] for start in range(0, len(todo), part_size)]
+            starts = range(0, len(todo), part_size)
+            parts = {f"part-{uuid4().hex}.parquet": todo[start : start + part_size] for start in starts}
             for count, error in _process(parts, worker, workers):
                 if error:
                     raise CommandError(f"{error}; {resume}")
@@ -97,7 +99,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _process(parts: Sequence[list[Image]], worker: tuple[object, ...], workers: int) -> Iterator[tuple[int, str]]:
+def _process(parts: Mapping[str, list[Image]], worker: tuple[object, ...], workers: int) -> Iterator[tuple[int, str]]:
     """Yield the results of `Worker.process` for each part, as they arrive.
 
     Ray restarts a worker that dies, on another machine if necessary, and repeats its part.
@@ -106,5 +108,5 @@ def _process(parts: Sequence[list[Image]], worker: tuple[object, ...], workers: 
         ray.init(ignore_reinit_error=True, logging_level="warning")
         # Workers mostly wait for the service, so that they need no processor of their own.
         actor = ray.remote(num_cpus=0, scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=-1)(Worker)
-        pool = ActorPool([actor.remote(*worker) for _ in parts[:workers]])
-        yield from pool.map_unordered(lambda one, part: one.process.remote(part), parts)
+        pool = ActorPool([actor.remote(*worker) for _ in range(min(workers, len(parts)))])
+        yield from pool.map_unordered(lambda one, part: one.process.remote(*part), parts.items())

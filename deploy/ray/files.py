@@ -39,10 +39,6 @@ class Store:
         """Return the path as the file system takes it."""
         return path.removeprefix(self.prefix)
 
-    def exists(self, path: str) -> bool:
-        """Return whether the file exists."""
-        return bool(self.system.get_file_info(self.inside(path)).is_file)
-
     def read(self, path: str) -> bytes:
         """Read a file."""
         with self.system.open_input_stream(self.inside(path)) as stream:

@@ -54,18 +54,14 @@ class Results:
     store: Store
     folder: str
 
-    def part_path(self, name: str) -> str:
-        """Return the path of a part."""
-        return f"{self.folder}/parts/{name}"
-
-    def write(self, path: str, rows: list[Row]) -> None:
-        """Write a part, replacing one at the same path."""
+    def write(self, name: str, rows: list[Row]) -> None:
+        """Write a part, replacing one of the same name."""
         buffer = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), buffer, compression="zstd")
-        self.store.write(path, buffer.getvalue())
+        self.store.write(f"{self.folder}/parts/{name}", buffer.getvalue())
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows without masks, each with the path of its `part`.
+        """Yield the rows without masks, each with the name of its `part`.
 
         Raises:
             CommandError: a file is not a valid part.
@@ -75,7 +71,7 @@ class Results:
             parts = ds.dataset(self.store.inside(f"{self.folder}/parts"), SCHEMA, "parquet", self.store.system)
             for batch in parts.to_batches(columns=columns, filter=ds.field("path").is_valid()):
                 for row in batch.to_pylist():
-                    yield row | {"part": self.store.prefix + row.pop("__filename")}
+                    yield row | {"part": row.pop("__filename").rpartition("/")[2]}
         except FileNotFoundError:
             return  # the first run
         except pa.ArrowInvalid as error:
@@ -83,12 +79,13 @@ class Results:
 
     def remove_rows(self, outdated: Mapping[str, set[str]]) -> None:
         """Remove the rows of these images, by part."""
-        for path, images in outdated.items():
-            rows = pq.read_table(pa.BufferReader(self.store.read(path))).to_pylist()
+        for name, images in outdated.items():
+            path = self.store.inside(f"{self.folder}/parts/{name}")
+            rows = pq.read_table(path, filesystem=self.store.system).to_pylist()
             if kept := [row for row in rows if row["path"] not in images]:
-                self.write(path, kept)
+                self.write(name, kept)
             else:
-                self.store.system.delete_file(self.store.inside(path))
+                self.store.system.delete_file(path)
 
     def write_failures(self, others: Iterable[Mapping[str, Any]] = ()) -> set[str]:
         """Write `failures.json`, the list of failed images with reasons and of others, and return the images' paths."""

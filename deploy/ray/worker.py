@@ -59,21 +59,17 @@ class Worker:
     """Reads the file at a path; called once per image, in a thread."""
     results: Results
 
-    def process(self, images: list[Image]) -> tuple[int, str]:
-        """Process a part, unless a worker that died afterwards has already written it.
+    def process(self, name: str, images: list[Image]) -> tuple[int, str]:
+        """Process a part; one that is repeated, after the death of its worker, replaces the first.
 
         Returns:
             The number of images, and the reason to stop the batch, or an empty one. A raised error would arrive wrapped
             in Ray's traceback.
         """
-        # A part that is repeated has the same name, so that it replaces the first.
-        digest = hashlib.sha256(json.dumps([self.weights.sha256, *images]).encode()).hexdigest()
-        path = self.results.part_path(f"part-{digest[:32]}.parquet")
+        part = Part(images, self.weights, self.read)
         try:
-            if not self.results.store.exists(path):
-                part = Part(images, self.weights, self.read)
-                asyncio.run(part.segment_all(self.connect, self.in_flight))
-                self.results.write(path, [row | {"error": part.failures.get(name)} for name, row in part.rows.items()])
+            asyncio.run(part.segment_all(self.connect, self.in_flight))
+            self.results.write(name, [row | {"error": part.failures.get(path)} for path, row in part.rows.items()])
         except (MobileSamError, CommandError, OSError) as error:
             return 0, describe_with_file(error)
         return len(images), ""

@@ -66,7 +66,7 @@ class Run:
         async with connect() as client:
             info = await client.info()
             self._check_weights(info.weights)
-            self.weights, self.max_objects = info.weights, info.max_objects
+            self.weights, self.max_objects = info.weights or self.weights, info.max_objects
 
             async def work(name: str) -> None:
                 try:

@@ -6,7 +6,6 @@ import re
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -29,11 +28,7 @@ class FakeResults:
 
     def __init__(self):
         self.parts: dict[str, Any] = {}
-        self.store = SimpleNamespace(exists=self.parts.__contains__)
         self.write = self.parts.__setitem__
-
-    def part_path(self, name):
-        return name
 
 
 def make_worker(*replies, read=lambda _: fake.FILE, weights=WEIGHTS):
@@ -53,7 +48,7 @@ def with_prompts(*prompts):
 def segment(image, *replies, **options):
     """Return the row of an image, and the fields of the requests to the service."""
     worker, service = make_worker(*replies, **options)
-    assert worker.process([image]) == (1, "")
+    assert worker.process("part-1", [image]) == (1, "")
     ((row,),) = worker.results.parts.values()
     return row, service.fields
 
@@ -138,34 +133,12 @@ def test_failed_image_becomes_a_row_with_its_error(image, replies, options, erro
 )
 def test_service_error_stops_the_batch(reply, weights, message):
     worker, _ = make_worker(reply, weights=weights)
-    _, error = worker.process([EVERYTHING])
+    _, error = worker.process("part-1", [EVERYTHING])
     assert message in error
     assert not worker.results.parts
-
-
-def test_part_that_exists_is_not_segmented_again():
-    worker, service = make_worker(fake.lines_reply(fake.final_line(3)))
-    for _ in range(2):  # as after the death of a worker that had just written it
-        assert worker.process([EVERYTHING]) == (1, "")
-    (rows,) = worker.results.parts.values()
-    assert [row["path"] for row in rows] == [EVERYTHING.path]
-    assert [request.url.path for request in service.requests] == ["/info", "/everything"]
-
-
-def test_part_name_depends_on_images_requests_and_weights():
-    names = []
-    for image, weights in [
-        (EVERYTHING, WEIGHTS),
-        (with_prompts(), WEIGHTS),
-        (EVERYTHING, replace(WEIGHTS, sha256="1")),
-    ]:
-        worker, _ = make_worker(read=cannot_read, weights=weights)
-        worker.process([image])
-        names += worker.results.parts
-    assert len(set(names)) == 3
 
 
 def test_part_that_cannot_be_written_stops_the_batch():
     worker, _ = make_worker(read=cannot_read)
     worker.results.write = Mock(side_effect=CannotWrite(Path("part.parquet"), OSError(28, "No space left on device")))
-    assert worker.process([EVERYTHING]) == (0, "cannot write part.parquet: No space left on device")
+    assert worker.process("part-1", [EVERYTHING]) == (0, "cannot write part.parquet: No space left on device")
