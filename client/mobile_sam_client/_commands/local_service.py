@@ -8,12 +8,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
+from rich.console import Console
 
-from mobile_sam_client._commands.output import CommandError, print_note, waiting
+from mobile_sam_client._commands.output import CommandError, print_note
 
 CHECKOUT_FILES = ("service.py", "Makefile", "model_repository")
 """Files that identify a checkout."""
@@ -82,23 +83,18 @@ def local_service() -> Iterator[str]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    start_failed = False
-    try:
-        with waiting(f"Starting a local service; its log is {log}"):
+    with ExitStack() as stack:
+        stack.callback(_stop, service)
+        print_note(f"Starting a local service; its log is {log}")
+        with Console(stderr=True).status("Starting"):  # only in a terminal
             _wait_until_ready(service, url, log)
-        yield url
-    except ServiceStartError:
-        start_failed = True
-        raise
-    finally:
-        exited_early = service.poll() is not None
         try:
-            _stop(service)
+            yield url
         finally:
-            if exited_early and not start_failed:
-                print_note(f"the service exited unexpectedly; its log is {log}")
-            elif not start_failed:
+            if service.poll() is None:
                 log.unlink(missing_ok=True)
+            else:
+                print_note(f"the service exited unexpectedly; its log is {log}")
 
 
 def _wait_until_ready(service: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -108,15 +108,3 @@ def progress(description: str, total: int | None = None) -> Iterator[Callable[..
     times = (_RateColumn(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
     with bars.Progress(*done, *times, console=console, disable=not console.is_interactive, transient=True) as bar:
         yield partial(bar.update, bar.add_task(description, total=total))
-
-
-@contextmanager
-def waiting(description: str) -> Iterator[None]:
-    """Show a spinner on standard error, or a plain line if that is not a terminal."""
-    console = Console(stderr=True)
-    if console.is_interactive:
-        with console.status(description):
-            yield
-    else:
-        print_note(description)
-        yield
