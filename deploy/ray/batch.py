@@ -74,7 +74,7 @@ def run(
         store, listed = find_images(images, results.folder, grid)
     else:
         store, listed, left_out = find_dataset(images, results.folder, form, annotations)
-    todo, outdated = make_plan(listed, results.rows(), weights.sha256, store.hashes)
+    todo, outdated = make_plan(listed, results.rows(), weights.sha256, store.sha256)
     results.remove_rows(outdated)
     worker = (partial(AsyncClient, url, retries=MAX_RETRIES), weights, in_flight, store.read, results)
     resume = "finished images are kept, run the same command to resume"

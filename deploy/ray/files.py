@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from mobile_sam_client._datasets.readers import read_dataset
 from mobile_sam_client._pictures import FORMATS
 
 LIST_SUFFIXES = (".txt", ".parquet")
-MAX_READERS = 16
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,11 @@ class Store:
         with self.system.open_input_stream(self.inside(path)) as stream:
             return bytes(stream.read())
 
-    def hashes(self, paths: list[str]) -> list[str | None]:
-        """Return the SHA-256 of files, None if unreadable."""
-
-        def sha256(path: str) -> str | None:
-            with suppress(OSError):
-                return hashlib.sha256(self.read(path)).hexdigest()
-            return None
-
-        with ThreadPoolExecutor(MAX_READERS) as pool:
-            return list(pool.map(sha256, paths))
+    def sha256(self, path: str) -> str | None:
+        """Return the SHA-256 of a file, None if it cannot be read."""
+        with suppress(OSError):
+            return hashlib.sha256(self.read(path)).hexdigest()
+        return None
 
     def write(self, path: str, content: Any) -> None:
         """Create or replace a file atomically. Object stores do this themselves."""

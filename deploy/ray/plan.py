@@ -2,8 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+MAX_READERS = 16
 Row = dict[str, Any]
 """Row of an image, with the columns in `deploy.ray.results.SCHEMA`."""
 
@@ -24,7 +26,7 @@ def make_plan(
     images: Mapping[str, Image],
     rows: Iterable[Row],
     weights: str,
-    hashes: Callable[[list[str]], Iterable[str | None]],
+    sha256: Callable[[str], str | None],
 ) -> tuple[list[Image], dict[str, set[str]]]:
     """Return the images to segment, sorted, and by part the images that must lose their rows.
 
@@ -35,7 +37,7 @@ def make_plan(
         images: all images by path.
         rows: rows of earlier runs, each with its `part`.
         weights: SHA-256 of the service's weights.
-        hashes: returns the SHA-256 of the files at paths, None if unreadable.
+        sha256: returns the SHA-256 of the file at a path, None if it cannot be read; called in threads.
     """
     todo, unsure, outdated = dict(images), list[Row](), defaultdict[str, set[str]](set)
     for row in rows:
@@ -48,9 +50,10 @@ def make_plan(
             del todo[path]
         else:
             unsure.append(row)
-    for row, sha256 in zip(unsure, hashes([row["path"] for row in unsure]), strict=True):
-        if row["path"] in todo and sha256 == row["sha256"]:
-            del todo[row["path"]]
-        else:
-            outdated[row["part"]].add(row["path"])
+    with ThreadPoolExecutor(MAX_READERS) as pool:
+        for row, found in zip(unsure, pool.map(sha256, [row["path"] for row in unsure]), strict=True):
+            if row["path"] in todo and found == row["sha256"]:
+                del todo[row["path"]]
+            else:
+                outdated[row["part"]].add(row["path"])
     return sorted(todo.values()), outdated

@@ -62,7 +62,7 @@ def test_list_may_contain_missing_files_and_repeated_ones_without_the_result_fol
         (f"{photos}/gone.jpg", None),
     ]
     sha256 = hashlib.sha256(b"b.JPG").hexdigest()
-    assert store.hashes([*images]) == [sha256, None]
+    assert [*map(store.sha256, images)] == [sha256, None]
 
 
 @pytest.mark.parametrize(

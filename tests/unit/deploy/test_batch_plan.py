@@ -13,7 +13,7 @@ ROW = {**IMAGE._asdict(), "weights": "weights", "error": None, "sha256": "same",
 
 def plan(rows, image=IMAGE, sha256="same"):
     """Return the plan for one image, whose file now has a SHA-256."""
-    return make_plan({image.path: image}, rows, "weights", lambda paths: [sha256 for _ in paths])
+    return make_plan({image.path: image}, rows, "weights", lambda _: sha256)
 
 
 def test_image_is_segmented_unless_a_row_matches():
