@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from math import isfinite
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -150,17 +151,12 @@ class Dataset:
 
     def number(self) -> None:
         """Give an id to each entry without one, or with that of another; `source_id` keeps what was there."""
-        images = self.images.values()
-        objects = [each.fields for image in images for each in image.objects]
-        for entries in ([*self.categories.values()], [image.fields for image in images], objects):
-            taken: set[int] = set()
-            others: list[dict[str, Any]] = []
+        images = [image.fields for image in self.images.values()]
+        objects = [each.fields for image in self.images.values() for each in image.objects]
+        for entries in ([*self.categories.values()], images, objects):
+            owners = {entry["id"]: entry for entry in reversed(entries) if type(entry.get("id")) is int}
+            unused = count(max(owners, default=0) + 1)
             for entry in entries:
                 own = entry.get("id")
-                if type(own) is int and own not in taken:
-                    taken.add(own)
-                else:
-                    others.append(entry)
-                    entry.update({} if own is None else {"source_id": own})
-            for number, entry in enumerate(others, max(taken, default=0) + 1):
-                entry["id"] = number
+                if type(own) is not int or owners[own] is not entry:
+                    entry.update({"id": next(unused)} if own is None else {"id": next(unused), "source_id": own})
