@@ -2,8 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -125,42 +125,44 @@ class ImageOptions(ServiceOptions):
                 raise typer.BadParameter(text, param_hint="--out / --picture")
             used.add(path.resolve())
 
-        def check(image: Path) -> bytes | None:
-            for path in outputs[image]:
-                if path == STANDARD:
-                    continue
-                if not force and path.is_file():
-                    raise CommandError(f"{path} exists; overwrite it with --force")
-                check_writable(path)
-            file = read_image(image)
-            return file if image == STANDARD else None  # which is read once
-
-        def handle(client: Client, image: Path) -> Weights:
-            found, members, lines = work(client, ready[image] or read_image(image), image, outputs[image])
-            if self.as_json:
-                size: dict[str, Any] = {"width": found.width, "height": found.height}
-                if found.region:
-                    size["region"] = found.region
-                weights = asdict(found.weights)
-                output.print_json(
-                    {"image": str(image), "image_id": found.image_id, **size, "weights": weights, **members}
-                )
-            else:
-                for line in lines:
-                    output.print_line(line, err=STANDARD in outputs[image])
-            return found.weights
-
-        done: dict[Path, Weights] = {}
-        if ready := _results(outputs, check):
+        ready: dict[Path, bytes | None] = {}
+        for image, paths in outputs.items():
+            with _errors_printed(image):
+                for path in paths:
+                    if path != STANDARD and not force and path.is_file():
+                        raise CommandError(f"{path} exists; overwrite it with --force")
+                    if path != STANDARD:
+                        check_writable(path)
+                file = read_image(image)
+                ready[image] = file if image == STANDARD else None  # which is read once
+        done: list[Weights] = []
+        if ready:
             with self.address() as url:
                 with probing_client(url) as client, suppress(Problem):  # a Problem shows that it is reachable
                     client.info()
                 with self.client(Client, url) as client, output.log_to_stderr():
-                    done = _results(ready, partial(handle, client))
-        if weights := next(reversed(done.values()), None):
-            output.print_weights(weights, name=not (self.as_json or STANDARD in all_outputs))
+                    for image, content in ready.items():
+                        with _errors_printed(image):
+                            found, members, lines = work(client, content or read_image(image), image, outputs[image])
+                            self._print(image, found, members, lines, err=STANDARD in outputs[image])
+                            done.append(found.weights)
+        if done:
+            output.print_weights(done[-1], name=not (self.as_json or STANDARD in all_outputs))
         if len(done) < len(outputs):
             raise typer.Exit(1)
+
+    def _print(
+        self, image: Path, found: Segmentation | Everything, members: dict[str, Any], lines: list[str], *, err: bool
+    ) -> None:
+        if self.as_json:
+            size: dict[str, Any] = {"width": found.width, "height": found.height}
+            if found.region:
+                size["region"] = found.region
+            weights = asdict(found.weights)
+            output.print_json({"image": str(image), "image_id": found.image_id, **size, "weights": weights, **members})
+        else:
+            for line in lines:
+                output.print_line(line, err=err)
 
 
 async def run_concurrently(images: Collection[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
@@ -182,14 +184,11 @@ async def run_concurrently(images: Collection[T], work: Callable[[T], Awaitable[
             await asyncio.gather(*workers, return_exceptions=True)
 
 
-def _results(images: Collection[Path], function: Callable[[Path], T]) -> dict[Path, T]:
-    """Return the function's results, without images for which it fails; those errors are printed."""
-    results = {}
-    for image in images:
-        try:
-            results[image] = function(image)
-        except (*IMAGE_ERRORS, OSError) as error:
-            if isinstance(error, BrokenPipeError):  # such as `mobile-sam ... | head`
-                raise
-            print_error(describe(error) if isinstance(error, CannotWrite) else f"{image}: {describe(error)}")
-    return results
+@contextmanager
+def _errors_printed(image: Path) -> Iterator[None]:
+    try:
+        yield
+    except (*IMAGE_ERRORS, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # such as `mobile-sam ... | head`
+            raise
+        print_error(describe(error) if isinstance(error, CannotWrite) else f"{image}: {describe(error)}")
