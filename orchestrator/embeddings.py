@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,10 +26,6 @@ FOUND, SHARED, ENCODED = "found", "shared", "encoded"
 IMAGE_ID = re.compile("[0-9a-f]{64}")
 
 Encode = Callable[[images.Frame], Embedding]
-Check = Callable[[tuple[int, int]], None]
-CheckCost = Callable[[tuple[int, int], bool], None]
-Source = Callable[[], tuple[bytes, images.RGB]]
-"""Function that returns an image's file (empty for a crop) and its pixels."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +40,22 @@ class DecodedImage:
 
 @dataclass
 class EncodedImage:
-    """An image with its embedding."""
+    """An image with its embedding, which is empty until `Embeddings.encode` returns the image."""
 
     image_id: str
     """SHA-256 of the image file, in hexadecimal."""
     key: str
-    """Cache key: the image id, combined with the owner when API keys are used."""
+    """Cache key: the image id, combined with the owner when API keys are used, and with the box of a part."""
     entry: Entry
     max_pixels: int
     stages: Stages
     last: dict[str, DecodedImage] = field(default_factory=dict)
     """The image decoded last, by cache key."""
     preprocessing: images.Preprocessing = images.LONGEST_SIDE
+    caller: str = ""
+    """Caller who gets the space for the image in the cache."""
+    source: str = FOUND
+    """Source of the embedding."""
     part_of: "EncodedImage | None" = None
     """The image that this is a part of."""
     origin_xy: tuple[int, int] = (0, 0)
@@ -150,189 +149,120 @@ class Embeddings:
         self.refresh = False
         """True to encode images whose embeddings are known, as health checks ask."""
 
-    def find(
-        self,
-        file: bytes | None,
-        image_id: str,
-        check: Check = lambda _: None,
-        owner: str = "",
-        check_cost: CheckCost = lambda *_: None,
-        *,
-        caller: str = "",
-    ) -> EncodedImage:
-        """Return the image with its embedding; processes that need the same image at the same time encode it once.
+    def open(self, file: bytes | None, image_id: str, owner: str = "", caller: str = "") -> EncodedImage:
+        """Return an image with its embedding if that is known; of others, only the header is read.
 
         Args:
             file: a PNG, JPEG or WebP file; None if the image is known by its id.
             image_id: SHA-256 of the file, in hexadecimal.
             owner: owner of the image. Owners share nothing: an image id works for its owner only, and the response
                 time does not reveal that another owner has sent the same file.
-            check: called with height and width of the displayed image before it is encoded; may raise.
-            check_cost: called with the same before the image is decoded (width and height if EXIF turns it), and with
-                whether the image is new; may raise.
             caller: caller who gets the space for a new image in the cache.
 
         Raises:
             Rejected: the image cannot be used.
-            UnknownImage: no image has this id, or this process encodes none.
+            UnknownImage: no image has this id.
         """
-        key = _key(image_id, owner)
-        source = partial(self._read, key, file, check, check_cost)
-        encoded = self._find(image_id, source, _Location(key, caller, self._cache, self._redis))
-        check(encoded.size_hw)
-        check_cost(encoded.size_hw, False)
-        return encoded
-
-    def find_file(
-        self,
-        file: bytes | None,
-        image_id: str,
-        check: Check = lambda _: None,
-        owner: str = "",
-        check_cost: CheckCost = lambda *_: None,
-        *,
-        caller: str = "",
-    ) -> EncodedImage:
-        """Return the image without encoding it: its embedding is empty if it is not known. A new file is stored.
-
-        Arguments and errors are those of `find`.
-        """
-        key = _key(image_id, owner)
-        with self._stages(CACHE):
-            entry = self._usable(self._cache.get(key) or self._files.get(key))
+        if not IMAGE_ID.fullmatch(image_id):
+            raise UnknownImage
+        key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
+        unknown = Entry({}, (0, 0), b"")
+        image = EncodedImage(
+            image_id, key, unknown, self._max_pixels, self._stages, self._last, self._preprocessing, caller
+        )
+        source, entry = self._look_up(image)
         if entry is None:
+            with self._stages(CACHE):
+                entry = self._usable(self._files.get(key))
+        if entry is None:
+            # After a change of weights, the file comes from the cache entries of the old ones.
+            data = self._cache.image_file(key) if file is None else file
+            if data is None:
+                raise UnknownImage
+            with self._stages(DECODE):
+                entry = Entry({}, images.displayed_size(images.open_image(data, self._max_pixels)), data)
+        return replace(image, entry=entry, source=source)
+
+    def keep(self, image: EncodedImage) -> None:
+        """Keep the file of an image without an embedding, which is encoded later by its id."""
+        if not image.entry.embedding and self._files.get(image.key) is None:
+            self._store(self._files, image)
+
+    def crop(self, image: EncodedImage, box_xyxy: Box) -> EncodedImage:
+        """Return a part of an image with its own embedding if that is known, or all of it; keep the image's file.
+
+        Args:
+            image: the whole image; its embedding may be missing.
+            box_xyxy: x0, y0, x1, y1 in pixels of the image.
+        """
+        x0, y0, x1, y1 = box_xyxy
+        if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
+            return image
+        self.keep(image)
+        key = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
+        part = replace(image, key=key, entry=Entry({}, (y1 - y0, x1 - x0), b""), part_of=image, origin_xy=(x0, y0))
+        source, entry = self._look_up(part)
+        return replace(part, entry=entry or part.entry, source=source)
+
+    def encode(self, image: EncodedImage) -> EncodedImage:
+        """Return an image with its embedding; processes that need the same one at the same time encode it once.
+
+        Raises:
+            Rejected: the image cannot be decoded.
+            UnknownImage: this process encodes no images.
+        """
+        refresh = self.refresh and self._encode is not None
+        if refresh or not image.entry.embedding:
             if self._encode is None:
                 raise UnknownImage
-            entry = self._fetch(_Location(key, caller, self._cache, self._redis))
-        if entry is None:
-            data, pixels = self._read(key, file, check, check_cost)
-            entry = Entry({}, (pixels.shape[0], pixels.shape[1]), data)
-            self._store(_Location(key, caller, self._files, None), entry)
-            self._keep_pixels(key, pixels)
-        check(entry.size_hw)
-        check_cost(entry.size_hw, False)
-        return self._encoded(image_id, key, entry)
+            with contextlib.ExitStack() as stack:
+                with self._stages(WAIT):
+                    stack.enter_context(self._cache_of(image).encode_lock(image.key))
+                # Another process may have encoded the image while this one waited for the lock.
+                source, entry = (ENCODED, None) if refresh else self._look_up(image)
+                if entry is None:
+                    source, entry = ENCODED, self._make(self._encode, image)
+            image = replace(image, entry=entry, source=source)
+        self._count(image.source)
+        return image
 
     def release_pixels(self) -> None:
         """Release the decoded pixels; the next request for a picture decodes the image again."""
         self._last.clear()
 
-    def crop(
-        self, image: EncodedImage, box_xyxy: Box, caller: str = "", check_cost: CheckCost = lambda *_: None
-    ) -> EncodedImage:
-        """Return a part of an image with a separate embedding, or all of it with its own.
+    def _cache_of(self, image: EncodedImage) -> EmbeddingCache:
+        return self._crops if image.part_of else self._cache
 
-        Args:
-            image: the whole image; its embedding may be missing.
-            box_xyxy: x0, y0, x1, y1 in pixels of the image.
-            caller: as in `find`.
-            check_cost: as in `find`, called again before the image is decoded for a new part.
-        """
-        x0, y0, x1, y1 = box_xyxy
-        is_part = (x0, y0, y1, x1) != (0, 0, *image.size_hw)
-
-        def source() -> tuple[bytes, images.RGB]:
-            check_cost(image.size_hw, True)
-            pixels = image.decode().pixels
-            return (b"", np.ascontiguousarray(pixels[y0:y1, x0:x1])) if is_part else (bytes(image.entry.file), pixels)
-
-        if is_part:
-            name = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
-            part = self._find(name, source, _Location(name, caller, self._crops, None))
-            return replace(part, part_of=image, origin_xy=(x0, y0))
-        if image.entry.embedding:
-            return image
-        return self._find(image.image_id, source, _Location(image.key, caller, self._cache, self._redis))
-
-    def _find(self, image_id: str, source: Source, location: "_Location") -> EncodedImage:
-        refresh = self.refresh and self._encode is not None
-        entry = None if refresh else self._look_up(location)
-        if entry is None:
-            if self._encode is None:
-                raise UnknownImage
-            with contextlib.ExitStack() as stack:
-                with self._stages(WAIT):
-                    stack.enter_context(location.cache.encode_lock(location.key))
-                # Another process may have encoded the image while this one waited for the lock.
-                entry = None if refresh else self._look_up(location) or self._fetch(location)
-                entry = entry or self._make(self._encode, location, *source())
-        return self._encoded(image_id, location.key, entry)
-
-    def _encoded(self, image_id: str, key: str, entry: Entry) -> EncodedImage:
-        return EncodedImage(image_id, key, entry, self._max_pixels, self._stages, self._last, self._preprocessing)
-
-    def _read(self, key: str, file: bytes | None, check: Check, check_cost: CheckCost) -> tuple[bytes, images.RGB]:
-        """Return an image's file and its pixels; arguments as in `find`."""
-        # After a change of weights, the file comes from the cache entries of the old ones.
-        data = self._cache.image_file(key) if file is None else file
-        if data is None:
-            raise UnknownImage
-        with self._stages(DECODE):
-            image = images.open_image(data, self._max_pixels)
-            check_cost((image.height, image.width), True)
-            pixels = images.decode(image)
-        check((pixels.shape[0], pixels.shape[1]))
-        return data, pixels
-
-    def _keep_pixels(self, key: str, pixels: images.RGB) -> None:
-        self._last.clear()
-        self._last[key] = DecodedImage(pixels)
-
-    def _look_up(self, location: "_Location") -> Entry | None:
+    def _look_up(self, image: EncodedImage) -> tuple[str, Entry | None]:
+        """Return the source and the entry of an image or a part, if its embedding is known."""
         with self._stages(CACHE):
-            entry = self._usable(location.cache.get(location.key))
-        if entry is not None:
-            self._count(FOUND)
-        return entry
-
-    def _fetch(self, location: "_Location") -> Entry | None:
-        if location.redis is None:
-            return None
+            entry = self._usable(self._cache_of(image).get(image.key))
+        if entry is not None or self._redis is None or image.part_of:
+            return FOUND, entry
         with self._stages(REDIS):
-            entry = self._usable(location.redis.get(location.key))
+            entry = self._usable(self._redis.get(image.key))
         if entry is not None:
-            self._store(location, entry)
-            self._count(SHARED)
-        return entry
+            self._store(self._cache, replace(image, entry=entry))
+        return SHARED, entry
 
-    def _make(self, encode: Encode, location: "_Location", file: bytes, pixels: images.RGB) -> Entry:
+    def _make(self, encode: Encode, image: EncodedImage) -> Entry:
+        x0, y0, x1, y1 = image.region
+        pixels = np.ascontiguousarray(image.whole.decode().pixels[y0:y1, x0:x1])
         with self._stages(RESIZE):
             frame = self._preprocessing.frame(pixels)
         began_at = time.monotonic()
         with self._stages(ENCODE):
             embedding = encode(frame)
-        entry = Entry(embedding, (pixels.shape[0], pixels.shape[1]), file, time.monotonic() - began_at)
-        self._count(ENCODED)
-        self._store(location, entry)
-        if location.redis is not None:
-            location.redis.put(location.key, entry)
-        if file:  # not a crop: the next crop needs the whole image again
-            self._keep_pixels(location.key, pixels)
+        entry = replace(image.entry, embedding=embedding, encode_s=time.monotonic() - began_at)
+        self._store(self._cache_of(image), replace(image, entry=entry))
+        if self._redis is not None and not image.part_of:
+            self._redis.put(image.key, entry)
         return entry
 
-    def _store(self, location: "_Location", entry: Entry) -> None:
+    def _store(self, cache: EmbeddingCache, image: EncodedImage) -> None:
         with self._stages(STORE):
-            location.cache.put(location.key, entry, location.caller)
+            cache.put(image.key, image.entry, image.caller)
 
     def _usable(self, entry: Entry | None) -> Entry | None:
         """Return the entry, None if its image has more pixels than are accepted."""
         return entry if entry is not None and entry.size_hw[0] * entry.size_hw[1] <= self._max_pixels else None
-
-
-def _key(image_id: str, owner: str) -> str:
-    """Return the cache key of an image.
-
-    Raises:
-        UnknownImage: no image has this id.
-    """
-    if not IMAGE_ID.fullmatch(image_id):
-        raise UnknownImage
-    return hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
-
-
-@dataclass(frozen=True)
-class _Location:
-    key: str
-    caller: str
-    cache: EmbeddingCache
-    redis: "RedisTier | None"

@@ -30,14 +30,11 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     options = {**pipeline.thresholds, **call.options}
     points_xy = call.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
-
-    def crop_of(size_hw: tuple[int, int]) -> Box:
-        crop = checked_crop(options["crop_box"], size_hw)
-        crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
-        check_batch(len(points_xy), size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))
-        return crop
-
-    part = pipeline.find(call, region=crop_of)
+    image = pipeline.open(call)
+    crop = checked_crop(options["crop_box"], image.size_hw)
+    crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
+    check_batch(len(points_xy), image.size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))
+    part = pipeline.embeddings.encode(pipeline.embeddings.crop(image, crop))
     labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
     decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
     kept = []
@@ -48,9 +45,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
             with part.stages(UPSAMPLE):
                 logits = part.upsample(low_res)
             with part.stages(RECORD):
-                found = record(
-                    logits, float(score), point_xy, crop=part.region, size_hw=part.whole.size_hw, options=options
-                )
+                found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, options=options)
             if found is not None:
                 kept.append(found)
     return ([orjson.dumps(kept)],)

@@ -89,9 +89,11 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     """
     if not data:
         raise rejected(UNREADABLE_IMAGE, FIELD, READABLE, "0 bytes")
-    _check_parts(data)
+    exif = _check_chunks(data)
+    _check_segments(data)
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
+        image.info |= exif
     except Exception:  # Pillow's parsers raise many types on damaged headers
         raise _unreadable(data) from None
     width, height = image.size
@@ -104,6 +106,11 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     return image
 
 
+def displayed_size(image: Image.Image) -> tuple[int, int]:
+    """Return height and width of the pixels that `decode` returns."""
+    return (image.width, image.height) if _orientation(image) >= 5 else (image.height, image.width)
+
+
 def decode(image: Image.Image) -> RGB:
     """Return the pixels as displayed: (H, W, 3) uint8 RGB. Alpha is dropped, 16-bit samples are scaled to 8 bits.
 
@@ -113,7 +120,6 @@ def decode(image: Image.Image) -> RGB:
     try:
         pixels = _decode_jpeg_fast(image)
         if pixels is None:
-            # Before EXIF is read: reading it decodes a PNG and hides errors in its pixels.
             image.load()
             if image.mode.startswith("I"):
                 pixels = _from_16_bit(image)
@@ -185,7 +191,7 @@ def _decode_jpeg_fast(image: Image.Image) -> RGB | None:
 
 def _orientation(image: Image.Image) -> int:
     try:
-        value: Any = image.getexif().get(ORIENTATION_TAG, 1)
+        value: Any = Image.Image.getexif(image).get(ORIENTATION_TAG, 1)  # PNG's own method decodes the pixels
     except Exception:  # damaged EXIF
         return 1
     return value if value in range(1, 9) else 1
@@ -205,36 +211,45 @@ def _from_16_bit(image: Image.Image) -> RGB:
     return np.repeat(grey[:, :, None], 3, axis=2)
 
 
-def _check_parts(data: bytes) -> None:
-    """Reject a PNG or JPEG file with so many parts that they take decoders much longer than the pixels do."""
-    if data.startswith(b"\x89PNG"):
-        offset, chunks = 8, 0
-        while offset < len(data) and chunks <= MAX_CHUNKS:
-            offset, chunks = offset + 12 + int.from_bytes(data[offset : offset + 4], "big"), chunks + 1
+def _check_chunks(data: bytes) -> dict[Any, bytes]:
+    """Reject a PNG file with so many chunks that they take decoders much longer than the pixels do.
+
+    Returns the EXIF of a PNG file, which may follow the pixels, by the name that it has in Pillow's `info`.
+    """
+    offset, chunks, exif = 8, 0, dict[Any, bytes]()
+    while data.startswith(b"\x89PNG") and offset < len(data):
+        end, chunks = offset + 12 + int.from_bytes(data[offset : offset + 4], "big"), chunks + 1
         if chunks > MAX_CHUNKS:
             raise _too_many_parts(f"PNG file of at most {MAX_CHUNKS} chunks")
-    elif data.startswith(b"\xff\xd8"):
-        offset, junk, segments, scans, components = 2, 0, 0, 0, None
-        while offset < len(data):
-            found = SEGMENT.search(data, offset)
-            start, marker = (found.start(), found[0][1]) if found else (len(data), END)
-            junk += 0 if scans else start - offset
-            offset, head = start + 2, data[start + 2 : start + 10]
-            if marker == START_OF_SCAN:
-                scans += 1
-            elif marker != END:
-                segments += 1
-            elif scans:
-                return
-            if marker != END:  # Pillow ignores an end marker before the first scan
-                offset += int.from_bytes(head[:2], "big")
-            if junk > MAX_JUNK_BYTES or segments > MAX_SEGMENTS or scans > MAX_SCANS:
-                limits = f"{MAX_SEGMENTS} segments, {MAX_SCANS} scans and {MAX_JUNK_BYTES} bytes outside them"
-                raise _too_many_parts(f"JPEG file of at most {limits}")
-            if marker in SEQUENTIAL:
-                components = head[7:8]
-            if marker == START_OF_SCAN and head[2:3] == components:
-                return  # decoders stop after a scan of all components
+        if data[offset + 4 : offset + 8] == b"eXIf":
+            exif = {"exif": data[offset + 8 : end - 4]}
+        offset = end
+    return exif
+
+
+def _check_segments(data: bytes) -> None:
+    """Reject a JPEG file with so many segments that they take decoders much longer than the pixels do."""
+    offset, junk, segments, scans, components = 2, 0, 0, 0, None
+    while data.startswith(b"\xff\xd8") and offset < len(data):
+        found = SEGMENT.search(data, offset)
+        start, marker = (found.start(), found[0][1]) if found else (len(data), END)
+        junk += 0 if scans else start - offset
+        offset, head = start + 2, data[start + 2 : start + 10]
+        if marker == START_OF_SCAN:
+            scans += 1
+        elif marker != END:
+            segments += 1
+        elif scans:
+            return
+        if marker != END:  # Pillow ignores an end marker before the first scan
+            offset += int.from_bytes(head[:2], "big")
+        if junk > MAX_JUNK_BYTES or segments > MAX_SEGMENTS or scans > MAX_SCANS:
+            limits = f"{MAX_SEGMENTS} segments, {MAX_SCANS} scans and {MAX_JUNK_BYTES} bytes outside them"
+            raise _too_many_parts(f"JPEG file of at most {limits}")
+        if marker in SEQUENTIAL:
+            components = head[7:8]
+        if marker == START_OF_SCAN and head[2:3] == components:
+            return  # decoders stop after a scan of all components
 
 
 def _too_many_parts(expected: str) -> Rejected:

@@ -60,30 +60,12 @@ class Pipeline:
     prompts: Collection[str] = PROMPTS
     """Prompts that the weights accept."""
 
-    def find(
-        self,
-        call: Call,
-        check: Callable[[tuple[int, int]], None] = lambda _: None,
-        check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
-        region: Callable[[tuple[int, int]], Box] | None = None,
-        *,
-        encode: bool = True,
-    ) -> EncodedImage:
-        """Return the image of a request with its embedding; checks as in `Embeddings.find`.
-
-        Args:
-            call: the request.
-            check: as in `Embeddings.find`.
-            check_cost: as in `Embeddings.find`.
-            region: called with height and width of the displayed image; returns the part to encode; may raise.
-            encode: False to keep the image file only.
-        """
+    def open(self, call: Call) -> EncodedImage:
+        """Return the image of a request, as `Embeddings.open`."""
         file, image_id = call.read_file(), call.image_id
         if file is not None and not (image_id and call.from_service):
             image_id = hashlib.sha256(file).hexdigest()
-        find = self.embeddings.find if encode and region is None else self.embeddings.find_file
-        image = find(file, image_id or "", check, call.owner, check_cost, caller=call.caller)
-        return image if region is None else self.embeddings.crop(image, region(image.size_hw), call.caller, check_cost)
+        return self.embeddings.open(file, image_id or "", call.owner, call.caller)
 
     def check_accepted(self, labels: Labels, mask_objects: Array | None = None) -> None:
         """Check that the weights accept these prompts.

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from PIL import Image
 from orchestrator.cache import Entry
 from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part, Stages
 from orchestrator.costs import Workload
-from orchestrator.embeddings import CheckCost, EncodedImage
+from orchestrator.embeddings import EncodedImage
 from orchestrator.masks import Logits, MaskPart, area_and_box, remove_small_regions
 from orchestrator.pictures import Picture
 from orchestrator.pipeline import (
@@ -30,7 +29,7 @@ from orchestrator.pipeline import (
 )
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
-from orchestrator.regions import AUTO, Box, around, rounded
+from orchestrator.regions import AUTO, around, rounded
 
 OUTPUTS = ("mask", "picture", "result")
 DEFAULTS: dict[str, Any] = {
@@ -78,14 +77,9 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         auto=call.region == AUTO,
     )
 
-    def check_cost(size_hw: tuple[int, int], new: bool) -> None:
-        workload.check(size_hw, pipeline.max_answer_bytes)
-        if not call.costly and workload.is_costly(size_hw[0] * size_hw[1], new=new):
-            raise CostlyRequest
-
-    image = find(pipeline, call, points_xy, labels, check_cost)
+    image = find(pipeline, call, points_xy, labels, workload)
     height, width = image.whole.size_hw
-    result = {"image_id": image.whole.image_id, "width": width, "height": height, **pipeline.identity}
+    result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
     if call.region:
         result["region"] = image.region
     if image.entry.encode_s:
@@ -107,8 +101,8 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     return [], [], [orjson.dumps(result)]
 
 
-def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, check_cost: CheckCost) -> EncodedImage:
-    """Return the image of a request or the region that it names, with its embedding.
+def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, workload: Workload) -> EncodedImage:
+    """Return the image of a request or the region that it names, with its embedding unless it is only kept.
 
     An automatic region is around all prompts. Objects without a box are as large as their masks in the whole image.
 
@@ -117,26 +111,40 @@ def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, chec
         call: the request.
         points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
         labels: (N, P) int32.
-        check_cost: as in `Embeddings.find`.
+        workload: the work for the answer.
+
+    Raises:
+        Rejected: the image, the prompts or the region cannot be used, or the answer takes too much.
+        CostlyRequest: the request is for another model.
+        UnknownImage: no image has this id, or this process encodes none.
     """
-    check = partial(check_inside, points_xy, labels)
+    image = pipeline.open(call)
+    if not call.options.get("encode", DEFAULTS["encode"]):
+        pipeline.embeddings.keep(image)
+        return image
+
+    def encoded(image: EncodedImage) -> EncodedImage:
+        height, width = image.whole.size_hw
+        workload.check((height, width), pipeline.max_answer_bytes)
+        if not call.costly and workload.is_costly(height * width, new=not image.entry.embedding):
+            raise CostlyRequest
+        return pipeline.embeddings.encode(image)
+
+    check_inside(points_xy, labels, image.size_hw)
     if call.region is None:
-        return pipeline.find(call, check, check_cost, encode=call.options.get("encode", DEFAULTS["encode"]))
-    boxes = [*extents(points_xy, labels)]
-    clicked = ~(labels == BOX_TOP_LEFT).any(axis=1)
-    if call.region == AUTO and clicked.any():
-        image = pipeline.find(call, check, check_cost)
-        decoded = pipeline.decode(image, points_xy[clicked], labels[clicked], candidates=False)
-        boxes += [image.box(logits[0]) for logits, _ in decoded if logits.max() > 0]
-
-    def region_of(size_hw: tuple[int, int]) -> Box:
-        if call.region == AUTO:
-            return around(np.array(boxes), size_hw)
-        region = rounded(call.region, size_hw)
-        check(size_hw, region)
-        return region
-
-    return pipeline.find(call, check, check_cost, region_of)
+        return encoded(image)
+    if call.region == AUTO:
+        boxes = [*extents(points_xy, labels)]
+        clicked = ~(labels == BOX_TOP_LEFT).any(axis=1)
+        if clicked.any():
+            image = encoded(image)
+            decoded = pipeline.decode(image, points_xy[clicked], labels[clicked], candidates=False)
+            boxes += [image.box(logits[0]) for logits, _ in decoded if logits.max() > 0]
+        region = around(np.array(boxes), image.size_hw)
+    else:
+        region = rounded(call.region, image.size_hw)
+        check_inside(points_xy, labels, image.size_hw, region)
+    return encoded(pipeline.embeddings.crop(image, region))
 
 
 def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:

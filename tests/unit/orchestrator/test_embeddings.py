@@ -12,7 +12,7 @@ from PIL import Image
 from orchestrator import images
 from orchestrator.cache import CROPS_SHARE, MOBILE_SAM_SHAPES, SUFFIX, Embedding, Entry, Layout
 from orchestrator.call import Stages
-from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings
+from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings, EncodedImage
 from orchestrator.problems import Rejected, UnknownImage
 
 MAX_PIXELS = 10_000
@@ -79,8 +79,16 @@ def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
     return opened
 
 
+def find(embeddings: Embeddings, file: bytes | None, image_id: str, **of: str) -> EncodedImage:
+    return embeddings.encode(embeddings.open(file, image_id, **of))
+
+
+def find_part(embeddings: Embeddings, image: EncodedImage, box_xyxy: tuple[int, int, int, int]) -> EncodedImage:
+    return embeddings.encode(embeddings.crop(image, box_xyxy))
+
+
 def test_new_image_is_scaled_and_encoded(open_embeddings, encoder, counted):
-    image = open_embeddings().find(*sent())
+    image = find(open_embeddings(), *sent())
     assert image.image_id == ID
     assert image.size_hw == (HEIGHT, WIDTH)
     assert bytes(image.entry.file) == photo()
@@ -94,9 +102,9 @@ def test_new_image_is_scaled_and_encoded(open_embeddings, encoder, counted):
 @pytest.mark.parametrize("by", ["file", "id"])
 def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted, same_process, by):
     embeddings = open_embeddings()
-    first = embeddings.find(*sent())
+    first = find(embeddings, *sent())
     later = embeddings if same_process else open_embeddings()
-    image = later.find(*sent()) if by == "file" else later.find(None, ID)
+    image = find(later, *sent()) if by == "file" else find(later, None, ID)
     assert (image.image_id, image.size_hw) == (first.image_id, first.size_hw)
     assert np.array_equal(image.entry.embedding["image_embeddings"], first.entry.embedding["image_embeddings"])
     assert len(encoder.frames) == 1
@@ -107,20 +115,20 @@ def test_health_checks_encode_a_known_image_again(open_embeddings, encoder, coun
     embeddings = open_embeddings()
     embeddings.refresh = True
     for _ in range(2):
-        embeddings.find(*sent())
+        find(embeddings, *sent())
     assert len(encoder.frames) == 2
 
 
 def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cache, tmp_path, encoder, counted):
     redis = SharedEntries()
-    first = open_embeddings(redis=redis, at=tmp_path / "another machine").find(*sent())
+    first = find(open_embeddings(redis=redis, at=tmp_path / "another machine"), *sent())
     here = open_embeddings(redis=redis)
     for source in (SHARED, FOUND):
-        image = here.find(None, ID)
+        image = find(here, None, ID)
         assert np.array_equal(image.entry.embedding["image_embeddings"], first.entry.embedding["image_embeddings"])
         assert image.size_hw == (HEIGHT, WIDTH)
         assert counted[-1] == source
-    assert open_embeddings(redis=None).find(*sent()).image_id == first.image_id
+    assert find(open_embeddings(redis=None), *sent()).image_id == first.image_id
     assert counted == [ENCODED, SHARED, FOUND, FOUND]
     assert len(encoder.frames) == 1
 
@@ -130,20 +138,20 @@ def test_failed_encoding_stores_nothing_and_can_be_retried(open_embeddings, enco
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        open_embeddings(encode=failing).find(*sent())
+        find(open_embeddings(encode=failing), *sent())
     assert counted == []
-    open_embeddings().find(*sent())
+    find(open_embeddings(), *sent())
     assert counted == [ENCODED]
 
 
 def test_without_an_encoder_only_cached_images_are_accepted(open_embeddings, counted):
-    open_embeddings().find(*sent())
+    find(open_embeddings(), *sent())
     cached = open_embeddings(encode=None, redis=SharedEntries())
-    assert cached.find(*sent()).size_hw == (HEIGHT, WIDTH)
-    assert cached.find(None, ID).size_hw == (HEIGHT, WIDTH)
+    assert find(cached, *sent()).size_hw == (HEIGHT, WIDTH)
+    assert find(cached, None, ID).size_hw == (HEIGHT, WIDTH)
     for file in (photo(1), None):
         with pytest.raises(UnknownImage):
-            cached.find(file, digest(photo(1)))
+            find(cached, file, digest(photo(1)))
     assert counted == [ENCODED, FOUND, FOUND]
 
 
@@ -162,91 +170,85 @@ def test_without_an_encoder_only_cached_images_are_accepted(open_embeddings, cou
 )
 def test_image_id_that_is_none_is_unknown(open_embeddings, counted, image_id):
     with pytest.raises(UnknownImage):
-        open_embeddings().find(None, image_id)
+        find(open_embeddings(), None, image_id)
     assert counted == []
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new image", "known image"])
-def test_check_gets_the_size_and_can_reject_before_encoding(open_embeddings, encoder, counted, known):
+def test_opened_image_has_its_size_and_is_not_decoded(open_embeddings, encoder, monkeypatch, known):
     if known:
-        open_embeddings().find(*sent())
+        find(open_embeddings(), *sent())
     encoder.frames.clear()
-    sizes = []
-
-    def check(size_hw: tuple[int, int]) -> None:
-        sizes.append(size_hw)
-        raise Rejected(422, "invalid-request", "", [])
-
-    with pytest.raises(Rejected, match="invalid-request"):
-        open_embeddings().find(*sent(), check)
-    assert sizes == [(HEIGHT, WIDTH)]
+    monkeypatch.setattr(images, "decode", pytest.fail)
+    image = open_embeddings().open(*sent())
+    assert (image.size_hw, bool(image.entry.embedding)) == ((HEIGHT, WIDTH), known)
     assert encoder.frames == []
 
 
 def test_invalid_image_is_rejected_and_neither_encoded_nor_stored(open_embeddings, encoder, folder):
     truncated = photo()[:-1000]
     with pytest.raises(Rejected, match="input_image"):
-        open_embeddings().find(truncated, digest(truncated))
+        find(open_embeddings(), truncated, digest(truncated))
     assert encoder.frames == []
     assert [path for path in folder.glob("*") if path.is_file()] == []
 
 
 def test_pixels_are_decoded_from_the_entry_and_those_of_the_last_image_reused(open_embeddings, monkeypatch):
-    opened: list[bytes] = []
-    open_image = images.open_image
+    done: list[Image.Image] = []
+    decode = images.decode
 
-    def counted(data: bytes, max_pixels: int) -> Image.Image:
-        opened.append(data)
-        return open_image(data, max_pixels)
+    def counted(image: Image.Image) -> images.RGB:
+        done.append(image)
+        return decode(image)
 
-    monkeypatch.setattr(images, "open_image", counted)
+    monkeypatch.setattr(images, "decode", counted)
     embeddings = open_embeddings()
-    names = [embeddings.find(*sent(seed)).image_id for seed in (1, 2)]
-    assert len(opened) == 2
-    wanted = images.decode(open_image(photo(1), MAX_PIXELS))
-    assert np.array_equal(open_embeddings().find(None, names[0]).decode().pixels, wanted)
-    opened.clear()
+    names = [find(embeddings, *sent(seed)).image_id for seed in (1, 2)]
+    assert len(done) == 2
+    wanted = decode(images.open_image(photo(1), MAX_PIXELS))
+    assert np.array_equal(find(open_embeddings(), None, names[0]).decode().pixels, wanted)
+    done.clear()
     for name, count in ((names[1], 0), (names[0], 1), (names[0], 1), (names[1], 2)):
-        image = embeddings.find(None, name)
+        image = find(embeddings, None, name)
         assert image.decode() is image.decode()
-        embeddings.crop(image, (10, 5, 30, 20))
-        assert len(opened) == count
+        find_part(embeddings, image, (10, 5, 30, 20))
+        assert len(done) == count
     embeddings.release_pixels()
     image.decode()
-    assert len(opened) == 3
+    assert len(done) == 3
 
 
 def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, counted):
     embeddings = open_embeddings()
-    whole = embeddings.find(*sent())
-    crop = embeddings.crop(whole, (10, 5, 30, 20))
+    whole = find(embeddings, *sent())
+    crop = find_part(embeddings, whole, (10, 5, 30, 20))
     assert crop.size_hw == (15, 20)
-    assert crop.image_id != whole.image_id
+    assert (crop.image_id, crop.whole) == (whole.image_id, whole)
     wanted = images.LONGEST_SIDE.frame(np.ascontiguousarray(whole.decode().pixels[5:20, 10:30]))
     assert np.array_equal(encoder.frames[1].pixels, wanted.pixels)
     assert encoder.frames[1].size_hw == wanted.size_hw
     later = open_embeddings()
-    again = later.crop(later.find(None, whole.image_id), (10, 5, 30, 20))
+    again = find_part(later, find(later, None, whole.image_id), (10, 5, 30, 20))
     assert np.array_equal(again.entry.embedding["image_embeddings"], crop.entry.embedding["image_embeddings"])
     assert again.size_hw == (15, 20)
     assert counted == [ENCODED, ENCODED, FOUND, FOUND]
-    assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
+    assert find_part(embeddings, whole, (0, 0, WIDTH, HEIGHT)) is whole
 
 
 def test_crops_evict_no_images(open_embeddings, encoder, folder):
     embeddings = open_embeddings(max_bytes=40 * ENTRY_BYTES)
-    images_of = [embeddings.find(*sent(seed), caller="alice") for seed in range(3)]
+    images_of = [find(embeddings, *sent(seed), caller="alice") for seed in range(3)]
     for x in range(1, WIDTH):
-        embeddings.crop(images_of[0], (0, 0, x, HEIGHT), "mallory")
+        find_part(embeddings, images_of[0], (0, 0, x, HEIGHT))
     later = open_embeddings(max_bytes=40 * ENTRY_BYTES, encode=None)
-    assert [later.find(None, image.image_id).size_hw for image in images_of] == [(HEIGHT, WIDTH)] * 3
+    assert [find(later, None, image.image_id).size_hw for image in images_of] == [(HEIGHT, WIDTH)] * 3
     assert len(list((folder / "crops").glob(f"*{SUFFIX}"))) == 40 // CROPS_SHARE
 
 
 def test_crops_are_not_shared_through_redis(open_embeddings):
     redis = SharedEntries()
     embeddings = open_embeddings(redis=redis)
-    embeddings.crop(embeddings.find(*sent()), (10, 5, 30, 20))
+    find_part(embeddings, find(embeddings, *sent()), (10, 5, 30, 20))
     assert list(redis) == [ID]
 
 
@@ -257,19 +259,19 @@ def test_entry_with_more_pixels_than_accepted_is_encoded_again(open_embeddings, 
     redis[ID] = forged
     if not shared:
         open_cache().put(ID, forged)
-    image = open_embeddings(redis=redis if shared else None).find(*sent())
+    image = find(open_embeddings(redis=redis if shared else None), *sent())
     assert image.size_hw == (HEIGHT, WIDTH)
     assert counted == [ENCODED]
 
 
 def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, counted):
     embeddings = open_embeddings()
-    first, second = embeddings.find(*sent(1)), embeddings.find(*sent(2))
+    first, second = find(embeddings, *sent(1)), find(embeddings, *sent(2))
     assert first.entry.embedding["image_embeddings"].flat[0] != second.entry.embedding["image_embeddings"].flat[0]
-    other = embeddings.find(*sent(1), owner="you")
-    crops = [embeddings.crop(image, (0, 0, 20, 20)) for image in (first, second, other)]
-    crops.append(embeddings.crop(first, (1, 0, 21, 20)))
-    assert len({crop.image_id for crop in crops}) == 4
+    other = find(embeddings, *sent(1), owner="you")
+    crops = [find_part(embeddings, image, (0, 0, 20, 20)) for image in (first, second, other)]
+    crops.append(find_part(embeddings, first, (1, 0, 21, 20)))
+    assert len({crop.key for crop in crops}) == 4
     assert counted == [ENCODED] * 7
 
 
@@ -277,84 +279,92 @@ def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, coun
 def test_image_is_encoded_for_each_owner_and_its_id_works_for_that_owner_only(open_embeddings, encoder, later_weights):
     embeddings = open_embeddings()
     for owner in ("me", "you", "me"):
-        assert embeddings.find(*sent(), owner=owner).image_id == ID
+        assert find(embeddings, *sent(), owner=owner).image_id == ID
     assert len(encoder.frames) == 2
     later = open_embeddings(fingerprint=later_weights)
     for other in ("them", ""):
         with pytest.raises(UnknownImage):
-            later.find(None, ID, owner=other)
-    assert later.find(None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
+            find(later, None, ID, owner=other)
+    assert find(later, None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
 
 
 def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, counted, encoder):
-    first = open_embeddings(fingerprint="a" * 64).find(*sent())
+    first = find(open_embeddings(fingerprint="a" * 64), *sent())
     later = open_embeddings(fingerprint="b" * 64)
-    image = later.find(None, first.image_id)
+    image = find(later, None, first.image_id)
     assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (first.image_id, (HEIGHT, WIDTH), photo())
     assert counted == [ENCODED, ENCODED]
     assert len(encoder.frames) == 2
     # The entry of a crop has no image file.
-    crop = open_embeddings(fingerprint="a" * 64).crop(first, (10, 5, 30, 20))
+    crop = find_part(open_embeddings(fingerprint="a" * 64), first, (10, 5, 30, 20))
     with pytest.raises(UnknownImage):
-        later.find(None, crop.key)
+        find(later, None, crop.key)
 
 
-def test_file_is_stored_without_an_embedding_and_encoded_later_by_its_id(open_embeddings, encoder, folder):
-    image = open_embeddings().find_file(*sent(), owner="me", caller="me")
+def keep(embeddings: Embeddings, file: bytes, **of: str) -> EncodedImage:
+    image = embeddings.open(file, digest(file), **of)
+    embeddings.keep(image)
+    return image
+
+
+def test_file_is_kept_without_an_embedding_and_encoded_later_by_its_id(open_embeddings, encoder, folder):
+    image = keep(open_embeddings(), photo(), owner="me", caller="me")
     assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (ID, (HEIGHT, WIDTH), photo())
     later = open_embeddings()
-    assert np.array_equal(later.find_file(None, ID, owner="me").decode().pixels, image.decode().pixels)
-    for other in (open_embeddings(encode=None).find, later.find):
+    assert np.array_equal(later.open(None, ID, owner="me").decode().pixels, image.decode().pixels)
+    for other, owner in ((open_embeddings(encode=None), "me"), (later, "you")):
         with pytest.raises(UnknownImage):
-            other(None, ID, owner="you" if other == later.find else "me")
+            find(other, None, ID, owner=owner)
     assert encoder.frames == []
-    assert later.find(None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
+    assert find(later, None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
     assert len(encoder.frames) == len([path for path in folder.glob("*") if path.is_file()]) == 1
-    assert later.find_file(None, ID, owner="me").entry.embedding
+    assert later.open(None, ID, owner="me").entry.embedding
+    keep(later, photo(), owner="me")
+    assert len([path for path in folder.glob("*") if path.is_file()]) == 1
 
 
-def test_file_of_an_invalid_image_is_not_stored(open_embeddings, folder):
-    truncated = photo()[:-1000]
+def test_file_that_is_no_image_is_not_kept_and_a_truncated_one_is_rejected_when_it_is_encoded(open_embeddings, folder):
     with pytest.raises(Rejected, match="input_image"):
-        open_embeddings().find_file(truncated, digest(truncated))
+        keep(open_embeddings(), photo()[:30])
     assert [path for path in folder.glob("*") if path.is_file()] == []
-    with pytest.raises(UnknownImage):
-        open_embeddings(encode=None).find_file(*sent())
+    image = keep(open_embeddings(), photo()[:-1000])
+    with pytest.raises(Rejected, match="a complete image file"):
+        find(open_embeddings(), None, image.image_id)
 
 
 def test_part_of_an_image_that_is_not_encoded(open_embeddings, encoder, counted):
     embeddings = open_embeddings()
-    image = embeddings.find_file(*sent(), owner="me")
-    part = embeddings.crop(image, (10, 5, 30, 20))
+    image = embeddings.open(*sent(), owner="me")
+    part = find_part(embeddings, image, (10, 5, 30, 20))
     assert (part.whole, part.region, part.size_hw) == (image, (10, 5, 30, 20), (15, 20))
     assert counted == [ENCODED]
     later = open_embeddings(encode=None)
-    again = later.crop(later.find_file(None, ID, owner="me"), (10, 5, 30, 20))
+    again = find_part(later, later.open(None, ID, owner="me"), (10, 5, 30, 20))
     assert np.array_equal(again.entry.embedding["image_embeddings"], part.entry.embedding["image_embeddings"])
     with pytest.raises(UnknownImage):
-        later.find_file(None, ID, owner="you")
+        later.open(None, ID, owner="you")
     with pytest.raises(UnknownImage):
-        later.crop(later.find_file(None, ID, owner="me"), (0, 0, WIDTH, HEIGHT))
-    whole = embeddings.crop(image, (0, 0, WIDTH, HEIGHT))
+        find_part(later, later.open(None, ID, owner="me"), (0, 0, WIDTH, HEIGHT))
+    whole = find_part(embeddings, image, (0, 0, WIDTH, HEIGHT))
     assert (whole.whole, whole.region, bytes(whole.entry.file)) == (whole, (0, 0, WIDTH, HEIGHT), photo())
-    assert later.find(None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
+    assert find(later, None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
     assert len(encoder.frames) == 2
 
 
 def test_whole_image_of_another_machine_has_parts_here(open_embeddings, tmp_path):
     redis = SharedEntries()
-    open_embeddings(redis=redis, at=tmp_path / "another machine").find(*sent())
+    find(open_embeddings(redis=redis, at=tmp_path / "another machine"), *sent())
     here = open_embeddings(redis=redis)
-    assert here.crop(here.find_file(None, ID), (10, 5, 30, 20)).size_hw == (15, 20)
+    assert find_part(here, here.open(None, ID), (10, 5, 30, 20)).size_hw == (15, 20)
 
 
 def test_mask_and_box_of_a_part_are_those_of_the_image(open_embeddings):
     embeddings = open_embeddings()
-    part = embeddings.crop(embeddings.find_file(*sent()), (10, 5, 30, 25))
+    part = find_part(embeddings, embeddings.open(*sent()), (10, 5, 30, 25))
     logits = np.full((256, 256), -1, np.float32)
     logits[128:192, :64] = 1
     expected = np.zeros((HEIGHT, WIDTH), bool)
     expected[15:20, 10:15] = True
     assert np.array_equal(part.mask(logits, 0), expected)
-    whole = embeddings.find(*sent())
+    whole = find(embeddings, *sent())
     assert whole.box(logits) == (0, 20, 10, 30)

@@ -164,13 +164,18 @@ def test_jpeg_smaller_than_its_header_is_decoded_by_pillow(monkeypatch):
     assert np.array_equal(decoded(data), by_pillow(data))
 
 
-@pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
+@pytest.mark.parametrize("file_format", ["PNG", "PNG with EXIF behind the pixels", "JPEG", "WEBP"])
 @pytest.mark.parametrize("orientation", [*range(10), 60_000])
 @pytest.mark.parametrize("size_hw", [(6, 10), (1, 5), (33, 20)])
-def test_exif_orientation_is_applied_as_by_pillow(size_hw, orientation, file_format):
+def test_exif_orientation_is_applied_as_by_pillow_and_to_the_size_in_the_header(size_hw, orientation, file_format):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = encoded(Image.fromarray(textured(*size_hw)), file_format, exif=exif)
+    if "behind" in file_format:
+        data = encoded(Image.fromarray(textured(*size_hw)))
+        data = data[:-12] + chunk(b"eXIf", exif.tobytes()[6:]) + data[-12:]
+    else:
+        data = encoded(Image.fromarray(textured(*size_hw)), file_format, exif=exif)
+    assert images.displayed_size(images.open_image(data, 10**6)) == decoded(data).shape[:2]
     assert decoded(data).shape[:2] == (size_hw[::-1] if orientation in range(5, 9) else size_hw)
     assert np.array_equal(decoded(data), by_pillow(data))
 

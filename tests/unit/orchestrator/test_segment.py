@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -201,10 +202,10 @@ def test_image_id_with_a_file_is_trusted_from_the_service_only(pipeline):
     claimed = {"image_id": "c" * 64}
     inputs = {"input_image": np.array([png()], np.object_)}
     by_others = Call((inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get)
-    assert pipeline.find(by_others).image_id == hashlib.sha256(png()).hexdigest()
+    assert pipeline.open(by_others).image_id == hashlib.sha256(png()).hexdigest()
     with Exchange(1e18) as exchange:
         by_service = Call((inputs | {"call": exchange.describe(claimed)}).get)
-        assert pipeline.find(by_service).image_id == "c" * 64
+        assert pipeline.open(by_service).image_id == "c" * 64
 
 
 def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
@@ -360,8 +361,10 @@ def test_automatic_region_is_around_boxes_and_around_the_masks_of_clicks(pipelin
     labels = np.array([[2, 3]], np.int32)
     read = boxed.read
     monkeypatch.setattr(boxed, "read", lambda name: labels if name == "point_labels" else read(name))
-    monkeypatch.setattr(pipeline.embeddings, "find", pytest.fail)  # the whole image is not needed
+    runs = Mock(side_effect=decoder)
+    monkeypatch.setattr(pipeline, "run_decoder", runs)
     assert parts(pipeline, boxed)[2]["region"] == REGION
+    assert runs.call_count == 1  # in the region: the whole image is not needed
     assert boxes[1] == [[10, 6, 20, 16]]
 
 
