@@ -65,15 +65,11 @@ class FakeSegmenter:
         """The result of `segment`."""
         return json.dumps({**self.image, "masks": self.masks}).encode()
 
-    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
-        self.embeds.append(image)
+    async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
+        (self.stored if background and image.file else self.embeds).append(image)
         self.asked_version = model_version
         self._check(image)
         return json.dumps(self.image).encode()
-
-    async def store(self, image: ImageSource) -> None:
-        self.stored.append(image)
-        self._check(image)
 
     async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         self.jobs.append((image, job))

@@ -222,7 +222,7 @@ def _queue(source: Path | None, plan: Plan, settings: Settings) -> EncodeQueue:
     descriptor = versions.weights_record(source).get("descriptor", {}) if source else {}
     cache_bytes = DEFAULT_CACHE_BYTES if settings.embedding_cache_bytes is None else settings.embedding_cache_bytes
     return EncodeQueue(
-        Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / f"queue-{name}.sqlite3",
+        Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / f"ahead-{name}.sqlite3",
         cache_bytes // 2,
         Layout("", descriptor.get("embedding", MOBILE_SAM_SHAPES)).nbytes,
     )

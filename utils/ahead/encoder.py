@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
 import time
@@ -17,12 +16,13 @@ from starlette.types import Receive, Scope, Send
 
 from utils.ahead.queue import EncodeQueue
 from utils.api.answers import json_response
-from utils.api.errors import ImageNotCached, RejectedByModel, ServiceError
+from utils.api.errors import ImageNotCached, Problem, ServiceError
 from utils.api.inputs import ImageSource
 from utils.api.jobs import Segmenter
 from utils.edge.admission import ACTIVE_S
 from utils.edge.rate import RateLimit
-from utils.observability.context import ADDRESS, BACKGROUND, CALLER
+from utils.observability.context import ADDRESS, CALLER
+from utils.triton.segmenter import image_id_of
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -32,6 +32,8 @@ p95, meet one that is running."""
 MAX_ATTEMPTS = 5
 """Attempts at an image, so that one that ends Triton's processes does not do so forever."""
 POLL_S, RETRY_S = 0.1, 2.0
+CHECK_S = 60.0
+"""Time between two looks into the queue without a new job, for images that another process left."""
 EVICTED = "evicted before its turn, or never sent: send the image again"
 
 
@@ -88,30 +90,50 @@ class EmbedAhead:
         """
         self._queue, self._lock, self._segmenter = queue, folder / "encoder", segmenter
         self._ready, self._rate, self.callers = ready, rate, WaitingCallers(folder / "callers")
-        self._last_caller, self._rested_at = "", 0.0
+        self._last_caller, self._rested_at, self._added = "", 0.0, asyncio.Event()
 
     async def add(self, images: Sequence[ImageSource], model_version: int | None = None) -> dict[str, Any]:
-        """Keep the files of images, queue the images and return the job, in which unusable files have failed.
+        """Queue images whose files are kept first, and return the job, in which unusable files have failed.
 
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
             TooManyRequests: the images exceed the rate limit.
             ServiceError: the files cannot be kept.
         """
-        owner, caller, found = CALLER.get(), CALLER.get() or ADDRESS.get(), []
+        owner, caller = CALLER.get(), CALLER.get() or ADDRESS.get()
         if self._rate is not None and len(images) > 1:
             await self._rate.check(f"key:{owner}" if owner else f"address:{caller}", len(images) - 1)
-        for image in images:
-            image_id, problem = image.image_id or "", None
-            if image.file is not None:
-                image_id = (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
-                try:
-                    await self._segmenter().store(replace(image, image_id=image_id))
-                except RejectedByModel as error:
-                    problem = error.problem().encode()
-            found.append((image_id, len(image.file or b""), problem))
-        job = await asyncio.to_thread(self._queue.add, owner, caller, model_version, found)
+        sizes = [(await image_id_of(image), len(image.file or b"")) for image in images]
+        job, numbers = await asyncio.to_thread(self._queue.add, owner, caller, model_version, sizes)
+        try:
+            for image, (image_id, _), number in zip(images, sizes, numbers, strict=True):
+                if image.file is not None:
+                    await self._attempt(number, replace(image, image_id=image_id), "queued")
+        except BaseException:
+            await asyncio.to_thread(self._queue.job, job, owner, cancel=True)
+            raise
+        self._added.set()
         return await asyncio.to_thread(self._queue.job, job, owner)
+
+    async def _attempt(
+        self, number: int, image: ImageSource, state: str, version: int | None = None, *, final: bool = False
+    ) -> None:
+        """Keep the file of an image, or encode one without a file, and record its state, or the caller's mistake.
+
+        Raises:
+            ServiceError: it is not the caller's, and this is not the `final` attempt.
+        """
+        problem: Problem | None = None
+        try:
+            await self._segmenter().embed(image, version, background=True)
+        except ServiceError as error:
+            problem = error.problem()
+            if problem.status >= 500 and not final:
+                raise
+            if isinstance(error, ImageNotCached):
+                problem = replace(problem, detail=EVICTED, errors=())
+        found = ("failed", problem.encode()) if problem else (state, None)
+        await asyncio.to_thread(self._queue.record, number, *found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the state of a job, which the method DELETE cancels first."""
@@ -129,40 +151,37 @@ class EmbedAhead:
             return b""
 
     async def run(self) -> None:
-        """Encode queued images one after another, whenever no other process does."""
-        BACKGROUND.set(True)
+        """Encode queued images one after another, whenever no other process does; look for them after each job."""
         while True:
             try:
                 with self._lock.open("w") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    while True:
-                        await self._step()
+                    while await self._step():
+                        pass
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._added.wait(), CHECK_S)
+                self._added.clear()
             except BlockingIOError:
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(RETRY_S)
             except Exception as error:
                 if not isinstance(error, ServiceError):
                     logger.exception("the queue of images waits")
                 await asyncio.sleep(RETRY_S)
 
-    async def _step(self) -> None:
-        """Encode the next image, or wait for a moment."""
-        idle_s, row = self.callers.idle_s(), None
-        if self._ready() and (idle_s >= ACTIVE_S or (idle_s and time.monotonic() >= self._rested_at)):
-            row = await asyncio.to_thread(self._queue.begin, self._last_caller)
-        if row is None:
+    async def _step(self) -> bool:
+        """Encode the next image, or wait for a moment; return False if none is queued."""
+        idle_s = self.callers.idle_s()
+        if not self._ready() or not idle_s or (idle_s < ACTIVE_S and time.monotonic() < self._rested_at):
             await asyncio.sleep(POLL_S)
-            return
+            return True
+        row = await asyncio.to_thread(self._queue.begin, self._last_caller)
+        if row is None:
+            return False
         CALLER.set(row["owner"])
         ADDRESS.set(row["caller"])
         self._last_caller, began = row["caller"], time.monotonic()
-        problem: bytes | None = None
-        try:
-            await self._segmenter().embed(ImageSource(None, row["image_id"], row["owner"]), row["model_version"])
-        except ServiceError as error:
-            if error.status >= 500 and row["attempts"] < MAX_ATTEMPTS:
-                await asyncio.sleep(RETRY_S)
-                return
-            evicted = isinstance(error, ImageNotCached)
-            problem = (replace(error.problem(), detail=EVICTED, errors=()) if evicted else error.problem()).encode()
+        image = ImageSource(None, row["image_id"], row["owner"])
+        final = row["attempts"] >= MAX_ATTEMPTS
+        await self._attempt(row["id"], image, "done", row["model_version"], final=final)
         self._rested_at = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
-        await asyncio.to_thread(self._queue.end, row["id"], problem)
+        return True

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ STATES = ("queued", "done", "failed", "cancelled")
 DEFAULT_CACHE_BYTES = 2**31
 """`embedding_cache_bytes` in the models' config.pbtxt."""
 RETRY_AFTER_S = 5
+MAX_KEEP_S = 600.0
+"""Longest time until the file of a new image is in the cache; then the process that wanted to keep it is gone."""
 MAX_ENDED = 20_000
 """Images of ended jobs whose results are kept."""
 SCHEMA = """
 PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS images (id INTEGER PRIMARY KEY AUTOINCREMENT, job, owner, caller, model_version, image_id,
-    bytes, problem, state, attempts DEFAULT 0);
+    bytes, begins_at, problem, state DEFAULT 'queued', attempts DEFAULT 0);
 CREATE INDEX IF NOT EXISTS by_job ON images (job);
 CREATE INDEX IF NOT EXISTS by_state ON images (state, caller);
 BEGIN IMMEDIATE;
@@ -41,14 +44,19 @@ class EncodeQueue:
         self._open: sqlite3.Connection | None = None
         """Never used: closing the last connection of all processes would write everything to disk each time."""
 
-    def add(self, owner: str, caller: str, model_version: int | None, images: Sequence[tuple[str, int, Any]]) -> str:
-        """Queue images as a job, which only their owner sees, and return its id. Callers take turns.
+    def add(
+        self, owner: str, caller: str, model_version: int | None, images: Sequence[tuple[str, int]]
+    ) -> tuple[str, list[int]]:
+        """Reserve room for images, and return the id of their job, which only their owner sees, and their numbers.
 
-        Each image is its id, the bytes of its file, and the problem document of a file that cannot be used, or None.
+        Callers take turns. Each image is its id and the bytes of its file. An image with a file waits until `record`
+        says that the file is kept; without one it is queued at once.
+
+        Raises:
+            QueueTooLarge, QueueFull: there is not enough room.
         """
-        job, share = secrets.token_urlsafe(16), self._max_bytes // 2
-        rows = [(image_id, size + self._embedding_bytes, problem) for image_id, size, problem in images]
-        needed = sum(size for _, size, problem in rows if not problem)
+        job, share, latest = secrets.token_urlsafe(16), self._max_bytes // 2, time.time() + MAX_KEEP_S
+        needed = sum(size + self._embedding_bytes for _, size in images)
         got = f"{mib(needed)} ({mib(self._embedding_bytes)} for each embedding, and the files)"
         if needed > share:
             raise QueueTooLarge(f"expected images for {mib(share)} of the embedding cache, got {got}; send fewer")
@@ -62,12 +70,15 @@ class EncodeQueue:
                 "HAVING total(state = 'queued') = 0 AND max(id) <= (SELECT max(id) FROM images) - ?)",
                 (MAX_ENDED,),
             )
-            db.executemany(
-                "INSERT INTO images (job, owner, caller, model_version, image_id, bytes, problem, state) "
-                "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, iif(?7 IS NULL, 'queued', 'failed'))",
-                [(job, owner, caller, model_version, *row) for row in rows],
+            query = (
+                "INSERT INTO images (job, owner, caller, model_version, image_id, bytes, begins_at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
             )
-        return job
+            rows = [
+                (job, owner, caller, model_version, image_id, size + self._embedding_bytes, latest if size else 0)
+                for image_id, size in images
+            ]
+            return job, [db.execute(query, row).fetchone()["id"] for row in rows]
 
     def job(self, job: str, owner: str, *, cancel: bool = False) -> dict[str, Any]:
         """Return the number of a job's images in each state, and the images; first cancel those that are queued."""
@@ -91,17 +102,17 @@ class EncodeQueue:
         with self._transaction() as db:
             row: sqlite3.Row | None = db.execute(
                 "UPDATE images SET attempts = attempts + 1 WHERE id = (SELECT min(id) FROM images "
-                "WHERE state = 'queued' GROUP BY caller ORDER BY caller <= ?, caller LIMIT 1) RETURNING *",
-                (after,),
+                "WHERE state = 'queued' AND begins_at <= ? GROUP BY caller ORDER BY caller <= ?, caller LIMIT 1) "
+                "RETURNING *",
+                (time.time(), after),
             ).fetchone()
         return row
 
-    def end(self, row: int, problem: bytes | None) -> None:
-        """Record that an image is encoded, or why not, unless it was cancelled."""
+    def record(self, image: int, state: str, problem: bytes | None = None) -> None:
+        """Record that the file of an image is kept (`queued`), or that it is `done` or `failed`; not if cancelled."""
         with self._transaction() as db:
-            state = "failed" if problem else "done"
-            query = "UPDATE images SET state = ?, problem = ? WHERE id = ? AND state = 'queued'"
-            db.execute(query, (state, problem, row))
+            query = "UPDATE images SET state = ?, problem = ?, begins_at = 0 WHERE id = ? AND state = 'queued'"
+            db.execute(query, (state, problem, image))
 
     def metrics(self) -> bytes:
         """Return the number of images in each state in Prometheus' text format."""

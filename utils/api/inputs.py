@@ -79,6 +79,8 @@ class Job:
     """None: the newest loaded version."""
     fields: tuple[tuple[str, ...], ...] = ()
     """Request path of each point of each object, for error messages."""
+    background: bool = False
+    """True if no caller waits for the answer: it waits for no slot, and takes none."""
 
 
 def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource:

@@ -52,11 +52,11 @@ class AnswerParts:
 class Segmenter(Protocol):
     """Interface for image segmentation. Methods raise a `ServiceError` for invalid input or an unavailable model."""
 
-    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
-        """Encode an image ahead of the first prompt and return the result as JSON."""
+    async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
+        """Encode an image ahead of the first prompt and return the result as JSON.
 
-    async def store(self, image: ImageSource) -> None:
-        """Check an image and keep its file, to encode it later by its id."""
+        In the background no caller waits; a file is only checked and kept there, to encode it later by its id.
+        """
 
     async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         """Segment objects in an image."""

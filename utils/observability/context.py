@@ -11,8 +11,6 @@ ADDRESS: ContextVar[str] = ContextVar("address", default="unknown")
 """The caller's address, as returned by `utils.edge.connections.address`."""
 TARGET: ContextVar[str] = ContextVar("target", default="")
 """Method and path of the request, bounded and printable."""
-BACKGROUND: ContextVar[bool] = ContextVar("background", default=False)
-"""True for work that nobody waits for."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
 """OpenTelemetry trace id, 32 hexadecimal digits; empty where the request is not recorded in a trace."""
 

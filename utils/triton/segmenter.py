@@ -38,7 +38,7 @@ from utils.api.jobs import AnswerParts, Content, Spooled
 from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.edge.admission import FairSemaphore
 from utils.observability import traces
-from utils.observability.context import ADDRESS, BACKGROUND, CALLER, TRACE_ID
+from utils.observability.context import ADDRESS, CALLER, TRACE_ID
 from utils.triton import tensors
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -59,9 +59,6 @@ JSON_MARGIN = b" \t\r\n" + BYTE_ORDER_MARK
 """Bytes that may come before a JSON object."""
 PROMPT = re.compile(r"points\[(\d+)\]\[(\d+)\]|masks\[(\d+)\]")
 """Field name of a point or an earlier mask in the orchestrator's problems."""
-
-STORE = Job({}, {"encode": False})
-"""Keeps the file of an image, which is encoded later."""
 
 UNAVAILABLE = {
     "request for unknown model": "a model that this model depends on is not loaded; retry later",
@@ -109,14 +106,11 @@ class TritonSegmenter:
             for model, count in (instances or {}).items()
         }
 
-    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
-        """Encode an image ahead of the first prompt and return the result as JSON."""
-        outputs = await self._outputs(tensors.SEGMENT_CACHED, image, Job({}, {}, model_version))
+    async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
+        """Encode an image ahead of the first prompt and return the result as JSON, as `Segmenter.embed`."""
+        job = Job({}, {"encode": not (background and image.file)}, model_version, background=background)
+        outputs = await self._outputs(tensors.SEGMENT if background else tensors.SEGMENT_CACHED, image, job)
         return bytes(outputs[tensors.RESULT])
-
-    async def store(self, image: ImageSource) -> None:
-        """Check an image and keep its file, to encode it later by its id."""
-        await self._outputs(tensors.SEGMENT, image, STORE)
 
     def check_room(self, body: bytes) -> None:
         """Reject a costly segmentation request before it is parsed if the costly queue is full.
@@ -163,16 +157,15 @@ class TritonSegmenter:
             InvalidRequest: the requested version is not loaded.
             ServiceError: as raised by `service_errors`.
         """
-        image_id, by_id = await _image_id(image), model != tensors.SEGMENT_COSTLY
+        image_id, by_id = await image_id_of(image), model != tensors.SEGMENT_COSTLY and not job.background
         about = {"image_id": image_id, "owner": image.owner, "region": image.region}
         call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
-        unhurried = BACKGROUND.get() or job is STORE
-        waiting = contextlib.nullcontext() if unhurried else self._waiting()
+        waiting = contextlib.nullcontext() if job.background else self._waiting()
         with waiting, Exchange(time.monotonic() + self._timeout_s()) as exchange:
             while True:
                 call["costly"] = model == tensors.SEGMENT_COSTLY
                 inputs = job.inputs if by_id else {**job.inputs, **image_file(image)}
-                result = await self._run(model, job.model_version, exchange, inputs, call)
+                result = await self._run(model, job, exchange, inputs, call)
                 match Outcome(**orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])):
                     case Outcome(problem=dict(problem)):
                         raise RejectedByModel(_problem(problem, image, job.fields))
@@ -187,27 +180,24 @@ class TritonSegmenter:
                     case Outcome(spooled=sizes):
                         return _contents(result, model, exchange, sizes)
 
-    async def _run(
-        self, model: str, version: int | None, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
-    ) -> Any:
+    async def _run(self, model: str, job: Job, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]) -> Any:
         """Run a model and return Triton's result."""
         try:
             with service_errors(self._timeout_s, self._report_fault):
                 left = exchange.deadline - time.monotonic()
-                return await asyncio.wait_for(self._run_in_slot(model, version, exchange, inputs, call), left)
+                return await asyncio.wait_for(self._run_in_slot(model, job, exchange, inputs, call), left)
         except NotLoaded:
-            if version is None or model == tensors.EVERYTHING:
+            if job.model_version is None or model == tensors.EVERYTHING:
                 raise
-            raise unknown_version(version) from None
+            raise unknown_version(job.model_version) from None
 
     async def _run_in_slot(
-        self, model: str, version: int | None, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+        self, model: str, job: Job, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
     ) -> Any:
         async with contextlib.AsyncExitStack() as slot:
             traced = bool(TRACE_ID.get())
             with traces.wait_span(model) if traced else contextlib.nullcontext():
-                # Work in the background waits for nobody's slot and takes none.
-                if (semaphore := self._semaphores.get(model)) and not BACKGROUND.get():
+                if (semaphore := self._semaphores.get(model)) and not job.background:
                     try:
                         await slot.enter_async_context(semaphore.slot(_caller()))
                     except Overloaded:
@@ -224,7 +214,7 @@ class TritonSegmenter:
             with infer_span as trace_headers:
                 return await self._infer(
                     model_name=model,
-                    model_version=str(version or ""),
+                    model_version=str(job.model_version or ""),
                     inputs=[infer_input(name, value) for name, value in values.items()],
                     outputs=[InferRequestedOutput(each.name, binary_data=True) for each in tensors.MODELS[model][1]],
                     headers={**UNCOMPRESSED, **trace_headers},
@@ -246,7 +236,8 @@ def _caller() -> str:
     return CALLER.get() or ADDRESS.get()
 
 
-async def _image_id(image: ImageSource) -> str:
+async def image_id_of(image: ImageSource) -> str:
+    """Return the SHA-256 of an image's file, in hexadecimal, or the id that the caller sent."""
     if image.image_id is not None or image.file is None:
         return image.image_id or ""
     if len(image.file) <= MAX_BLOCKING_BYTES:

@@ -3,6 +3,8 @@
 import asyncio
 import fcntl
 import json
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,7 +13,7 @@ from tests.unit.utils.edge.fakes import Clock
 from utils.ahead import encoder as module
 from utils.ahead.encoder import EmbedAhead, WaitingCallers
 from utils.ahead.queue import EncodeQueue
-from utils.api.errors import InferenceUnavailable, Problem, RejectedByModel, TooManyRequests
+from utils.api.errors import InferenceUnavailable, Problem, QueueTooLarge, RejectedByModel, TooManyRequests
 from utils.api.inputs import ImageSource
 from utils.edge.admission import ACTIVE_S
 from utils.edge.rate import RateLimit
@@ -74,9 +76,9 @@ def test_images_are_encoded_for_their_owner_and_caller(ahead):
     callers = []
     embed = ahead.segmenter.embed
 
-    async def noting(image: ImageSource, model_version: int | None = None) -> bytes:
+    async def noting(*given: Any, background: bool) -> bytes:
         callers.append((CALLER.get(), ADDRESS.get()))
-        return bytes(await embed(image, model_version))
+        return bytes(await embed(*given, background=background))
 
     ahead.segmenter.embed = noting
     ahead.steps(4)
@@ -86,14 +88,15 @@ def test_images_are_encoded_for_their_owner_and_caller(ahead):
 
 
 def test_files_are_kept_first_and_unusable_ones_fail_without_the_others(ahead):
-    store = ahead.segmenter.store
+    embed = ahead.segmenter.embed
 
-    async def refusing(image: ImageSource) -> None:
-        await store(image)
+    async def refusing(image: ImageSource, *given: Any, background: bool) -> bytes:
+        answer = await embed(image, *given, background=background)
         if image.file == b"bad":
             raise RejectedByModel(Problem(422, "invalid-image", "No", "it is damaged"))
+        return bytes(answer)
 
-    ahead.segmenter.store = refusing
+    ahead.segmenter.embed = refusing
     job = ahead.add_all([ImageSource(file, None) for file in (b"good", b"bad")])
     ahead.steps(2)
     assert ahead.states(job) == ["done", "failed"]
@@ -110,6 +113,20 @@ def test_each_image_counts_in_the_rate_limit_as_its_request_does(tmp_path):
         ahead.add_all(IDS[:2])
 
 
+def test_list_without_room_keeps_nothing(ahead):
+    with pytest.raises(QueueTooLarge):
+        ahead.add_all([ImageSource(bytes(2**28), None)] * 3)
+    assert ahead.segmenter.calls == []
+
+
+@pytest.mark.parametrize("error", [InferenceUnavailable("it restarts"), asyncio.CancelledError()])
+def test_room_of_a_list_whose_files_are_not_kept_is_free_again(ahead, error):
+    ahead.segmenter.error = error
+    with pytest.raises(type(error)):
+        ahead.add_all([ImageSource(b"file", None)])
+    assert b'{state="queued"} 0' in ahead._queue.metrics()
+
+
 def test_evicted_image_has_failed(ahead):
     job = ahead.add_all()
     ahead.segmenter.lost = {"1"}
@@ -122,13 +139,18 @@ def test_evicted_image_has_failed(ahead):
 def test_image_is_tried_again_while_triton_restarts_and_fails_after_some_attempts(ahead, waits):
     job = ahead.add_all(IDS[:1])
     ahead.segmenter.error = InferenceUnavailable("it restarts")
-    ahead.steps(2)
-    assert (ahead.states(job), waits) == (["queued"], [module.RETRY_S] * 2)
+    for _ in range(2):
+        with pytest.raises(InferenceUnavailable):
+            ahead.steps(1)
+    assert ahead.states(job) == ["queued"]
     ahead.is_ready = False
     ahead.steps(5)
     ahead.is_ready = True
     assert ahead.states(job) == ["queued"]
-    ahead.steps(module.MAX_ATTEMPTS - 2)
+    for _ in range(module.MAX_ATTEMPTS - 3):
+        with pytest.raises(InferenceUnavailable):
+            ahead.steps(1)
+    ahead.steps(1)
     assert ahead.states(job) == ["failed"]
 
 
@@ -147,7 +169,7 @@ def test_encodes_rest_while_callers_are_active_and_not_afterwards(ahead, clock):
         pass
     began = clock.now = ahead.callers._file.stat().st_mtime + 1
 
-    async def slow(image: ImageSource, model_version: int | None = None) -> bytes:
+    async def slow(*_: Any, background: bool) -> bytes:
         clock.now += 0.1
         return b""
 
@@ -170,21 +192,41 @@ def test_callers_of_another_process_count(tmp_path):
     assert 0 < other.idle_s() < 5
 
 
+async def run_for(ahead: Ahead, seconds: float) -> None:
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(ahead.run(), seconds)
+
+
 def test_only_the_process_with_the_lock_encodes(ahead, tmp_path, monkeypatch):
     ahead.add_all()
     monkeypatch.undo()
-    monkeypatch.setattr(module, "POLL_S", 0.01)
-
-    async def run(seconds: float) -> None:
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(ahead.run(), seconds)
-
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
     with (tmp_path / "encoder").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        asyncio.run(run(0.1))
+        asyncio.run(run_for(ahead, 0.1))
         assert not ahead.segmenter.embeds
-    asyncio.run(run(1))
+    asyncio.run(run_for(ahead, 1))
     assert len(ahead.segmenter.embeds) == 3
+
+
+@pytest.mark.parametrize("by", ["this process", "another one"])
+def test_idle_encoder_looks_into_the_queue_after_a_job_only_or_after_a_long_time(ahead, tmp_path, monkeypatch, by):
+    monkeypatch.undo()
+    looks = Mock(side_effect=ahead._queue.begin)
+    monkeypatch.setattr(ahead._queue, "begin", looks)
+    if by == "another one":
+        monkeypatch.setattr(module, "CHECK_S", 0.3)
+
+    async def work() -> None:
+        running = asyncio.create_task(ahead.run())
+        await asyncio.sleep(0.2)
+        assert looks.call_count == 1
+        await (ahead if by == "this process" else Ahead(tmp_path)).add(IDS)
+        while len(ahead.segmenter.embeds) < 3:
+            await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(work(), 10))
 
 
 def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypatch, caplog):
@@ -193,17 +235,13 @@ def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypa
     monkeypatch.setattr(module, "RETRY_S", 0.01)
     errors = iter([ZeroDivisionError()])
 
-    async def failing(image: ImageSource, model_version: int | None = None) -> bytes:
+    async def failing(*_: Any, background: bool) -> bytes:
         for error in errors:
             raise error
         return json.dumps({}).encode()
 
     ahead.segmenter.embed = failing
 
-    async def run() -> None:
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(ahead.run(), 0.5)
-
-    asyncio.run(run())
+    asyncio.run(run_for(ahead, 0.5))
     assert "the queue of images waits" in caplog.text
     assert b'{state="done"} 1' in ahead._queue.metrics()

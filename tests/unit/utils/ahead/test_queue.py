@@ -1,6 +1,7 @@
 """The queue of images to encode in the background."""
 
 import sqlite3
+import time
 from typing import Any
 
 import pytest
@@ -18,7 +19,10 @@ def queue(tmp_path) -> EncodeQueue:
 
 
 def add(queue: EncodeQueue, *ids: str, owner: str = "", caller: str = "a", size: int = 0) -> str:
-    return queue.add(owner, caller, None, [(image_id, size, None) for image_id in ids])
+    job, numbers = queue.add(owner, caller, None, [(image_id, size) for image_id in ids])
+    for number in numbers:
+        queue.record(number, "queued")
+    return job
 
 
 def states(queue: EncodeQueue, job: str, owner: str = "") -> dict[str, str]:
@@ -36,8 +40,8 @@ def test_images_are_encoded_in_order_and_counted(queue):
     job = add(queue, "1", "2", "3")
     row = queue.begin("")
     assert (row["image_id"], row["caller"], row["attempts"]) == ("1", "a", 1)
-    queue.end(row["id"], None)
-    queue.end(queue.begin("")["id"], b'{"status": 404}')
+    queue.record(row["id"], "done")
+    queue.record(queue.begin("")["id"], "failed", b'{"status": 404}')
     found = queue.job(job, "")
     assert [found[state] for state in queues.STATES] == [1, 1, 1, 0]
     assert found["images"][1] == {"image_id": "2", "state": "failed", "problem": {"status": 404}}
@@ -59,7 +63,7 @@ def test_callers_take_turns(queue):
         row = queue.begin(last)
         last = row["caller"]
         order.append(row["image_id"])
-        queue.end(row["id"], None)
+        queue.record(row["id"], "done")
     assert order == ["a1", "b1", "a2", "a3"]
 
 
@@ -75,7 +79,7 @@ def test_cancelled_images_leave_the_queue_and_stay_cancelled_if_one_was_being_en
     job, other = add(queue, "1", "2"), add(queue, "3")
     running = queue.begin("")
     assert queue.job(job, "", cancel=True)["cancelled"] == 2
-    queue.end(running["id"], None)
+    queue.record(running["id"], "done")
     assert states(queue, job) == {"1": "cancelled", "2": "cancelled"}
     assert (begin(queue), states(queue, other)) == ("3", {"3": "queued"})
 
@@ -90,19 +94,32 @@ def test_caller_gets_half_of_the_space_and_all_together_no_more_than_the_whole(q
     add(queue, "3", "4", "5", "6", caller="b")
     with pytest.raises(QueueFull):
         add(queue, "7", caller="c")
-    queue.end(queue.begin("")["id"], None)
+    queue.record(queue.begin("")["id"], "done")
     add(queue, "7", caller="c")
 
 
-def test_unusable_file_has_failed_at_once_and_takes_no_space(queue):
-    job = queue.add("", "a", None, [(str(n), 0, b"{}" if n else None) for n in range(9)])
-    assert [*states(queue, job).values()] == ["queued"] + ["failed"] * 8
+def test_image_waits_until_its_file_is_kept_or_the_process_that_keeps_it_is_gone(queue, monkeypatch):
+    job, numbers = queue.add("", "a", None, [("1", 9), ("2", 9), ("3", 0)])
+    assert begin(queue) == "3"
+    queue.record(numbers[0], "failed", b"{}")
+    assert [*states(queue, job).values()] == ["failed", "queued", "queued"]
+    queue.record(numbers[2], "done")
+    assert begin(queue) is None
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + queues.MAX_KEEP_S + 1)
+    assert begin(queue) == "2"
+
+
+def test_unusable_file_takes_no_space(queue):
+    for _ in range(9):
+        _, (number,) = queue.add("", "a", None, [("1", 3 * EMBEDDING_BYTES)])
+        queue.record(number, "failed", b"{}")
 
 
 def test_results_of_the_oldest_ended_jobs_are_dropped(queue, monkeypatch):
     monkeypatch.setattr(queues, "MAX_ENDED", 3)
     ended, waiting = add(queue, "1"), add(queue, "2")
-    queue.end(queue.begin("")["id"], None)
+    queue.record(queue.begin("")["id"], "done")
     for image_id in "34":
         add(queue, image_id, caller=image_id)
     assert states(queue, ended) == {"1": "done"}

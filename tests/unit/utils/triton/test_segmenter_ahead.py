@@ -6,18 +6,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.utils.triton.test_segmenter import NEW, UNKNOWN, Client, segmenter_of
-from utils.observability.context import BACKGROUND
+from tests.unit.utils.triton.test_segmenter import KNOWN, NEW, UNKNOWN, Client, segmenter_of
+from utils.api.errors import ImageNotCached
 from utils.triton import tensors
 from utils.triton.segmenter import TritonSegmenter
 
 
-def test_file_is_kept_without_encoding_and_only_if_it_is_not_known():
-    client = Client(outcomes={tensors.SEGMENT: UNKNOWN})
-    asyncio.run(segmenter_of(client).store(NEW))
+def test_file_is_kept_without_encoding_and_encoded_by_its_id():
+    client = Client()
+    segmenter = segmenter_of(client)
+    asyncio.run(segmenter.embed(NEW, background=True))
+    asyncio.run(segmenter.embed(KNOWN, background=True))
     assert client.models == [tensors.SEGMENT] * 2
-    assert [call.options for call in client.received] == [{"encode": False}] * 2
-    assert client.read == [{}, {"input_image": b"file"}]
+    assert [call.options for call in client.received] == [{"encode": False}, {"encode": True}]
+    assert client.read == [{"input_image": b"file"}, {}]
+
+
+def test_image_that_was_evicted_is_unknown():
+    with pytest.raises(ImageNotCached):
+        asyncio.run(segmenter_of(Client(outcomes={tensors.SEGMENT: UNKNOWN})).embed(KNOWN, background=True))
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -30,14 +37,9 @@ def test_callers_wait_for_answers_but_not_for_kept_files_and_the_queue(backgroun
         yield
         waiting.append("ends")
 
-    async def run() -> None:
-        BACKGROUND.set(background)
-        await segmenter.store(NEW)
-        assert not waiting
-        await segmenter.embed(NEW)
-
-    segmenter = TritonSegmenter(Client().infer, lambda: 60, {tensors.SEGMENT_CACHED: 1}, waiting=one_more)
-    held = segmenter._semaphores[tensors.SEGMENT_CACHED]
-    asyncio.run(run())
+    segmenter = TritonSegmenter(
+        Client().infer, lambda: 60, {tensors.SEGMENT: 1, tensors.SEGMENT_CACHED: 1}, waiting=one_more
+    )
+    asyncio.run(segmenter.embed(NEW, background=background))
     assert waiting == ([] if background else ["begins", "ends"])
-    assert bool(held._active._last_request) != background
+    assert any(held._active._last_request for held in segmenter._semaphores.values()) != background
