@@ -40,27 +40,20 @@ EVICTED = "evicted before its turn, or never sent: send the image again"
 class WaitingCallers:
     """Callers of all API workers who wait for Triton.
 
-    A worker that has some holds a shared lock of a file, whose modification time is that of the last answer.
+    Each holds a shared lock of a file, whose modification time is that of the last answer.
     """
 
     def __init__(self, file: Path) -> None:
-        self._file, self._count, self._opened = file, 0, contextlib.ExitStack()
+        self._file = file
 
     @contextlib.contextmanager
     def one_more(self) -> Iterator[None]:
         """Count a caller."""
-        self._count += 1
-        if self._count == 1:
+        with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # the folder is gone, and the service with it
-                fcntl.flock(self._opened.enter_context(self._file.open("w")), fcntl.LOCK_SH)
-        try:
+                fcntl.flock(stack.enter_context(self._file.open("w")), fcntl.LOCK_SH)
+                stack.callback(os.utime, self._file)
             yield
-        finally:
-            self._count -= 1
-            if not self._count:
-                with contextlib.suppress(OSError):
-                    os.utime(self._file)
-                self._opened.close()
 
     def idle_s(self) -> float:
         """Return the seconds since the last answer, 0 while a caller waits."""

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import orjson
@@ -218,16 +219,6 @@ def _remove_duplicates(records: list[Record], request: EverythingRequest, crops:
 
 def box_nms(records: list[Record], priority: list[float], threshold: float) -> list[Record]:
     """Drop records that overlap one of higher priority by a box IoU above `threshold`; sort by falling priority."""
-    if not records:
-        return []
-    boxes = np.array([record["box"] for record in records], np.float32)
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    left = np.argsort(-np.array(priority), kind="stable")
-    kept = []
-    while len(left):
-        first, left = left[0], left[1:]
-        kept.append(records[first])
-        low, high = np.maximum(boxes[first, :2], boxes[left, :2]), np.minimum(boxes[first, 2:], boxes[left, 2:])
-        shared = np.prod(np.clip(high - low, 0, None), axis=1)
-        left = left[shared <= threshold * (areas[first] + areas[left] - shared)]
-    return kept
+    boxes = [(x0, y0, x1 - x0, y1 - y0) for x0, y0, x1, y1 in (record["box"] for record in records)]
+    above_zero = [max(each, 1e-9) for each in priority]  # OpenCV drops the others
+    return [records[index] for index in cv2.dnn.NMSBoxes(boxes, above_zero, 0, threshold)]
