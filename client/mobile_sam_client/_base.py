@@ -1,6 +1,7 @@
 """Base of both clients: settings, retries, and requests about an image."""
 
 import functools
+import itertools
 import logging
 import math
 import numbers
@@ -8,6 +9,7 @@ import os
 import random
 import ssl
 import threading
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -201,9 +203,15 @@ class BaseClient:
                     del self._known[next(iter(self._known))]
             return image_id
 
-    async def _send(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
-        """Send a request, retrying while the service is busy or unreachable, until a response begins."""
-        for attempt in range(self._retries + 1):
+    async def _send(
+        self, method: str, path: str, body: bytes | None = None, *, patience_s: float = 0.0
+    ) -> httpx.Response:
+        """Send a request, retrying while the service is busy or unreachable, until a response begins.
+
+        Retries go on for `patience_s`, also beyond their number.
+        """
+        give_up_at = time.monotonic() + patience_s
+        for attempt in itertools.count():
             retry_after: float | None = None
             try:
                 response = await self._wire.send(method, path, body)
@@ -215,12 +223,13 @@ class BaseClient:
                 retry_after = _answers.parse_retry_after(response.headers.get("Retry-After"))
             except ServiceUnreachable as unreachable:
                 error = unreachable
-            if attempt == self._retries:
+            if attempt >= self._retries and time.monotonic() >= give_up_at:
                 raise error
             longest = min(FIRST_RETRY_WAIT_S * 2**attempt, MAX_RETRY_WAIT_S)
             jittered = random.uniform(longest / 2, longest)  # noqa: S311 (not cryptography)
             seconds = jittered if retry_after is None else min(retry_after, MAX_RETRY_WAIT_S)
-            logger.info("retrying in %.1f s (%d of %d): %s", seconds, attempt + 1, self._retries, error)
+            count = "" if patience_s else f" ({attempt + 1} of {self._retries})"
+            logger.info("retrying in %.1f s%s: %s", seconds, count, error)
             await self._wire.sleep(seconds)
         raise AssertionError("unreachable: the last attempt returns or raises")
 

@@ -126,8 +126,10 @@ def test_kill_of_the_worker_that_encodes_loses_nothing(server):
     queued.wait_until_some_are_done()
     killed = encoder(server)
     killed.kill()
-    queued.wait_until_all_are_done()
+    wait_until(lambda: queued.states().get("done", 0) > 10)
+    assert queued.states()["queued"]
     assert encoder(server).pid != killed.pid
+    queued.wait_until_all_are_done()
 
 
 def test_restart_of_triton_loses_nothing(server):
