@@ -13,6 +13,7 @@ The modification time is the time of the last use.
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import math
 import os
@@ -44,6 +45,8 @@ MAX_MEMORY_BYTES = 16 * 2**20
 only cache if the disk cannot be written."""
 CROPS_SHARE = 8
 """Crops get this part of the disk space (1/8) in a separate cache, so that they never evict images."""
+MAX_KNOWN_CALLERS = 10_000
+"""Files whose callers a process need not read again."""
 MAX_SHARES = 32
 """Callers that share the disk equally. A caller with many addresses gets no more shares than this."""
 
@@ -171,7 +174,6 @@ class EmbeddingCache:
         self._failing = False
         self._memory: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # entry, and whether it is on disk
         self._memory_bytes = 0
-        self._callers: dict[tuple[str, int], bytes] = {}  # caller of each file, by name and inode
 
     def split_crops(self) -> "EmbeddingCache":
         """Give a part of the disk space to a cache for crops, in a subfolder, and return that cache."""
@@ -315,29 +317,27 @@ class EmbeddingCache:
         """
         for path in self._folder.glob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)
-        files = [found for path in self._folder.glob(f"*{SUFFIX}") if (found := _StoredFile.at(path))]
-        now = time.time_ns()
-        for file in files:
-            if file.used_at > now:  # the clock was set back; the entry would outlive all others
-                with contextlib.suppress(OSError):
-                    os.utime(file.path)
-        excess = sum(file.size for file in files) + size - self._max_bytes
+        files, used, now = [], Counter({caller: size}), time.time_ns()
+        for path in self._folder.glob(f"*{SUFFIX}"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                files.append((status.st_mtime_ns, status.st_size, path, status.st_ino))
+                if status.st_mtime_ns > now:  # the clock was set back; the entry would outlive all others
+                    os.utime(path)
+        excess = sum(file[1] for file in files) + size - self._max_bytes
         if excess <= 0:
             return
-        self._callers = {file.key: self._callers.get(file.key) or file.caller() for file in files}
-        used = Counter({caller: size})
-        for file in files:
-            used[self._callers[file.key]] += file.size
+        files.sort()
+        for _, file_bytes, path, inode in files:
+            used[_caller_of(path, inode)] += file_bytes
         share = self._max_bytes / min(len(used), MAX_SHARES)
-        files.sort(key=lambda file: (file.used_at, file.size))
         for allowed in (share, 0):
-            for file in files:
-                owner = self._callers.get(file.key)
-                if excess > 0 and owner is not None and used[owner] > allowed:
-                    file.path.unlink(missing_ok=True)
-                    del self._callers[file.key]
-                    used[owner] -= file.size
-                    excess -= file.size
+            for _, file_bytes, path, inode in files:
+                owner = _caller_of(path, inode)
+                if excess > 0 and used[owner] > allowed and path.exists():
+                    path.unlink(missing_ok=True)
+                    used[owner] -= file_bytes
+                    excess -= file_bytes
 
     @contextlib.contextmanager
     def _lock(self, name: str) -> Iterator[None]:
@@ -349,32 +349,12 @@ class EmbeddingCache:
             yield
 
 
-@dataclass(frozen=True)
-class _StoredFile:
-    path: Path
-    inode: int
-    used_at: int
-    """Time of the last use in ns."""
-    size: int
-
-    @classmethod
-    def at(cls, path: Path) -> "_StoredFile | None":
-        """Return the file at a path, None if it is gone."""
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            return None
-        return cls(path, status.st_ino, status.st_mtime_ns, status.st_size)
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.path.name, self.inode
-
-    def caller(self) -> bytes:
-        """Return the hash of the caller in the header, empty for other formats and files that are gone."""
-        try:
-            with self.path.open("rb") as file:
-                magic, _, _, _, caller, *_ = HEADER.unpack(file.read(HEADER.size))
-        except (OSError, struct.error):
-            return b""
-        return bytes(caller) if magic == MAGIC else b""
+@functools.lru_cache(maxsize=MAX_KNOWN_CALLERS)
+def _caller_of(path: Path, _inode: int) -> bytes:
+    """Return the hash of the caller in a file's header, empty for other formats and files that are gone."""
+    try:
+        with path.open("rb") as file:
+            magic, _, _, _, caller, *_ = HEADER.unpack(file.read(HEADER.size))
+    except (OSError, struct.error):
+        return b""
+    return bytes(caller) if magic == MAGIC else b""
