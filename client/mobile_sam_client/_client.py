@@ -216,14 +216,10 @@ def _blocking_iterator(
     @functools.wraps(call)
     def method(self: Client, /, *arguments: P.args, **named: P.kwargs) -> Generator[T, None, None]:
         results = call(cast(AsyncClient, self), *arguments, **named)
-
-        async def step() -> T:
-            return await anext(results)
-
         try:
             with contextlib.suppress(StopAsyncIteration):
                 while True:
-                    yield run_blocking(step())
+                    yield run_blocking(results.__anext__())
         finally:
             run_blocking(results.aclose())
 
