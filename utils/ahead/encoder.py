@@ -51,8 +51,9 @@ class WaitingCallers:
         """Count a caller."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # the folder is gone, and the service with it
-                fcntl.flock(stack.enter_context(self._file.open("w")), fcntl.LOCK_SH)
-                stack.callback(os.utime, self._file)
+                file = stack.enter_context(self._file.open("w"))
+                stack.callback(os.utime, file.fileno())
+                fcntl.flock(file, fcntl.LOCK_SH)
             yield
 
     def idle_s(self) -> float:
