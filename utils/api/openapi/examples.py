@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("example.png").read_bytes()
 EXAMPLE_IMAGE: dict[str, Any] = {"input_image": base64.b64encode(FILE).decode()}
 """The image of a request."""
 _DATA: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").read_bytes())
-"""Requests, without the image, and the parts of the responses."""
+"""Requests, without the image, and the responses or their parts."""
 
 
 def _with_image(example: dict[str, Any]) -> dict[str, Any]:
@@ -40,41 +40,12 @@ RUN_LENGTHS: dict[str, Any] = _DATA["rle"]
 RESULT: dict[str, Any] = {**IMAGE, "masks": [_DATA["mask"]]}
 DOCUMENT: dict[str, Any] = {**IMAGE, "masks": [{**_DATA["mask"], "rle": RUN_LENGTHS}]}
 EVERYTHING: dict[str, Any] = {**IMAGE, "masks": _DATA["records"]}
+_IDENTITY = {name: IMAGE[name] for name in ("weights", "engine")}
 INFO: dict[str, Any] = {
-    "version": VERSION,
-    "weights": IMAGE["weights"],
-    "engine": IMAGE["engine"],
-    "triton": "2.51.0",
-    "key_needed": False,
-    "local_decoding": True,
-    "limits": {"max_body_bytes": 33_554_432, "max_image_pixels": 25_000_000, "max_objects": 256},
-    "model_versions": [1],
-    "loaded": [
-        {
-            "version": 1,
-            "weights": IMAGE["weights"],
-            "engine": IMAGE["engine"],
-            "descriptor": {
-                "architecture": "mobile_sam",
-                "side": 1024,
-                "resize": "longest_side",
-                "normalisation": "imagenet",
-                "embedding": {"image_embeddings": [1, 64, 64, 256]},
-                "single_mask": "first",
-                "prompts": ["points", "boxes", "masks"],
-                "engines": ["openvino-bf16", "openvino", "onnxruntime"],
-            },
-        }
-    ],
-    "encode_s": 0.2,
+    **{"version": VERSION, **_IDENTITY, **_DATA["info"]},
+    "loaded": [{"version": 1, **_IDENTITY, "descriptor": _DATA["descriptor"]}],
 }
-JOB: dict[str, Any] = {
-    **{"job": "Vb0dVq3OcFQ8xJ0sQe2S0A", "queued": 1, "done": 1, "failed": 0, "cancelled": 0},
-    "images": [
-        {"image_id": IMAGE["image_id"], "state": "done"},
-        {"image_id": IMAGE["weights"]["sha256"], "state": "queued"},
-    ],
-}
+JOB: dict[str, Any] = _DATA["job"]
 MODELS: dict[str, Any] = {"models": _DATA["models"]}
 
 PICTURE = "(the bytes of a PNG file)"
