@@ -12,7 +12,7 @@ import numpy as np
 
 from orchestrator import images
 from orchestrator.cache import Embedding, EmbeddingCache, Entry
-from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
+from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Call, Stages
 from orchestrator.masks import Logits, Mask, area_and_box, upsample
 from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
@@ -149,26 +149,25 @@ class Embeddings:
         self.refresh = False
         """True to encode images whose embeddings are known, as health checks ask."""
 
-    def open(self, file: bytes | None, image_id: str, owner: str = "", caller: str = "") -> EncodedImage:
-        """Return an image with its embedding if that is known; of others, only the header is read.
+    def open(self, call: Call) -> EncodedImage:
+        """Return the image of a request with its embedding if that is known; of others, only the header is read.
 
-        Args:
-            file: a PNG, JPEG or WebP file; None if the image is known by its id.
-            image_id: SHA-256 of the file, in hexadecimal.
-            owner: owner of the image. Owners share nothing: an image id works for its owner only, and the response
-                time does not reveal that another owner has sent the same file.
-            caller: caller who gets the space for a new image in the cache.
+        Owners share nothing: an image id works for its owner only, and the response time does not reveal that another
+        owner has sent the same file.
 
         Raises:
             Rejected: the image cannot be used.
             UnknownImage: no image has this id.
         """
+        file, image_id = call.read_file(), call.image_id or ""
+        if file is not None and not (image_id and call.from_service):
+            image_id = hashlib.sha256(file).hexdigest()
         if not IMAGE_ID.fullmatch(image_id):
             raise UnknownImage
-        key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
+        key = hashlib.sha256(f"{call.owner} {image_id}".encode()).hexdigest() if call.owner else image_id
         unknown = Entry({}, (0, 0), b"")
         image = EncodedImage(
-            image_id, key, unknown, self._max_pixels, self._stages, self._last, self._preprocessing, caller
+            image_id, key, unknown, self._max_pixels, self._stages, self._last, self._preprocessing, call.caller
         )
         source, entry = self._look_up(image)
         if entry is None:

@@ -30,7 +30,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     options = {**pipeline.thresholds, **call.options}
     points_xy = call.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
-    image = pipeline.open(call)
+    image = pipeline.embeddings.open(call)
     crop = checked_crop(options["crop_box"], image.size_hw)
     crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
     check_batch(len(points_xy), image.size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))

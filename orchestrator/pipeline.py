@@ -4,7 +4,6 @@ Labels: 0 negative click, 1 positive click, 2 and 3 the top-left and bottom-righ
 that the official predictor appends to prompts without a box, -2 no point (fills up rows of the array).
 """
 
-import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.call import DECODER, Call, Stages
+from orchestrator.call import DECODER, Stages
 from orchestrator.embeddings import Embeddings, EncodedImage
 from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
 from orchestrator.regions import Box, whole
@@ -59,13 +58,6 @@ class Pipeline:
     """Largest number of prompts in one run of the decoder."""
     prompts: Collection[str] = PROMPTS
     """Prompts that the weights accept."""
-
-    def open(self, call: Call) -> EncodedImage:
-        """Return the image of a request, as `Embeddings.open`."""
-        file, image_id = call.read_file(), call.image_id
-        if file is not None and not (image_id and call.from_service):
-            image_id = hashlib.sha256(file).hexdigest()
-        return self.embeddings.open(file, image_id or "", call.owner, call.caller)
 
     def check_accepted(self, labels: Labels, mask_objects: Array | None = None) -> None:
         """Check that the weights accept these prompts.

@@ -118,7 +118,7 @@ def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, work
         CostlyRequest: the request is for another model.
         UnknownImage: no image has this id, or this process encodes none.
     """
-    image = pipeline.open(call)
+    image = pipeline.embeddings.open(call)
     if not call.options.get("encode", DEFAULTS["encode"]):
         pipeline.embeddings.keep(image)
         return image

@@ -2,8 +2,10 @@
 
 import hashlib
 import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from PIL import Image
 
 from orchestrator import images
 from orchestrator.cache import CROPS_SHARE, MOBILE_SAM_SHAPES, SUFFIX, Embedding, Entry, Layout
-from orchestrator.call import Stages
+from orchestrator.call import Call, Stages
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings, EncodedImage
 from orchestrator.problems import Rejected, UnknownImage
 
@@ -72,15 +74,22 @@ def counted() -> list[str]:
 def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
     """Function that opens embeddings as a new process does."""
 
-    def opened(encode=encoder, redis=None, **options) -> Embeddings:
+    def open_one(encode=encoder, redis=None, **options) -> Embeddings:
         stages = Stages(lambda *_: None)
         return Embeddings(open_cache(**options), redis, encode, MAX_PIXELS, counted.append, stages=stages)
 
-    return opened
+    return open_one
+
+
+def opened(embeddings: Embeddings, file: bytes | None, image_id: str, **of: str) -> EncodedImage:
+    tensors: dict[str, Any] = {"call": [json.dumps({"image_id": image_id, **of}).encode()]}
+    if file is not None:
+        tensors["input_image"] = [file]
+    return embeddings.open(Call(tensors.get))
 
 
 def find(embeddings: Embeddings, file: bytes | None, image_id: str, **of: str) -> EncodedImage:
-    return embeddings.encode(embeddings.open(file, image_id, **of))
+    return embeddings.encode(opened(embeddings, file, image_id, **of))
 
 
 def find_part(embeddings: Embeddings, image: EncodedImage, box_xyxy: tuple[int, int, int, int]) -> EncodedImage:
@@ -180,7 +189,7 @@ def test_opened_image_has_its_size_and_is_not_decoded(open_embeddings, encoder, 
         find(open_embeddings(), *sent())
     encoder.frames.clear()
     monkeypatch.setattr(images, "decode", pytest.fail)
-    image = open_embeddings().open(*sent())
+    image = opened(open_embeddings(), *sent())
     assert (image.size_hw, bool(image.entry.embedding)) == ((HEIGHT, WIDTH), known)
     assert encoder.frames == []
 
@@ -302,7 +311,7 @@ def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, co
 
 
 def keep(embeddings: Embeddings, file: bytes, **of: str) -> EncodedImage:
-    image = embeddings.open(file, digest(file), **of)
+    image = opened(embeddings, file, digest(file), **of)
     embeddings.keep(image)
     return image
 
@@ -311,14 +320,14 @@ def test_file_is_kept_without_an_embedding_and_encoded_later_by_its_id(open_embe
     image = keep(open_embeddings(), photo(), owner="me", caller="me")
     assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (ID, (HEIGHT, WIDTH), photo())
     later = open_embeddings()
-    assert np.array_equal(later.open(None, ID, owner="me").decode().pixels, image.decode().pixels)
+    assert np.array_equal(opened(later, None, ID, owner="me").decode().pixels, image.decode().pixels)
     for other, owner in ((open_embeddings(encode=None), "me"), (later, "you")):
         with pytest.raises(UnknownImage):
             find(other, None, ID, owner=owner)
     assert encoder.frames == []
     assert find(later, None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
     assert len(encoder.frames) == len([path for path in folder.glob("*") if path.is_file()]) == 1
-    assert later.open(None, ID, owner="me").entry.embedding
+    assert opened(later, None, ID, owner="me").entry.embedding
     keep(later, photo(), owner="me")
     assert len([path for path in folder.glob("*") if path.is_file()]) == 1
 
@@ -334,17 +343,17 @@ def test_file_that_is_no_image_is_not_kept_and_a_truncated_one_is_rejected_when_
 
 def test_part_of_an_image_that_is_not_encoded(open_embeddings, encoder, counted):
     embeddings = open_embeddings()
-    image = embeddings.open(*sent(), owner="me")
+    image = opened(embeddings, *sent(), owner="me")
     part = find_part(embeddings, image, (10, 5, 30, 20))
     assert (part.whole, part.region, part.size_hw) == (image, (10, 5, 30, 20), (15, 20))
     assert counted == [ENCODED]
     later = open_embeddings(encode=None)
-    again = find_part(later, later.open(None, ID, owner="me"), (10, 5, 30, 20))
+    again = find_part(later, opened(later, None, ID, owner="me"), (10, 5, 30, 20))
     assert np.array_equal(again.entry.embedding["image_embeddings"], part.entry.embedding["image_embeddings"])
     with pytest.raises(UnknownImage):
-        later.open(None, ID, owner="you")
+        opened(later, None, ID, owner="you")
     with pytest.raises(UnknownImage):
-        find_part(later, later.open(None, ID, owner="me"), (0, 0, WIDTH, HEIGHT))
+        find_part(later, opened(later, None, ID, owner="me"), (0, 0, WIDTH, HEIGHT))
     whole = find_part(embeddings, image, (0, 0, WIDTH, HEIGHT))
     assert (whole.whole, whole.region, bytes(whole.entry.file)) == (whole, (0, 0, WIDTH, HEIGHT), photo())
     assert find(later, None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
@@ -355,12 +364,12 @@ def test_whole_image_of_another_machine_has_parts_here(open_embeddings, tmp_path
     redis = SharedEntries()
     find(open_embeddings(redis=redis, at=tmp_path / "another machine"), *sent())
     here = open_embeddings(redis=redis)
-    assert find_part(here, here.open(None, ID), (10, 5, 30, 20)).size_hw == (15, 20)
+    assert find_part(here, opened(here, None, ID), (10, 5, 30, 20)).size_hw == (15, 20)
 
 
 def test_mask_and_box_of_a_part_are_those_of_the_image(open_embeddings):
     embeddings = open_embeddings()
-    part = find_part(embeddings, embeddings.open(*sent()), (10, 5, 30, 25))
+    part = find_part(embeddings, opened(embeddings, *sent()), (10, 5, 30, 25))
     logits = np.full((256, 256), -1, np.float32)
     logits[128:192, :64] = 1
     expected = np.zeros((HEIGHT, WIDTH), bool)

@@ -202,10 +202,10 @@ def test_image_id_with_a_file_is_trusted_from_the_service_only(pipeline):
     claimed = {"image_id": "c" * 64}
     inputs = {"input_image": np.array([png()], np.object_)}
     by_others = Call((inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get)
-    assert pipeline.open(by_others).image_id == hashlib.sha256(png()).hexdigest()
+    assert pipeline.embeddings.open(by_others).image_id == hashlib.sha256(png()).hexdigest()
     with Exchange(1e18) as exchange:
         by_service = Call((inputs | {"call": exchange.describe(claimed)}).get)
-        assert pipeline.open(by_service).image_id == "c" * 64
+        assert pipeline.embeddings.open(by_service).image_id == "c" * 64
 
 
 def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
