@@ -16,8 +16,7 @@ from orchestrator.call import RECORD, UPSAMPLE, Call, Part
 from orchestrator.costs import check_batch
 from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
 from orchestrator.pipeline import POSITIVE, Pipeline
-from orchestrator.problems import INVALID_REQUEST, rejected
-from orchestrator.regions import Box
+from orchestrator.regions import Box, check
 
 OUTPUTS = ("records",)
 EDGE_MARGIN_PIXELS = 20
@@ -31,9 +30,10 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     points_xy = call.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
     image = pipeline.embeddings.open(call)
-    crop = checked_crop(options["crop_box"], image.size_hw)
-    crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
-    check_batch(len(points_xy), image.size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))
+    x0, y0, x1, y1 = map(int, options["crop_box"])
+    crop = x0, y0, x1, y1
+    check(crop, image.size_hw, "crop_box")
+    check_batch(len(points_xy), image.size_hw, (y1 - y0, x1 - x0), tidy=bool(options["min_mask_region_area"]))
     part = pipeline.embeddings.encode(pipeline.embeddings.crop(image, crop))
     labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
     decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
@@ -49,19 +49,6 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
             if found is not None:
                 kept.append(found)
     return ([orjson.dumps(kept)],)
-
-
-def checked_crop(box: Any, size_hw: tuple[int, int]) -> Box:
-    """Return a crop as integers x0, y0, x1, y1.
-
-    Raises:
-        Rejected: it is not inside the image.
-    """
-    x0, y0, x1, y1 = (int(side) for side in box)
-    if not (0 <= x0 < x1 <= size_hw[1] and 0 <= y0 < y1 <= size_hw[0]):
-        expected = f"a box inside the image: 0 <= x0 < x1 <= {size_hw[1]}, 0 <= y0 < y1 <= {size_hw[0]}"
-        raise rejected(INVALID_REQUEST, "crop_box", expected, str([x0, y0, x1, y1]))
-    return x0, y0, x1, y1
 
 
 def stability_score(logits: Logits, offset: float) -> float:

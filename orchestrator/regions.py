@@ -33,6 +33,15 @@ def whole(size_hw: tuple[int, int]) -> Box:
     return 0, 0, size_hw[1], size_hw[0]
 
 
+def check(box_xyxy: Sequence[float], size_hw: tuple[int, int], field: str, min_side: int = 1) -> None:
+    """Check that a box is inside the image; raise `Rejected` with this field if it is not, is inverted or too small."""
+    (height, width), (x0, y0, x1, y1) = size_hw, box_xyxy
+    inside = min(x0, y0) >= 0 and x1 <= width and y1 <= height
+    if not (inside and x1 - x0 >= min(min_side, width) and y1 - y0 >= min(min_side, height)):
+        limits = f"0 <= x0 < x1 <= {width}, 0 <= y0 < y1 <= {height}, sides of at least {min_side} pixels"
+        raise rejected(INVALID_REQUEST, field, limits, "[{:g}, {:g}, {:g}, {:g}]".format(*box_xyxy))
+
+
 def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Box:
     """Return a region rounded outwards, so that small movements of a view lead to the same one.
 
@@ -46,12 +55,8 @@ def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Box:
     Raises:
         Rejected: it is not inside the image, inverted, or too small.
     """
-    height, width = size_hw
-    x0, y0, x1, y1 = region_xyxy
-    inside = min(x0, y0) >= 0 and x1 <= width and y1 <= height
-    if not (inside and x1 - x0 >= min(MIN_SIDE_PIXELS, width) and y1 - y0 >= min(MIN_SIDE_PIXELS, height)):
-        limits = f"0 <= x0 < x1 <= {width}, 0 <= y0 < y1 <= {height}, sides of at least {MIN_SIDE_PIXELS} pixels"
-        raise rejected(INVALID_REQUEST, "region", limits, "[{:g}, {:g}, {:g}, {:g}]".format(*region_xyxy))
+    check(region_xyxy, size_hw, "region", MIN_SIDE_PIXELS)
+    (height, width), (x0, y0, x1, y1) = size_hw, region_xyxy
     step = 1 << max(0, int(max(x1 - x0, y1 - y0) / STEPS).bit_length() - 1)
     left, top = (int(side // step) * step for side in (x0, y0))
     right, bottom = (min(end, -int(-side // step) * step) for side, end in ((x1, width), (y1, height)))
