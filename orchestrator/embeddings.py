@@ -174,12 +174,13 @@ class Embeddings:
             with self._stages(CACHE):
                 entry = self._usable(self._files.get(key))
         if entry is None:
-            # After a change of weights, the file comes from the cache entries of the old ones.
-            data = self._cache.image_file(key) if file is None else file
-            if data is None:
+            if file is None and self._encode:
+                # After a change of weights, the file comes from the cache entries of the old ones.
+                file = self._cache.image_file(key)
+            if file is None:
                 raise UnknownImage
             with self._stages(DECODE):
-                entry = Entry({}, images.displayed_size(images.open_image(data, self._max_pixels)), data)
+                entry = Entry({}, images.displayed_size(images.open_image(file, self._max_pixels)), file)
         return replace(image, entry=entry, source=source)
 
     def keep(self, image: EncodedImage) -> None:

@@ -121,6 +121,16 @@ def test_evicted_image_fails_and_cancelled_ones_are_not_encoded(server, folder):
     assert 'mobile_sam_queue_images{state="cancelled"}' in requests.get(f"{server.url}/metrics", timeout=60).text
 
 
+def test_truncated_file_is_queued_and_fails_and_what_is_no_image_fails_at_once(server):
+    texts = [base64.b64encode(file).decode() for file in (photo()[:-100_000], b"no image")]
+    job = ask(server, "POST", "/embed", images=texts)
+    assert [image["state"] for image in job["images"]] == ["queued", "failed"]
+    wait_until(lambda: ask(server, "GET", f"/embed/{job['job']}")["failed"] == 2)
+    found = ask(server, "GET", f"/embed/{job['job']}")["images"]
+    assert "a complete image file" in found[0]["problem"]["detail"]
+    assert "that are not an image" in found[1]["problem"]["detail"]
+
+
 def test_kill_of_the_worker_that_encodes_loses_nothing(server):
     queued = Queued(server, 60)
     queued.wait_until_some_are_done()
