@@ -22,7 +22,7 @@ RETRY_AFTER_S = 5
 MAX_KEEP_S = 600.0
 """Longest time until the file of a new image is in the cache; then the process that wanted to keep it is gone."""
 MAX_ENDED = 20_000
-"""Images of ended jobs whose results are kept."""
+"""Newest images whose results are kept."""
 SCHEMA = """
 PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS images (id INTEGER PRIMARY KEY AUTOINCREMENT, job, owner, caller, model_version, image_id,
@@ -65,11 +65,8 @@ class EncodeQueue:
             total, own = db.execute(used, (caller,)).fetchone()
             if needed > (left := max(0, int(min(self._max_bytes - total, share - own)))):
                 raise QueueFull(f"the queue has room for {mib(left)}, got images for {got}; retry later", RETRY_AFTER_S)
-            db.execute(
-                "DELETE FROM images WHERE job IN (SELECT job FROM images GROUP BY job "
-                "HAVING total(state = 'queued') = 0 AND max(id) <= (SELECT max(id) FROM images) - ?)",
-                (MAX_ENDED,),
-            )
+            old = "DELETE FROM images WHERE state != 'queued' AND id <= (SELECT max(id) FROM images) - ?"
+            db.execute(old, (MAX_ENDED,))
             query = (
                 "INSERT INTO images (job, owner, caller, model_version, image_id, bytes, begins_at) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
