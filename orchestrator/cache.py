@@ -3,7 +3,7 @@
 One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
 
     header     64 bytes, see `HEADER`
-    embedding  the tensors in the order of their `Layout`, float16, little-endian
+    embedding  the tensors in the order of their `Layout`, float16, little-endian; empty before it is encoded
     file       the image file as received, for pictures and crops
 
 A file is written under a temporary name and renamed when it is complete. A reader copies it into memory and verifies
@@ -74,15 +74,12 @@ class Layout:
         return sum(2 * math.prod(shape) for shape in self.shapes.values())
 
 
-FILES = Layout("file", {})
-"""Stands for weights in the entries of images that are not encoded yet: they have the image file only."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """Cached data of an image."""
 
     embedding: Embedding
+    """Empty if the image is not encoded yet."""
     size_hw: tuple[int, int]
     """Height and width of the displayed image."""
     file: memoryview | bytes
@@ -102,13 +99,13 @@ class InvalidEntry(ValueError):
 
 def pack(entry: Entry, layout: Layout, caller: str = "") -> list[memoryview | bytes]:
     """Return the content of an entry's file, in pieces."""
-    body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in layout.shapes]
-    weights = layout.weights.encode()
-    fields = (MAGIC, *entry.size_hw, len(entry.file), caller_hash(caller), weights, layout.nbytes)
-    checksum = zlib.crc32(HEADER.pack(*fields, 0))
+    names = layout.shapes if entry.embedding else ()
+    body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in names]
+    fields = (*entry.size_hw, len(entry.file), caller_hash(caller), layout.weights.encode(), sum(map(len, body)))
+    checksum = zlib.crc32(HEADER.pack(MAGIC, *fields, 0))
     for piece in (*body, entry.file):
         checksum = zlib.crc32(piece, checksum)
-    return [HEADER.pack(*fields, checksum), *body, entry.file]
+    return [HEADER.pack(MAGIC, *fields, checksum), *body, entry.file]
 
 
 def caller_hash(caller: str) -> bytes:
@@ -127,11 +124,11 @@ def unpack(data: Any, layout: Layout) -> Entry:
         InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size that no image has.
     """
     weights, size_hw, body, file = _checked(data)
-    if weights != layout.weights or len(body) != layout.nbytes:
+    if weights != layout.weights or len(body) not in (0, layout.nbytes):
         expected = f"{layout.nbytes} bytes by the weights {layout.weights}"
         raise InvalidEntry(f"expected an embedding of {expected}, got {len(body)} bytes by {weights}")
     embedding = {}
-    for name, shape in layout.shapes.items():
+    for name, shape in layout.shapes.items() if body else ():
         piece, body = body[: 2 * math.prod(shape)], body[2 * math.prod(shape) :]
         embedding[name] = np.frombuffer(piece, "<f2").reshape(shape)
     return Entry(embedding, size_hw, file)
@@ -181,13 +178,6 @@ class EmbeddingCache:
         self._max_bytes -= share
         return EmbeddingCache(self._folder / "crops", self._layout, share, self._warn)
 
-    def of_files(self) -> "EmbeddingCache":
-        """Return a cache for images that are not encoded yet, in the same folder and disk space.
-
-        This cache finds none of its entries, but `image_file` reads them, and `put` replaces them.
-        """
-        return EmbeddingCache(self._folder, FILES, self._max_bytes, self._warn)
-
     def get(self, image_id: str) -> Entry | None:
         """Return the entry of an image, None if there is none. Counts as a use.
 
@@ -225,8 +215,6 @@ class EmbeddingCache:
         on_disk = False
         try:
             on_disk = self._write(self._path(image_id), pack(entry, self._layout, caller), caller_hash(caller))
-            if on_disk and self._layout is not FILES:
-                (self._folder / f"{image_id}-{FILES.weights}{SUFFIX}").unlink(missing_ok=True)
             self._failing = False
         except OSError as error:
             self._report_failure(error)
@@ -278,7 +266,7 @@ class EmbeddingCache:
         """Keep an entry in memory as the most recently used one; None removes it."""
         if image_id in self._memory:
             self._memory_bytes -= self._memory.pop(image_id)[0].nbytes
-        if entry is None:
+        if entry is None or (on_disk and not entry.embedding):  # which another process may add
             return
         self._memory[image_id] = (entry, on_disk)
         self._memory_bytes += entry.nbytes

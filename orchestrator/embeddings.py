@@ -141,7 +141,6 @@ class Embeddings:
         """
         self._cache, self._redis, self._encode = cache, redis, encode
         self._crops = cache.split_crops()
-        self._files = cache.of_files()
         self._max_pixels, self._count, self._stages = max_pixels, count, stages
         self._preprocessing = preprocessing
         # Only the last image: the next request for a picture is usually for the same one.
@@ -171,9 +170,6 @@ class Embeddings:
         )
         source, entry = self._look_up(image)
         if entry is None:
-            with self._stages(CACHE):
-                entry = self._usable(self._files.get(key))
-        if entry is None:
             if file is None and self._encode:
                 # After a change of weights, the file comes from the cache entries of the old ones.
                 file = self._cache.image_file(key)
@@ -185,8 +181,9 @@ class Embeddings:
 
     def keep(self, image: EncodedImage) -> None:
         """Keep the file of an image without an embedding, which is encoded later by its id."""
-        if not image.entry.embedding and self._files.get(image.key) is None:
-            self._store(self._files, image)
+        with self._cache.encode_lock(image.key):
+            if self._cache.get(image.key) is None:
+                self._store(image)
 
     def crop(self, image: EncodedImage, box_xyxy: Box) -> EncodedImage:
         """Return a part of an image with its own embedding if that is known, or all of it; keep the image's file.
@@ -198,7 +195,8 @@ class Embeddings:
         x0, y0, x1, y1 = box_xyxy
         if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
             return image
-        self.keep(image)
+        if not image.entry.embedding:
+            self.keep(image)
         key = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
         part = replace(image, key=key, entry=Entry({}, (y1 - y0, x1 - x0), b""), part_of=image, origin_xy=(x0, y0))
         source, entry = self._look_up(part)
@@ -220,7 +218,7 @@ class Embeddings:
                     stack.enter_context(self._cache_of(image).encode_lock(image.key))
                 # Another process may have encoded the image while this one waited for the lock.
                 source, entry = (ENCODED, None) if refresh else self._look_up(image)
-                if entry is None:
+                if entry is None or not entry.embedding:
                     source, entry = ENCODED, self._make(self._encode, image)
             image = replace(image, entry=entry, source=source)
         self._count(image.source)
@@ -234,16 +232,17 @@ class Embeddings:
         return self._crops if image.part_of else self._cache
 
     def _look_up(self, image: EncodedImage) -> tuple[str, Entry | None]:
-        """Return the source and the entry of an image or a part, if its embedding is known."""
+        """Return the entry of an image or a part, if there is one, and where it was found."""
         with self._stages(CACHE):
             entry = self._usable(self._cache_of(image).get(image.key))
-        if entry is not None or self._redis is None or image.part_of:
+        if self._redis is None or image.part_of or (entry and entry.embedding):
             return FOUND, entry
         with self._stages(REDIS):
-            entry = self._usable(self._redis.get(image.key))
-        if entry is not None:
-            self._store(self._cache, replace(image, entry=entry))
-        return SHARED, entry
+            shared = self._usable(self._redis.get(image.key))
+        if shared is None:
+            return FOUND, entry
+        self._store(replace(image, entry=shared))
+        return SHARED, shared
 
     def _make(self, encode: Encode, image: EncodedImage) -> Entry:
         x0, y0, x1, y1 = image.region
@@ -254,14 +253,14 @@ class Embeddings:
         with self._stages(ENCODE):
             embedding = encode(frame)
         entry = replace(image.entry, embedding=embedding, encode_s=time.monotonic() - began_at)
-        self._store(self._cache_of(image), replace(image, entry=entry))
+        self._store(replace(image, entry=entry))
         if self._redis is not None and not image.part_of:
             self._redis.put(image.key, entry)
         return entry
 
-    def _store(self, cache: EmbeddingCache, image: EncodedImage) -> None:
+    def _store(self, image: EncodedImage) -> None:
         with self._stages(STORE):
-            cache.put(image.key, image.entry, image.caller)
+            self._cache_of(image).put(image.key, image.entry, image.caller)
 
     def _usable(self, entry: Entry | None) -> Entry | None:
         """Return the entry, None if its image has more pixels than are accepted."""

@@ -329,16 +329,18 @@ def test_entry_of_other_weights_is_refused_although_it_has_the_right_name(
     assert "is removed: expected an embedding of" in warnings[0]
 
 
-def test_entry_of_the_file_only_is_no_embedding_and_gives_way_to_one(open_cache, entries, folder):
+def test_entry_of_the_file_only_gives_way_to_one_with_an_embedding_in_all_processes(open_cache, entries, folder):
     cache, name, whole = open_cache(), entries.name(1), entries.make(1)
-    cache.of_files().put(name, Entry({}, whole.size_hw, whole.file), "alice")
+    kept = Entry({}, whole.size_hw, whole.file)
+    cache.put(name, kept, "alice")
     later = open_cache()
-    assert later.get(name) is None
+    for each in (cache, later):
+        found = each.get(name)
+        assert (found.embedding, found.size_hw, bytes(found.file)) == ({}, whole.size_hw, whole.file)
     assert later.image_file(name) == whole.file
-    assert entries.same(later.of_files().get(name), Entry({}, whole.size_hw, whole.file))
     later.put(name, whole, "alice")
     assert len(files(folder)) == 1
-    assert cache.of_files().get(name) is None
+    assert entries.same(cache.get(name), whole)
     assert later.image_file(name) == whole.file
 
 
@@ -347,6 +349,6 @@ def test_entries_of_files_share_the_disk_space_of_their_caller(open_cache, entri
     cache, small = open_cache(max_bytes=room), room // 30
     cache.put(entries.name(0), entries.make(0), "alice")
     for seed in range(1, 60):
-        cache.of_files().put(entries.name(seed), Entry({}, (9, 9), bytes(small)), "mallory")
+        cache.put(entries.name(seed), Entry({}, (9, 9), bytes(small)), "mallory")
     assert total(folder) <= room
     assert entries.same(open_cache(max_bytes=room).get(entries.name(0)), entries.make(0))
