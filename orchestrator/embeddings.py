@@ -176,7 +176,8 @@ class Embeddings:
             if file is None:
                 raise UnknownImage
             with self._stages(DECODE):
-                entry = Entry({}, images.displayed_size(images.open_image(file, self._max_pixels)), file)
+                size_hw = images.displayed_size(images.open_image(file, self._max_pixels))
+            source, entry = ENCODED, Entry({}, size_hw, file)
         return replace(image, entry=entry, source=source)
 
     def keep(self, image: EncodedImage) -> None:
@@ -195,7 +196,7 @@ class Embeddings:
         x0, y0, x1, y1 = box_xyxy
         if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
             return image
-        if not image.entry.embedding:
+        if image.source == ENCODED and not image.entry.embedding:  # a new image
             self.keep(image)
         key = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
         part = replace(image, key=key, entry=Entry({}, (y1 - y0, x1 - x0), b""), part_of=image, origin_xy=(x0, y0))
