@@ -6,6 +6,7 @@ import base64
 import contextlib
 import inspect
 import json
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +22,7 @@ MAX_SENT = 16
 """Images that are queued at a time: enough that the service never waits for the next one."""
 POLL_S, PATIENCE_S = 0.5, 300.0
 """Time between two questions, and the longest wait for a restarting service or a full queue."""
+BUSY = (errors.ServiceUnreachable, errors.ServiceTimeout, errors.TooManyRequests, errors.Unavailable)
 UNUSABLE = (errors.InvalidImage, errors.InvalidRequest, errors.BodyTooLarge)
 CANCELLED = {"status": 409, "title": "Cancelled", "detail": "the image was taken out of the queue"}
 
@@ -55,13 +57,13 @@ async def embed_ahead(
 
 
 async def _queue(client: BaseClient, body: bytes) -> str:
-    return str(await _ask(client, lambda answer: json.loads(answer)["job"], "POST", "/embed", body))
+    return str(await _insist(client, lambda answer: json.loads(answer)["job"], "POST", "/embed", body))
 
 
 async def _result(client: BaseClient, image: T, sha256: str, body: bytes, job: str) -> tuple[T, str | Exception]:
     while True:
         try:
-            found = await _ask(client, lambda answer: json.loads(answer)["images"][0], "GET", f"/embed/{job}")
+            found = await _insist(client, lambda answer: json.loads(answer)["images"][0], "GET", f"/embed/{job}")
         except errors.Problem as error:
             if error.status != 404:
                 raise
@@ -75,8 +77,15 @@ async def _result(client: BaseClient, image: T, sha256: str, body: bytes, job: s
         await client._wire.sleep(POLL_S)
 
 
-async def _ask(
+async def _insist(
     client: BaseClient, parser: Callable[[bytes], Any], method: str, path: str, body: bytes | None = None
 ) -> Any:
-    response = await client._send(method, path, body, patience_s=PATIENCE_S)
-    return await client._parse(parser, await client._wire.read(response))
+    """Return the answer to a request, which is repeated while the service restarts or its queue is full."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await client._parse(parser, await client._wire.read(await client._send(method, path, body)))
+        except BUSY:
+            if time.monotonic() > deadline:
+                raise
+        await client._wire.sleep(POLL_S)

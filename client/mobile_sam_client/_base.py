@@ -1,7 +1,6 @@
 """Base of both clients: settings, retries, and requests about an image."""
 
 import functools
-import itertools
 import logging
 import math
 import numbers
@@ -9,7 +8,6 @@ import os
 import random
 import ssl
 import threading
-import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -203,15 +201,9 @@ class BaseClient:
                     del self._known[next(iter(self._known))]
             return image_id
 
-    async def _send(
-        self, method: str, path: str, body: bytes | None = None, *, patience_s: float = 0.0
-    ) -> httpx.Response:
-        """Send a request, retrying while the service is busy or unreachable, until a response begins.
-
-        Retries go on for `patience_s`, also beyond their number.
-        """
-        give_up_at = time.monotonic() + patience_s
-        for attempt in itertools.count():
+    async def _send(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+        """Send a request, retrying while the service is busy or unreachable, until a response begins."""
+        for attempt in range(self._retries + 1):
             retry_after: float | None = None
             try:
                 response = await self._wire.send(method, path, body)
@@ -223,13 +215,12 @@ class BaseClient:
                 retry_after = _answers.parse_retry_after(response.headers.get("Retry-After"))
             except ServiceUnreachable as unreachable:
                 error = unreachable
-            if attempt >= self._retries and time.monotonic() >= give_up_at:
+            if attempt == self._retries:
                 raise error
             longest = min(FIRST_RETRY_WAIT_S * 2**attempt, MAX_RETRY_WAIT_S)
             jittered = random.uniform(longest / 2, longest)  # noqa: S311 (not cryptography)
             seconds = jittered if retry_after is None else min(retry_after, MAX_RETRY_WAIT_S)
-            count = "" if patience_s else f" ({attempt + 1} of {self._retries})"
-            logger.info("retrying in %.1f s%s: %s", seconds, count, error)
+            logger.info("retrying in %.1f s (%d of %d): %s", seconds, attempt + 1, self._retries, error)
             await self._wire.sleep(seconds)
         raise AssertionError("unreachable: the last attempt returns or raises")
 

@@ -134,7 +134,7 @@ def test_full_queue_and_restarting_service_are_asked_again(kind, queue, waits, s
         return replies.pop()(request) if replies and request.url.path != "/info" else queue(request)
 
     assert found(kind, handler, [b"a"]) == [(b"a", image_id(b"a"))]
-    assert waits.count(5) == 8
+    assert waits.count(5) == 7
 
 
 def test_image_is_sent_again_if_its_job_is_lost(kind, queue):

@@ -105,7 +105,7 @@ def test_retries_are_printed(run, sam, photo, waits):
     sam.replies[photo] = busy
     done = run("embed photo.png")
     assert (done.exit_code, waits) == (0, [7])
-    assert done.stderr == "retrying in 7.0 s: 503 busy: later (request the-request)\n"
+    assert done.stderr == "retrying in 7.0 s (1 of 5): 503 busy: later (request the-request)\n"
 
 
 def test_info_prints_the_service_details(run, sam):
