@@ -102,16 +102,14 @@ class EmbedAhead:
         try:
             for image, (image_id, _), number in zip(images, sizes, numbers, strict=True):
                 if image.file is not None:
-                    await self._attempt(number, replace(image, image_id=image_id), "queued")
+                    await self._attempt(number, replace(image, image_id=image_id))
         except BaseException:
             await asyncio.to_thread(self._queue.job, job, owner, cancel=True)
             raise
         self._added.set()
         return await asyncio.to_thread(self._queue.job, job, owner)
 
-    async def _attempt(
-        self, number: int, image: ImageSource, state: str, version: int | None = None, *, final: bool = False
-    ) -> None:
+    async def _attempt(self, row: int, image: ImageSource, version: int | None = None, *, final: bool = False) -> None:
         """Keep the file of an image, or encode one without a file, and record its state, or the caller's mistake.
 
         Raises:
@@ -126,8 +124,8 @@ class EmbedAhead:
                 raise
             if isinstance(error, ImageNotCached):
                 problem = replace(problem, detail=EVICTED, errors=())
-        found = ("failed", problem.encode()) if problem else (state, None)
-        await asyncio.to_thread(self._queue.record, number, *found)
+        state = "failed" if problem else "done" if image.file is None else "queued"
+        await asyncio.to_thread(self._queue.record, row, state, problem.encode() if problem else None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the state of a job, which the method DELETE cancels first."""
@@ -175,7 +173,6 @@ class EmbedAhead:
         ADDRESS.set(row["caller"])
         self._last_caller, began = row["caller"], time.monotonic()
         image = ImageSource(None, row["image_id"], row["owner"])
-        final = row["attempts"] >= MAX_ATTEMPTS
-        await self._attempt(row["id"], image, "done", row["model_version"], final=final)
+        await self._attempt(row["id"], image, row["model_version"], final=row["attempts"] >= MAX_ATTEMPTS)
         self._rested_at = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
         return True
