@@ -68,6 +68,7 @@ def parse_info(body: bytes) -> Info:
         weights=None if document["weights"] is None else _weights(document["weights"]),
         engine=None if document["engine"] is None else _engine(document["engine"]),
         key_needed=bool(document["key_needed"]),
+        local_decoding=bool(document.get("local_decoding")),
         **{name: int(limits[name]) for name in ("max_body_bytes", "max_image_pixels", "max_objects")},
         model_versions=tuple(int(version) for version in document["model_versions"]),
         loaded=tuple(map(_loaded, loaded)),
@@ -76,8 +77,9 @@ def parse_info(body: bytes) -> Info:
 
 
 def _loaded(document: Mapping[str, Any]) -> Loaded:
-    squashes = document["descriptor"]["resize"] == "squash"
-    return Loaded(int(document["version"]), _weights(document["weights"]), _engine(document["engine"]), squashes)
+    squashes, prompts = document["descriptor"]["resize"] == "squash", tuple(map(str, document["descriptor"]["prompts"]))
+    version, weights, engine = int(document["version"]), _weights(document["weights"]), _engine(document["engine"])
+    return Loaded(version, weights, engine, squashes, prompts)
 
 
 def parse_embedding(body: bytes, file: bytes) -> Embedding:
@@ -106,7 +108,7 @@ def parse_segmentations(content_type: str, body: bytes, count: int, photo: Photo
                 score=float(mask["score"]),
                 area=int(mask["area"]),
                 box_xyxy=_four_ints(mask["box"]),
-                low_res_mask=_low_res_mask(mask["low_res_mask"]) if "low_res_mask" in mask else None,
+                low_res_mask=parse_logits(mask["low_res_mask"]) if "low_res_mask" in mask else None,
             )
         )
     if sorted(objects) != list(range(count)):
@@ -215,7 +217,8 @@ def _four_ints(numbers: Any) -> tuple[int, int, int, int]:
     return first, second, third, fourth
 
 
-def _low_res_mask(text: str) -> npt.NDArray[np.float32]:
+def parse_logits(text: str) -> npt.NDArray[np.float32]:
+    """Return the logits of a `low_res_mask` or `mask_input`, (256, 256) float32."""
     array = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
     if array.shape != MASK_SHAPE or array.dtype != np.float32:
         raise ValueError(f"expected a low_res_mask of (256, 256) float32, got {array.dtype} of shape {array.shape}")

@@ -1,5 +1,7 @@
 """Base of both clients: settings, retries, and requests about an image."""
 
+from __future__ import annotations
+
 import functools
 import logging
 import math
@@ -9,7 +11,7 @@ import random
 import ssl
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import httpx
 
@@ -20,6 +22,9 @@ from mobile_sam_client._prompts import region_field, request_body
 from mobile_sam_client._results import Embedding, ImageResult, Segmentation
 from mobile_sam_client._scaling import Scaling
 from mobile_sam_client._wire import Wire
+
+if TYPE_CHECKING:
+    from mobile_sam_client._local import LocalDecoding
 
 logger = logging.getLogger("mobile_sam_client")
 
@@ -59,6 +64,7 @@ class BaseClient:
         retries: int = 5,
         model_version: int | None = None,
         max_side: int | None = None,
+        local: bool = False,
         headers: Mapping[str, str] | None = None,
         verify: ssl.SSLContext | bool = True,
         proxy: str | httpx.Proxy | None = None,
@@ -76,6 +82,8 @@ class BaseClient:
             max_side: longest side in pixels of the images that are sent. Larger ones are scaled down and sent as JPEG;
                 prompts, masks and boxes are those of the whole image, only `Segmentation.image` has the size that was
                 sent. None: no limit.
+            local: True to decode masks in this process, which needs the extra `local`. The service encodes the images,
+                and answers what is not done here: pictures, regions "auto", invalid requests.
             headers: further headers of all requests, such as those that a gateway asks for.
             verify: False not to verify the service's certificate, or a context that verifies it, such as
                 `ssl.create_default_context(cafile="ca.pem")`.
@@ -84,6 +92,7 @@ class BaseClient:
 
         Raises:
             ValueError: an argument is invalid.
+            ImportError: the packages of the extra `local` are not installed.
         """
         if not (isinstance(timeout, numbers.Real) and 0 < timeout < math.inf):
             raise ValueError(f"timeout: expected a positive, finite number of seconds, got {timeout!r}")
@@ -118,6 +127,11 @@ class BaseClient:
         self._max_side: int | None = max_side
         self._known: dict[str, str] = {}
         self._lock: threading.Lock = threading.Lock()
+        self._local: LocalDecoding | None = None
+        if local:
+            from mobile_sam_client._local import LocalDecoding  # noqa: PLC0415 (optional packages)
+
+            self._local = LocalDecoding(self)
 
     __init__.__qualname__ = "Client"  # Python's errors about arguments have it
 
@@ -130,10 +144,12 @@ class BaseClient:
 
     async def _segment(self, image: ImageInput, count: int, **fields: Any) -> list[Segmentation]:
         """Return the best mask of each of `count` objects."""
+        photo = functools.partial(displayed_pixels, image)
+        if self._local and (found := await self._local.segment(image, fields, photo)) is not None:
+            return found
 
         async def read(response: httpx.Response, _: ImageFile) -> list[Segmentation]:
             content_type, body = response.headers.get("Content-Type", ""), await self._wire.read(response)
-            photo = functools.partial(displayed_pixels, image)
             return await self._parse(_answers.parse_segmentations, content_type, body, count, photo)
 
         return await self._ask("/mobile_sam", image, {**fields, "mask_format": "rle"}, read)

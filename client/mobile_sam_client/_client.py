@@ -90,7 +90,7 @@ class AsyncClient(BaseClient):
         neg_coords: Points | None = None,
         box: Box | None = None,
         mask_input: npt.NDArray[np.floating[Any]] | None = None,
-        segmented_image: PictureStyle = "overlay",
+        segmented_image: PictureStyle | None = None,
         **options: Unpack[MaskOptions],
     ) -> Segmentation:
         """Segment an object given by points, a box, or both.
@@ -99,12 +99,13 @@ class AsyncClient(BaseClient):
             boat.mask  # (H, W) bool
 
         `Prompt` describes points, labels, box and mask, `MaskOptions` the options. `segmented_image` is the style of
-        the picture: `overlay`, `cutout` or `none`.
+        the picture: `overlay`, `cutout` or `none`; by default `overlay`, for a client with `local` `none`.
         """
         # Not sent as a list of one prompt, so that errors name `box`, not `prompts[0].box`.
         prompt = request_fields(Prompt(pos_coords, labels, neg_coords, box, mask_input))
         check_options("segment", options, MaskOptions)
-        (segmentation,) = await self._segment(image, 1, **prompt, segmented_image=segmented_image, **options)
+        style = segmented_image or ("none" if self._local else "overlay")
+        (segmentation,) = await self._segment(image, 1, **prompt, segmented_image=style, **options)
         return segmentation
 
     async def segment_many(

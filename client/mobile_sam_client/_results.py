@@ -58,6 +58,8 @@ class Loaded:
     engine: Engine
     squashes: bool
     """True if these weights see an image scaled to a square, without its shape."""
+    prompts: tuple[str, ...]
+    """Prompts that the weights accept: `points`, `boxes`, `masks`."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class Info:
     """The versions in `model_versions` with their weights and engines."""
     encode_s: float | None = None
     """Shortest time for a new image so far, in seconds; None if not yet known."""
+    local_decoding: bool = False
+    """True if the service offers its decoder, for `Client(local=True)`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

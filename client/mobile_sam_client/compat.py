@@ -13,6 +13,7 @@ image's embedding raises `NotImplementedError`.
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -75,7 +76,7 @@ def _build_sam(checkpoint: object = None) -> Sam:
     if checkpoint is not None:
         text = f"{checkpoint} is not loaded: the service answers with its own weights, see Client.info().weights"
         warnings.warn(text, stacklevel=2)
-    return Sam()
+    return Sam(local=all(map(find_spec, ("cv2", "onnxruntime"))))
 
 
 sam_model_registry: dict[str, Callable[..., Sam]] = dict.fromkeys(

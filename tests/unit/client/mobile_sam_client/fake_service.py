@@ -25,15 +25,17 @@ IMAGE: dict[str, Any] = {
     "engine": {"encoder": "an encoder", "decoder": "a decoder"},
     "model_version": 3,
 }
+DESCRIPTOR: dict[str, Any] = {"resize": "longest_side", "prompts": ["points", "boxes", "masks"]}
 INFO: dict[str, Any] = {
     "version": "1.2.3",
     "weights": WEIGHTS,
     "engine": IMAGE["engine"],
     "key_needed": True,
+    "local_decoding": True,
     "limits": {"max_body_bytes": 1000, "max_image_pixels": 2000, "max_objects": 3},
     "model_versions": [1, 3],
     "loaded": [
-        {"version": version, "weights": WEIGHTS, "engine": IMAGE["engine"], "descriptor": {"resize": "longest_side"}}
+        {"version": version, "weights": WEIGHTS, "engine": IMAGE["engine"], "descriptor": DESCRIPTOR}
         for version in (1, 3)
     ],
     "encode_s": 0.4,

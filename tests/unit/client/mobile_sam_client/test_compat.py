@@ -145,7 +145,7 @@ def test_batches_of_boxes_and_points_are_one_request_in_pixels_of_the_image(pred
 
 
 def test_batch_of_images_has_masks_in_their_original_sizes(service, monkeypatch):
-    monkeypatch.setattr("mobile_sam_client.compat.Sam", lambda: fake.make_client(Sam, service))
+    monkeypatch.setattr("mobile_sam_client.compat.Sam", lambda local: fake.make_client(Sam, service))
     with pytest.warns(UserWarning, match="sam_vit_h.pth is not loaded: the service answers with its own weights"):
         sam = sam_model_registry["vit_h"](checkpoint="sam_vit_h.pth")
     service.replies = [fake.json_reply({**fake.IMAGE, "width": 1024, "height": 683})]
@@ -181,7 +181,8 @@ def test_logits_are_scaled_as_by_the_service(size_hw):
 def test_predictor_asks_the_service_once_how_its_version_scales_images(service, model, version, resize, squashes):
     model.model_version, predictor = version, SamPredictor(model)
     first, newest = fake.INFO["loaded"]
-    versions = [{**first, "descriptor": {"resize": "squash"}}, {**newest, "descriptor": {"resize": resize}}]
+    descriptors = ({**fake.DESCRIPTOR, "resize": each} for each in ("squash", resize))
+    versions = [{**each, "descriptor": next(descriptors)} for each in (first, newest)]
     service.reply_with(fake.json_reply({**fake.INFO, "loaded": versions}))
     plane = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
     for _ in range(2):
