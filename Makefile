@@ -32,7 +32,7 @@ bentoml_runner_needs := weights
 # as tests also wait; with a service each needs about 2 GB of memory, slow ones with several services up to 5 GB.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-masks bench-family quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -124,6 +124,9 @@ bench-page: env-dev weights ## measure: measure clicks in the page; writes docs/
 
 bench-ahead: env-bench ## measure: measure clicks beside a full queue of images, and the queue's speed; writes docs/performance-details.md; 10 minutes
 	@$(RUN) python -m benchmarks.ahead
+
+bench-local: env-dev ## measure: compare masks that callers decode with the service's; writes docs/performance.md; needs Chromium; 8 minutes
+	@$(RUN) python -m benchmarks.local
 
 bench-masks: env-dev ## measure: compare `mobile-sam masks` on 1,000 images with encoding alone; 15 minutes
 	@$(RUN) python -m benchmarks.masks

@@ -15,8 +15,8 @@ from harness import ROOT
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "performance-details.md")
 BLOCKS = ("machine", "answer", "answer-builtin", "closed")
 """Blocks of the pages that a full run generates."""
-PEERS, CLICKS_IN_PAGE, AHEAD = "peers", "page", "ahead"
-"""Blocks of the pages that `make bench-peers`, `make bench-page` and `make bench-ahead` generate."""
+PEERS, CLICKS_IN_PAGE, AHEAD, LOCAL = "peers", "page", "ahead", "local"
+"""Blocks of the pages that `make bench-peers`, `bench-page`, `bench-ahead` and `bench-local` generate."""
 START = re.compile(r"^<!-- bench (\S+) -->$", re.MULTILINE)
 PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "openvino", "numpy")
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")

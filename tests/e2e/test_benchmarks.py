@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import ahead, bench, gate, masks, quality, regions
+from benchmarks import ahead, bench, gate, local, masks, quality, regions
 from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
+from harness.browser import chromium
 from harness.load import client_process
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -38,6 +39,15 @@ def test_ahead_compares_clicks_beside_a_queue_with_clicks_alone_and_the_queue_wi
     figures = ahead.measure(builtin_server, rounds=1, clicks=2, images=2, full=20)
     assert [row.split("|")[1].strip() for row in figures.splitlines()[2:4]] == [ahead.KNOWN, ahead.NEW]
     assert "Images per minute" in figures
+
+
+def test_local_compares_callers_who_decode_with_the_service(builtin_server, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "SITUATIONS", {"50 ms": (50, 1)})
+    monkeypatch.setattr("benchmarks.page.WARM_UP", 1)
+    with chromium() as browser:
+        figures = local.measure(builtin_server, browser, tmp_path, (1,) * 5)
+    assert [row.split("|")[1].strip() for row in figures.splitlines() if local.HOVERED in row] == [local.HOVERED]
+    assert "Ratio of annotators" in figures
 
 
 def test_quality_scores_all_kinds_of_prompts(builtin_server, labelled):
