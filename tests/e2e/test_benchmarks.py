@@ -10,8 +10,9 @@ from benchmarks import ahead, bench, gate, local, masks, quality, regions
 from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
-from harness.browser import chromium
+from harness.browser import chromium, find_chromium
 from harness.load import client_process
+from tests.skips import missing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -42,6 +43,8 @@ def test_ahead_compares_clicks_beside_a_queue_with_clicks_alone_and_the_queue_wi
 
 
 def test_local_compares_callers_who_decode_with_the_service(builtin_server, tmp_path, monkeypatch):
+    if find_chromium() is None:
+        pytest.skip(missing("chromium"))
     monkeypatch.setattr(local, "SITUATIONS", {"50 ms": (50, 1)})
     monkeypatch.setattr("benchmarks.page.WARM_UP", 1)
     with chromium() as browser:
