@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email.message import Message
 from email.parser import BytesParser
 from typing import Any
@@ -113,11 +113,13 @@ def parse_segmentations(content_type: str, body: bytes, count: int, photo: Photo
         )
     if sorted(objects) != list(range(count)):
         raise ValueError(f"expected masks of objects 0 to {count - 1}, got {sorted(objects)}")
-    ranked = [sorted(objects[number], key=lambda candidate: -candidate.score) for number in range(count)]
-    return [
-        dataclasses.replace(best, picture_png=picture, candidates=(best, *others) if others else ())
-        for best, *others in ranked
-    ]
+    return [best_first(objects[number], picture) for number in range(count)]
+
+
+def best_first(candidates: Sequence[Segmentation], picture: bytes | None = None) -> Segmentation:
+    """Return the best mask of an object, with all of them as its candidates if there are several."""
+    best, *others = sorted(candidates, key=lambda candidate: -candidate.score)
+    return dataclasses.replace(best, picture_png=picture, candidates=(best, *others) if others else ())
 
 
 def parse_everything(document: Mapping[str, Any], photo: Photo) -> Everything:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from pycocotools import mask as coco
 
-from mobile_sam_client._answers import parse_logits
+from mobile_sam_client._answers import best_first, parse_logits
 from mobile_sam_client._client import AsyncClient
 from mobile_sam_client._errors import ImageNotCached, Problem
 from mobile_sam_client._exports import Photo
@@ -125,8 +125,7 @@ class _LocalImage(Embedding):
                 )
                 for index, (low_res, score) in enumerate(zip(logits, scores, strict=True))
             ]
-            best, *others = sorted(candidates, key=lambda each: -each.score)
-            found.append(replace(best, candidates=(best, *others) if others else ()))
+            found.append(best_first(candidates))
         return found
 
     def _inputs(self, prompt: Mapping[str, Any]) -> dict[str, Array] | None:
