@@ -35,7 +35,7 @@ from mobile_sam_client import Client
 COUNTS = (2, 15, 50, 40, 24)
 """Rounds; in each, clicks of a kind, hovers, clicks of the Python client, and minutes of annotators."""
 SERVER, HERE = "by the service", "local decoding"
-SITUATIONS = {"50 others click": (0, 50), "150 ms added": (150, 0), "50 ms": (50, 0), "0 ms": (0, 0)}
+SITUATIONS = {"150 ms added": (150, 0), "50 ms": (50, 0), "50 others click": (0, 50), "0 ms": (0, 0)}
 """Milliseconds that the network adds to a request, and people who click every `PAUSE_S`. Hovers are in the last one."""
 PAUSE_S, CLICKS_A_MINUTE, CALLERS = 2.0, 20, 4
 PAINTED, HOVERED = "click to painted mask, p50 / p95 ms", "requests of 100 hovers"
