@@ -57,6 +57,20 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
  && cd /build \
  && HF_TOKEN_PATH=/run/secrets/hf_token /opt/venv/bin/python -m sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
 
+# ---- The page, with ONNX Runtime Web if it can be fetched. ----
+
+FROM environment AS page
+ARG NPM_CONFIG_REGISTRY
+COPY requirements/page.txt tools/onnxruntime_web.js tools/onnxruntime_web.lock /build/
+COPY page /app/page
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
+    if [ -e /run/secrets/ca.crt ]; then export DENO_CERT=/run/secrets/ca.crt; fi \
+ && cd /build \
+ && { env --unset=PIP_CONSTRAINT python3 -m pip install --quiet --no-deps --target deno --requirement page.txt \
+      && timeout 60 deno/bin/deno run --quiet --unstable-raw-imports --frozen --lock=onnxruntime_web.lock --allow-write \
+         onnxruntime_web.js /app/page/onnxruntime; } \
+    || echo "ONNX Runtime Web could not be fetched: the service makes all masks of the page"
+
 # ---- The image. ----
 
 FROM ${HARDWARE}-base
@@ -67,7 +81,7 @@ COPY --from=models /app/model_repository model_repository
 COPY triton_backends triton_backends
 COPY orchestrator orchestrator
 COPY utils utils
-COPY page page
+COPY --from=page /app/page page
 COPY service.py README.md LICENSE ./
 # Writable for group 0: some clusters run containers as an arbitrary user in that group.
 RUN groupadd --gid 10001 mobile-sam \

@@ -38,7 +38,7 @@ help:
 	@for group in use develop measure; do \
 		echo "To $$group:"; awk -F ":.*## $$group: " 'NF == 2 { printf "  make %-16s %s\n", $$1, $$2 }' Makefile; done
 
-serve: known-port weights ## use: serve on HOST:PORT
+serve: known-port weights page/onnxruntime ## use: serve on HOST:PORT
 	@exec $(SERVE) service.py:svc --host $(HOST) --port $(PORT)
 
 example: known-example known-port env $($(NAME)_needs) ## use: serve one of examples/ on HOST:PORT: NAME=ensemble; OPEN=1 opens its Triton on ports 8000 to 8002
@@ -146,13 +146,21 @@ try-label-studio: env weights ## use: start Label Studio with a sample project, 
 weights: env ## use: export the model files of WEIGHTS: auto, official, builtin, random, a path, hf:owner/name or a word of docs/weights.md
 	@$(BIN)/python -m sam_onnx --weights "$(WEIGHTS)" --output model_repository
 
-bento: weights ## use: package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
+bento: weights page/onnxruntime ## use: package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
 	@$(RUN) bentoml build
 
 env:
 	@$(INSTALL) $(VENV) $(HARDWARE) client
 
+# Tried once: the page works without it. `rm -r page/onnxruntime` has it tried again.
+page/onnxruntime: tools/onnxruntime_web.lock | env
+	@rm -rf $@ && mkdir $@
+	@export DENO_DIR=$$(mktemp -d) DENO_TLS_CA_STORE=system,mozilla; trap 'rm -r $$DENO_DIR' EXIT; { $(INSTALL) $(VENV) page && \
+		timeout 60 $(BIN)/deno run --quiet --unstable-raw-imports --frozen --lock=$< --allow-write tools/onnxruntime_web.js $@; } \
+		>$(VENV)/onnxruntime.log 2>&1 || echo "ONNX Runtime Web could not be fetched ($(VENV)/onnxruntime.log): the service makes all masks of the page"
+
 env-dev env-bench: env
+env-dev: page/onnxruntime
 env-batch env-chaos env-storage env-text: env-dev
 env-dev env-bench env-batch env-chaos env-storage:
 	@$(INSTALL) $(VENV) $(@:env-%=%)
@@ -199,7 +207,7 @@ lock: ## develop: lock the newest allowed versions; needs uv
 	uv lock --upgrade --project benchmarks/peers
 	uv lock --upgrade --project tests/family
 	for name in cpu gpu; do $(EXPORT) --extra $$name --output-file requirements/$$name.txt || exit 1; done
-	for name in uv client dev bench batch chaos storage text; do $(EXPORT) --only-group $$name --output-file requirements/$$name.txt || exit 1; done
+	for name in uv client page dev bench batch chaos storage text; do $(EXPORT) --only-group $$name --output-file requirements/$$name.txt || exit 1; done
 	$(EXPORT) --project benchmarks/peers --output-file requirements/peers.txt
 	$(EXPORT) --project tests/family --output-file requirements/family.txt
 	for name in $(TOOLS); do \
@@ -208,4 +216,4 @@ lock: ## develop: lock the newest allowed versions; needs uv
 	done
 
 clean: ## use: remove the environment and the generated model files
-	rm -rf $(VENV) $(PEERS_VENV) $(FAMILY_VENV) .venv-integrations model_repository/*/1/model.onnx* model_repository/*/1/weights.json model_repository/*/[2-9]
+	rm -rf $(VENV) $(PEERS_VENV) $(FAMILY_VENV) .venv-integrations model_repository/*/1/model.onnx* model_repository/*/1/weights.json model_repository/*/[2-9] page/onnxruntime

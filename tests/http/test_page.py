@@ -32,7 +32,14 @@ def test_trailing_slash_redirects_also_behind_a_prefix(http):
 
 
 FILES = sorted(file for file in FOLDER.rglob("*.*") if file.name not in NOT_SERVED)
-KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
+KINDS = {
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".gz": "application/wasm",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".jpg": "image/jpeg",
+}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

@@ -67,9 +67,12 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
+    # Both together allow the page's decoder more than one thread.
     "Cross-Origin-Opener-Policy": "same-origin",
-    # Swagger UI and the page at /ui need their own files, inline styles, and images from data and blob URLs.
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    # Swagger UI and the page at /ui need their own files, WebAssembly, inline styles, images from data and blob URLs.
+    "Content-Security-Policy": "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 REPLACED_HEADERS = {b"content-type", b"content-length"}
