@@ -48,28 +48,28 @@ export class Masks {
   }
 
   /**
-   * Ask a service for the masks of an object's prompts.
-   * @param {import("./service.js").Service} service
+   * Ask for the masks of an object's prompts.
    * @param {Pick<import("./objects.js").ImageObject, "points" | "box" | "candidate" | "part" | "drawn" | "settled" | "version">} object
    * @param {AbortSignal} [signal]
+   * @param {"press" | "hover"} [ahead] ahead of a click
    */
-  async ask(service, object, signal) {
+  async ask(object, signal, ahead) {
     const { drawn, part, version } = object, asked = asking(object);
     const sent = drawn && part ? clipped(drawn, [part[0], part[1], part[2] - 1, part[3] - 1]) : drawn;
     const isSquashed = modelOf(version).descriptor.resize === "squash";
     const input = drawn && { mask_input: maskInput(part ? cut(drawn, part) : drawn, isSquashed) };
     const fields = { ...this.fieldsOf(asked), ...input, ...versionField(version) };
     if (sent?.area && !isPrompted(asked)) fields.box = sent.box;
-    const answers = await service.segment(this.image.remote, fields, signal);
+    const answers = await this.service.segment(this.image.remote, fields, signal, ahead);
     if (part) this.image.encodedParts.add(String(part));
-    return drawn ? answers.map((answer) => withClicks(drawn, sent, answer, laterClicks(object))) : answers;
+    return drawn ? answers.map((answer) => Object.assign(withClicks(drawn, sent, answer, laterClicks(object)), { isHere: answer.isHere })) : answers;
   }
 
   /** As `ask`, ahead of a click that takes over the masks. */
-  preview(service, object) {
+  preview(object, ahead) {
     const key = this.#keyOf(object);
     if (this.#previewed?.key === key) return this.#previewed.masks;
-    const preview = (this.#previewed = { key, masks: this.ask(service, object) });
+    const preview = (this.#previewed = { key, masks: this.ask(object, undefined, ahead) });
     preview.masks.catch(() => {
       if (this.#previewed === preview) this.#previewed = null;
     });
@@ -128,7 +128,7 @@ export class Masks {
 
   /**
    * Request an object's mask and abort the object's previous request.
-   * @returns {Promise<number>} response time in milliseconds
+   * @returns {Promise<{milliseconds: number, isHere: boolean}>} response time, and whether the mask was made in this browser
    * @throws {DOMException} AbortError: the object has changed in the meantime
    */
   async request(object) {
@@ -144,8 +144,9 @@ export class Masks {
       const began = performance.now();
       const previewed = this.#previewed?.key === key ? await this.#previewed.masks.catch(() => null) : null;
       controller.signal.throwIfAborted();
-      this.#known.set(key, previewed ?? (await this.ask(this.service, object, controller.signal)));
-      return performance.now() - began;
+      this.#known.set(key, previewed ?? (await this.ask(object, controller.signal)));
+      controller.signal.throwIfAborted(); // masks made here arrive all the same
+      return { milliseconds: performance.now() - began, isHere: this.#known.get(key)[0].isHere };
     } finally {
       if (this.#requests.get(object.id) === request) this.#requests.delete(object.id);
     }

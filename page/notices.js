@@ -155,11 +155,11 @@ export function nextPaint() {
   });
 }
 
-/** Show the time from the last click to its painted mask. */
-export function showLatency(milliseconds, service) {
-  const chip = element("latency");
-  chip.replaceChildren(wideOnly("last click "), `${Math.round(milliseconds)} ms`);
-  chip.title = `From the click to the painted mask, including ${Math.round(service)} ms for the request`;
-  Object.assign(chip.dataset, { milliseconds: milliseconds.toFixed(1), service: service.toFixed(1) });
+/** Show the time from the last click to its painted mask, and where the mask was made. */
+export function showLatency(milliseconds, { milliseconds: service, isHere }) {
+  const chip = element("latency"), where = isHere ? "here" : "server";
+  chip.replaceChildren(wideOnly("last click "), `${Math.round(milliseconds)} ms, ${where}`);
+  chip.title = `From the click to the painted mask, including ${Math.round(service)} ms ${isHere ? "in this browser" : "for the request"}`;
+  Object.assign(chip.dataset, { milliseconds: milliseconds.toFixed(1), service: service.toFixed(1), where });
   chip.hidden = false;
 }

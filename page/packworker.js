@@ -1,14 +1,7 @@
-// The worker of packer.js.
+// The worker that packs files into a ZIP: with many images, that takes seconds.
 
 import { FORMATS } from "./formats/formats.js";
 import { zip } from "./formats/zip.js";
+import { answerBy } from "./workers.js";
 
-/** @param {MessageEvent<import("./packer.js").Work>} event */
-self.onmessage = async ({ data: { format, project, files } }) => {
-  try {
-    const written = format ? await FORMATS[format].write(project) : [];
-    self.postMessage({ blob: await zip([...written, ...files]) });
-  } catch (error) {
-    self.postMessage({ error: error.message });
-  }
-};
+answerBy(async ({ format, project, files }) => zip([...(format ? await FORMATS[format].write(project) : []), ...files]));

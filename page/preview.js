@@ -1,22 +1,19 @@
 // Masks before the click that takes them over: previews under the pointer, one request at a time and always for the
 // latest position; and the mask of a press, which arrives while the button is still down.
 
+import { MAX_PREVIEW_MS } from "./local.js";
 import { isMarked } from "./objects.js";
-import { limitedUntil, Service } from "./service.js";
+import { limitedUntil } from "./service.js";
 
 const COLOUR = "#ffffff";
-/** Previews pause after this many consecutive requests slower than the limit. */
-const MAX_SLOW_PREVIEWS = 4, MAX_PREVIEW_MS = 400;
+/** Previews pause after this many consecutive requests slower than MAX_PREVIEW_MS. */
+const MAX_SLOW_PREVIEWS = 4;
 /** The pause doubles until a preview succeeds again. */
 const FIRST_PAUSE_MS = 2000, MAX_PAUSE_MS = 30_000;
 /** After a rate limit's time: a timer may end a little early. */
 const MARGIN_MS = 50;
 
 export class Preview {
-  // No retries when the service is busy: the preview would arrive too late.
-  #service = new Service((reason) => {
-    throw new Error(reason);
-  });
   #session = null;
   #wanted = null;
   #running = false;
@@ -60,7 +57,7 @@ export class Preview {
    */
   press(object) {
     const { masks } = this.#session;
-    if (isMarked(object) && !this.#paused && this.#isReady(object) && !masks.get(object)) masks.preview(this.#service, object);
+    if (isMarked(object) && !this.#paused && this.#isReady(object) && !masks.get(object)) masks.preview(object, "press");
   }
 
   /**
@@ -84,10 +81,10 @@ export class Preview {
       for (let last = null; this.#wanted && this.#wanted !== last && session === this.#session; ) {
         last = this.#wanted;
         const began = performance.now();
-        const masks = await session.masks.preview(this.#service, last);
+        const masks = await session.masks.preview(last, "hover");
         const mask = masks[Math.max(last.candidate - 1, 0)];
         this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
-        if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews.");
+        if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("Masks take too long for previews.");
         if (!this.#slowCount) this.#pauseMs = FIRST_PAUSE_MS;
         if (this.#wanted && session === this.#session) this.stage.paint(this.stage.preview, [{ mask, colour: COLOUR }]);
       }

@@ -5,6 +5,7 @@ import { Connection } from "./connection.js";
 import { project, screen, service, session } from "./current.js";
 import { element } from "./dom.js";
 import { askForKey, hideError, nextPaint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
+import { allow } from "./local.js";
 import { isEmpty, isMarked } from "./objects.js";
 import { isAway } from "./service.js";
 import { hintAtPrompts, showVersions } from "./versions.js";
@@ -23,6 +24,7 @@ export let info = null;
 export async function start() {
   try {
     info = await service.info();
+    allow(info.local_decoding);
     showVersions(info);
     if (!info.loaded.length) connection.lose(start); // the service starts
     if (info.key_needed && !service.key) handleError({ status: 401 }, null);
@@ -69,11 +71,11 @@ export async function segment(object, clickTime) {
   const busyTimer = setTimeout(() => current === session && element("busy").hidden && showBusy("Segmenting"), BUSY_DELAY_MS);
   screen.stage.view.setAttribute("aria-busy", "true");
   try {
-    const milliseconds = await masks.request(object);
+    const answered = await masks.request(object);
     if (current !== session) return;
     screen.paint();
     const painted = await nextPaint(); // the panel can wait for the mask
-    if (clickTime !== undefined) showLatency(painted - clickTime, milliseconds);
+    if (clickTime !== undefined) showLatency(painted - clickTime, answered);
     if (current !== session) return;
     screen.showPanel();
     project.changed(current);

@@ -28,8 +28,8 @@ const recordOf = cached(({ height, width, counts, score, area, box, point }) => 
 export class Mask {
   /**
    * @param {{size: [number, number], counts: string}} rle
-   * @param {{score: number | null, area: number, box: number[], point?: import("./objects.js").Point | null}} properties
-   *   score: null for a mask made by hand; box: x0, y0, x1, y1; x1 and y1 are exclusive
+   * @param {{score: number | null, area: number, box: number[], point?: import("./objects.js").Point | null, isHere?: boolean}} properties
+   *   score: null for a mask made by hand; box: x0, y0, x1, y1; x1 and y1 are exclusive; isHere: made in this browser
    */
   constructor(rle, properties) {
     this.height = rle.size[0];
@@ -41,6 +41,7 @@ export class Mask {
     this.runs = decodeRuns(rle.counts);
     /** @type {import("./objects.js").Point | null} the grid click that found the mask, from "Segment everything" */
     this.point = properties.point ?? null;
+    this.isHere = properties.isHere ?? false;
   }
 
   /** @returns {MaskRecord} */

@@ -1,5 +1,6 @@
 // Client of the service's HTTP API.
 
+import { decode, keep } from "./local.js";
 import { Mask } from "./rle.js";
 import { versionField } from "./versions.js";
 
@@ -95,6 +96,7 @@ export class Service {
   async embed(image, signal) {
     const embedding = await this.#post("embed", image, versionField(), signal, (response) => response.json());
     image.id = embedding.image_id;
+    keep(image.id, versionField(), embedding.weights.sha256, this.#keyHeader);
     return embedding;
   }
 
@@ -109,18 +111,21 @@ export class Service {
   }
 
   /**
-   * Segment one object: return its mask, or its three candidates.
+   * Segment one object, here or on the service: return its mask, or its three candidates.
    * @param {RemoteImage} image
-   * @param {object} fields of the request
+   * @param {Record<string, any>} fields of the request
    * @param {AbortSignal} [signal]
+   * @param {"press" | "hover"} [ahead] ahead of a click, without retries: they would arrive too late
    * @returns {Promise<Mask[]>}
    */
-  async segment(image, fields, signal) {
-    return this.#post("mobile_sam", image, fields, signal, async (response) => {
-      const { image_id, masks } = await response.json();
+  async segment(image, fields, signal, ahead) {
+    const request = (retries = ahead ? 0 : MAX_RETRIES) => this.#post("mobile_sam", image, fields, signal, async (response) => {
+      const { image_id, masks, weights } = await response.json();
       image.id = image_id;
+      keep(image_id, fields, weights.sha256, this.#keyHeader);
       return masks.map((mask) => new Mask(mask.rle, mask));
-    });
+    }, retries);
+    return decode(image.id, fields, request, signal, ahead === "hover");
   }
 
   /**
@@ -145,22 +150,22 @@ export class Service {
   }
 
   /** Send a request about an image by its id, or with the file if the service does not have it. */
-  async #post(path, image, fields, signal, read) {
+  async #post(path, image, fields, signal, read, retries = MAX_RETRIES) {
     const image_id = image.id ?? image.knownId;
     if (image_id) {
       try {
-        return await this.#send(path, { image_id, ...fields }, signal, read);
+        return await this.#send(path, { image_id, ...fields }, signal, read, retries);
       } catch (error) {
         if (error.slug !== "image-not-cached") throw error;
       }
     }
-    return this.#send(path, { input_image: await image.dataUrl(), ...fields }, signal, read);
+    return this.#send(path, { input_image: await image.dataUrl(), ...fields }, signal, read, retries);
   }
 
   /** Send a request; retry as `Retry-After` says, unless a rate limit refuses requests for long. */
-  async #send(path, body, signal, read) {
+  async #send(path, body, signal, read, retries = MAX_RETRIES) {
     const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json", Accept: "application/json", ...this.#keyHeader } };
-    for (let left = MAX_RETRIES; ; left--) {
+    for (let left = retries; ; left--) {
       try {
         return await this.#read(path, options, read);
       } catch (error) {

@@ -11,10 +11,10 @@ import { splitImages, subsetFolder } from "./formats/split.js";
 import { thumbnailOf } from "./imagelist.js";
 import { counted } from "./notices.js";
 import { isMarked, Objects } from "./objects.js";
-import { pack } from "./packer.js";
 import { total } from "./project.js";
 import { scaled } from "./regions.js";
 import { Mask } from "./rle.js";
+import { ask } from "./workers.js";
 
 /**
  * @typedef {import("./project.js").Project} Project
@@ -46,6 +46,15 @@ export async function exportAnnotations(project, images, format, withImages, spl
   // By id, so that the order in the list does not change the numbers in YOLO's labels.
   const classes = [...project.classes].sort((a, b) => a.id - b.id);
   return pack({ format, project: { classes, images: annotated }, files: withImages ? files : [] });
+}
+
+/**
+ * Return a ZIP file with these files, and with a project in a format, which is a key of FORMATS.
+ * @param {{format: string | null, project: import("./formats/project.js").Project | null, files: import("./formats/project.js").ProjectFile[]}} work
+ */
+function pack(work) {
+  const worker = new Worker(new URL("packworker.js", import.meta.url), { type: "module" });
+  return ask(worker, work).finally(() => worker.terminate());
 }
 
 /**

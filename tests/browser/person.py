@@ -38,8 +38,8 @@ IMAGE_TO_SCREEN = """([x, y]) => {
 class Person:
     """A user of the page; records script errors and requests."""
 
-    def __init__(self, page: Page, server: Server) -> None:
-        self.page, self.server = page, server
+    def __init__(self, page: Page, server: Server, *, decodes: bool = False) -> None:
+        self.page, self.server, self.decodes = page, server, decodes
         self.image = Path()
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -55,20 +55,21 @@ class Person:
         *,
         script: str = "",
         info: dict[str, Any] | None = None,
+        decodes: bool = False,
         **options: Any,
     ) -> Iterator[Person]:
         """Open the page in a new browser context with `options`; fail on script errors and foreign requests.
 
-        `script` runs in each page ahead of the page's own; `info` are values that replace those in `/info`.
+        `script` runs in each page ahead of the page's own; `info` are values that replace those in `/info`; `decodes`:
+        whether the browser may make masks.
         """
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
         context = browser.new_context(**settings)
         context.set_default_timeout(1000 * TIMEOUT_S)
         if script:
             context.add_init_script(script)
-        person = cls(context.new_page(), server)
-        if info:
-            person.answer_info(**info)
+        person = cls(context.new_page(), server, decodes=decodes)
+        person.answer_info(**(info or {}))
         person.page.goto(f"{server.url}/ui")
         yield person
         hosts = {urlsplit(url).netloc for url in person.requests if not url.startswith(("data:", "blob:"))}
@@ -162,7 +163,9 @@ class Person:
 
         def handle(route: Route) -> None:
             response = route.fetch()
-            route.fulfill(response=response, json={**response.json(), **fields})
+            answer = response.json()
+            decodes = answer["local_decoding"] and self.decodes
+            route.fulfill(response=response, json={**answer, "local_decoding": decodes, **fields})
 
         self.page.route("**/info", handle)
 

@@ -35,7 +35,7 @@ def test_click_paints_the_mask_over_the_image(opened):
     x, y = (round(side) for side in opened.screen_xy(120, 150))
     assert np.abs(after[y, x].astype(int) - before[y, x]).max() > 30
     assert np.array_equal(after[at], before[at])
-    expect(opened.page.locator("#latency")).to_have_text(re.compile(r"^last click \d+ ms$"))
+    expect(opened.page.locator("#latency")).to_have_text(re.compile(r"^last click \d+ ms, server$"))
 
 
 def test_click_can_be_negative_but_not_alone(opened):

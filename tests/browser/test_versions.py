@@ -15,24 +15,36 @@ from playwright.sync_api import Browser, expect
 
 from harness import Server, serving
 from harness.repository import make_repository
+from sam_onnx import Preparer
 from tests.browser.person import DISC, MEADOW, RED, Person
 from tests.browser.test_accessibility import violations
 from tests.browser.test_errors import problem
 from tests.browser.test_export import copied
+from tests.browser.test_local import MIN_IOU, expect_made, iou, needs_runtime, wait_kept
 from tests.browser.test_project import reload, wait_saved
 from tests.services import write_other_weights
 
 PATHS = ("**/embed", "**/mobile_sam", "**/everything")
 NARROW = {"width": 390, "height": 760}
+ADMIN_KEY = "an-operators-own-key"
 
 
 @pytest.fixture(scope="module")
-def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run the service with the built-in weights as version 1, and others as version 2."""
-    folder = tmp_path_factory.mktemp("two_versions")
-    repository = make_repository(folder / "model_repository", "builtin")
-    write_other_weights(repository, version=2)
-    with serving(folder / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository)) as running:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a repository with the built-in weights as version 1, and others as version 2."""
+    folder = make_repository(tmp_path_factory.mktemp("two_versions") / "model_repository", "builtin")
+    write_other_weights(folder, version=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_versions(repository: Path) -> Iterator[Server]:
+    with serving(
+        repository.parent / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_MODEL_CONTROL_MODE="explicit",
+        MOBILE_SAM_ADMIN_KEYS=f"ops:{ADMIN_KEY}",
+    ) as running:
         yield running
 
 
@@ -238,3 +250,50 @@ def test_time_of_a_slow_encoder_is_told(open_page, photo, encode_s, text):
         person.page.set_input_files("#file", photo)
         person.wait_for(lambda: bool(held))
         expect(person.page.locator("#busy")).to_have_text(text)
+
+
+@pytest.fixture
+def near(browser: Browser, two_versions: Server, photo: Path) -> Iterator[Person]:
+    """A user with `photo` open, whose browser can make masks with version 2."""
+    with Person.open_page(browser, two_versions, decodes=True) as person:
+        person.open(photo)
+        wait_kept(person, model_version=2)
+        yield person
+
+
+def click_offline(person: Person, point: tuple[int, int]) -> np.ndarray:
+    """Begin an object with a click that the service does not get, and return its mask."""
+    person.page.context.set_offline(True)
+    person.page.get_by_role("application").focus()
+    person.press("n")
+    person.click(*point)
+    expect_made(person, "here")
+    person.page.context.set_offline(False)
+    return person.visible_mask()
+
+
+@needs_runtime
+def test_browser_makes_masks_with_the_chosen_version(near):
+    for version, point in ((1, DISC), (2, RED)):
+        choose(near, version)
+        wait_kept(near, model_version=version)
+        expected = near.request_masks(pos_coords=[point], model_version=version)[0]
+        assert iou(click_offline(near, point), expected) >= MIN_IOU
+
+
+@needs_runtime
+def test_browser_mixes_no_weights_when_a_version_is_replaced(near, repository):
+    old = near.request_masks(pos_coords=[DISC], model_version=2)[0]
+    Preparer(repository, print, version=2).prepare("builtin")
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    assert requests.post(f"{near.server.url}/admin/models/load", headers=headers, timeout=120).status_code == 200
+    assert iou(click_offline(near, DISC), old) >= MIN_IOU
+    near.click(*MEADOW, keys=("Shift",))
+    near.wait_for(lambda: len(fetched(near)) == 2)
+    wait_kept(near, model_version=2)
+    new = near.request_masks(pos_coords=[RED], model_version=2)[0]
+    assert iou(click_offline(near, RED), new) >= MIN_IOU
+
+
+def fetched(person: Person) -> list[str]:
+    return [url for url in person.requests if "/embeddings/" in url]

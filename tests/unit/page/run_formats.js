@@ -7,6 +7,7 @@ import { polygonsOf } from "../../../page/formats/polygons.js";
 import { rasterize } from "../../../page/formats/rasterize.js";
 import { Spans } from "../../../page/formats/spans.js";
 import { splitImages } from "../../../page/formats/split.js";
+import { scaling, smoothed, spansAbove } from "../../../page/localmasks.js";
 import { Project } from "../../../page/project.js";
 import { cut, rounded } from "../../../page/regions.js";
 import { Mask } from "../../../page/rle.js";
@@ -39,6 +40,12 @@ const CALLS = {
   rounded: ({ regions, image }) => regions.map((region) => rounded(region, image)),
   maskInput: ({ mask, isSquashed }) => maskInput(maskOf(mask), isSquashed),
   withClicks: ({ drawn, sent, answer, clicks }) => withClicks(maskOf(drawn), maskOf(sent ?? drawn), maskOf(answer), clicks).record,
+  upsample({ logits, threshold, image, valid, isSquashed, region: [x0, y0, x1, y1] }) {
+    const scalings = [x1 - x0, y1 - y0].map((size, axis) => scaling(size, valid[axis], isSquashed));
+    const values = new Float32Array(Uint8Array.fromBase64(logits).buffer);
+    return spansAbove(values, threshold, { ...image, origin: [x0, y0], scalings }).encode();
+  },
+  smoothed: ({ masks, minArea }) => masks.map((rle) => smoothed(Spans.decode(rle), minArea).encode()),
   polygons: ({ masks, frame, tolerance }) =>
     masks.map((rle) => {
       const spans = Spans.decode(rle), polygons = polygonsOf(spans, frame, tolerance);
