@@ -17,13 +17,15 @@ let kept = null, worker = null;
 /** @type {Promise<any>} the latest run of the decoder, which takes one request after another */
 let latest = Promise.resolve();
 
+/** @type {any} */
+const { connection } = navigator;
 const measureAgain = () => (times.server = []);
 window.addEventListener("online", measureAgain);
-/** @type {any} */ (navigator).connection?.addEventListener("change", measureAgain);
+connection?.addEventListener("change", measureAgain);
 
-/** Set whether the service lets browsers decode. */
+/** Set whether the service lets browsers decode. One that is told to save data does not. */
 export function allow(isOn) {
-  kept = isOn ? kept ?? new Map() : null;
+  kept = isOn && !connection?.saveData ? kept ?? new Map() : null;
 }
 
 /** Return the key of what a request needs: an embedding, and its decoder. */

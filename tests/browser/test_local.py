@@ -236,8 +236,12 @@ def test_service_makes_all_masks_if_something_is_missing(open_page, photo, path,
         expect(person.page.get_by_role("alert")).to_be_hidden()
 
 
-def test_nothing_is_fetched_if_the_service_does_not_allow_it(open_page, photo):
-    with open_page() as person:
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"decodes": True, "script": "Object.defineProperty(navigator.connection, 'saveData', {value: true})"}],
+)
+def test_nothing_is_fetched_if_the_service_does_not_allow_it_or_the_browser_saves_data(open_page, photo, settings):
+    with open_page(**settings) as person:
         person.open(photo)
         person.click(*DISC)
         expect_made(person, "server")
