@@ -113,40 +113,32 @@ class EncodedImage:
         return decoded
 
 
+@dataclass(eq=False)
 class Embeddings:
     """The embeddings of images: cached on this machine, shared through Redis, or encoded."""
 
-    def __init__(
-        self,
-        cache: EmbeddingCache,
-        redis: "RedisTier | None",
-        encode: Encode | None,
-        max_pixels: int,
-        count: Callable[[str], None],
-        *,
-        stages: Stages,
-        preprocessing: images.Preprocessing = images.LONGEST_SIDE,
-    ) -> None:
-        """Combine the sources of embeddings.
+    cache: EmbeddingCache
+    """Cache of this machine."""
+    redis: "RedisTier | None"
+    """Cache shared by all machines, if there is one."""
+    encoder: Encode | None
+    """None for a process that answers from `cache` only, so that no request waits for the image of another."""
+    max_pixels: int
+    """Largest width times height of an image."""
+    count: Callable[[str], None]
+    """Called with the source of each embedding."""
+    stages: Stages
+    """Timer of the process."""
+    preprocessing: images.Preprocessing = images.LONGEST_SIDE
+    """Scaling of images for the encoder."""
+    refresh: bool = False
+    """True to encode images whose embeddings are known, as health checks ask."""
 
-        Args:
-            cache: cache of this machine.
-            redis: cache shared by all machines, if there is one.
-            encode: the encoder; None for a process that answers from `cache` only, so that no request waits for the
-                image of another.
-            max_pixels: largest width times height of an image.
-            count: called with the source of each embedding.
-            stages: timer of the process.
-            preprocessing: scaling of images for the encoder.
-        """
-        self._cache, self._redis, self._encode = cache, redis, encode
-        self._crops = cache.split_crops()
-        self._max_pixels, self._count, self._stages = max_pixels, count, stages
-        self._preprocessing = preprocessing
+    def __post_init__(self) -> None:
+        """Reserve a part of the cache for crops."""
+        self._crops = self.cache.split_crops()
         # Only the last image: the next request for a picture is usually for the same one.
         self._last: dict[str, DecodedImage] = {}
-        self.refresh = False
-        """True to encode images whose embeddings are known, as health checks ask."""
 
     def open(self, call: Call) -> EncodedImage:
         """Return the image of a request with its embedding if that is known; of others, only the header is read.
@@ -166,24 +158,24 @@ class Embeddings:
         key = hashlib.sha256(f"{call.owner} {image_id}".encode()).hexdigest() if call.owner else image_id
         unknown = Entry({}, (0, 0), b"")
         image = EncodedImage(
-            image_id, key, unknown, self._max_pixels, self._stages, self._last, self._preprocessing, call.caller
+            image_id, key, unknown, self.max_pixels, self.stages, self._last, self.preprocessing, call.caller
         )
         source, entry = self._look_up(image)
         if entry is None:
-            if file is None and self._encode:
+            if file is None and self.encoder:
                 # After a change of weights, the file comes from the cache entries of the old ones.
-                file = self._cache.image_file(key)
+                file = self.cache.image_file(key)
             if file is None:
                 raise UnknownImage
-            with self._stages(DECODE):
-                size_hw = images.displayed_size(images.open_image(file, self._max_pixels))
+            with self.stages(DECODE):
+                size_hw = images.displayed_size(images.open_image(file, self.max_pixels))
             source, entry = ENCODED, Entry({}, size_hw, file)
         return replace(image, entry=entry, source=source)
 
     def keep(self, image: EncodedImage) -> None:
         """Keep the file of an image without an embedding, which is encoded later by its id."""
-        with self._cache.encode_lock(image.key):
-            if self._cache.get(image.key) is None:
+        with self.cache.encode_lock(image.key):
+            if self.cache.get(image.key) is None:
                 self._store(image)
 
     def crop(self, image: EncodedImage, box_xyxy: Box) -> EncodedImage:
@@ -210,19 +202,19 @@ class Embeddings:
             Rejected: the image cannot be decoded.
             UnknownImage: this process encodes no images.
         """
-        refresh = self.refresh and self._encode is not None
+        refresh = self.refresh and self.encoder is not None
         if refresh or not image.entry.embedding:
-            if self._encode is None:
+            if self.encoder is None:
                 raise UnknownImage
             with contextlib.ExitStack() as stack:
-                with self._stages(WAIT):
+                with self.stages(WAIT):
                     stack.enter_context(self._cache_of(image).encode_lock(image.key))
                 # Another process may have encoded the image while this one waited for the lock.
                 source, entry = (ENCODED, None) if refresh else self._look_up(image)
                 if entry is None or not entry.embedding:
-                    source, entry = ENCODED, self._make(self._encode, image)
+                    source, entry = ENCODED, self._make(self.encoder, image)
             image = replace(image, entry=entry, source=source)
-        self._count(image.source)
+        self.count(image.source)
         return image
 
     def release_pixels(self) -> None:
@@ -230,16 +222,16 @@ class Embeddings:
         self._last.clear()
 
     def _cache_of(self, image: EncodedImage) -> EmbeddingCache:
-        return self._crops if image.part_of else self._cache
+        return self._crops if image.part_of else self.cache
 
     def _look_up(self, image: EncodedImage) -> tuple[str, Entry | None]:
         """Return the entry of an image or a part, if there is one, and where it was found."""
-        with self._stages(CACHE):
+        with self.stages(CACHE):
             entry = self._usable(self._cache_of(image).get(image.key))
-        if self._redis is None or image.part_of or (entry and entry.embedding):
+        if self.redis is None or image.part_of or (entry and entry.embedding):
             return FOUND, entry
-        with self._stages(REDIS):
-            shared = self._usable(self._redis.get(image.key))
+        with self.stages(REDIS):
+            shared = self._usable(self.redis.get(image.key))
         if shared is None:
             return FOUND, entry
         self._store(replace(image, entry=shared))
@@ -248,21 +240,21 @@ class Embeddings:
     def _make(self, encode: Encode, image: EncodedImage) -> Entry:
         x0, y0, x1, y1 = image.region
         pixels = np.ascontiguousarray(image.whole.decode().pixels[y0:y1, x0:x1])
-        with self._stages(RESIZE):
-            frame = self._preprocessing.frame(pixels)
+        with self.stages(RESIZE):
+            frame = self.preprocessing.frame(pixels)
         began_at = time.monotonic()
-        with self._stages(ENCODE):
+        with self.stages(ENCODE):
             embedding = encode(frame)
         entry = replace(image.entry, embedding=embedding, encode_s=time.monotonic() - began_at)
         self._store(replace(image, entry=entry))
-        if self._redis is not None and not image.part_of:
-            self._redis.put(image.key, entry)
+        if self.redis is not None and not image.part_of:
+            self.redis.put(image.key, entry)
         return entry
 
     def _store(self, image: EncodedImage) -> None:
-        with self._stages(STORE):
+        with self.stages(STORE):
             self._cache_of(image).put(image.key, image.entry, image.caller)
 
     def _usable(self, entry: Entry | None) -> Entry | None:
         """Return the entry, None if its image has more pixels than are accepted."""
-        return entry if entry is not None and entry.size_hw[0] * entry.size_hw[1] <= self._max_pixels else None
+        return entry if entry is not None and entry.size_hw[0] * entry.size_hw[1] <= self.max_pixels else None

@@ -81,7 +81,7 @@ async def files_of_a_click(folder: Path) -> list[str]:
     async def infer(*, inputs: list[Any], **_: Any) -> Any:
         return answer({each.name(): _array(each) for each in inputs})
 
-    service.app.segmenter._infer = infer  # type: ignore[attr-defined]
+    service.app.segmenter.infer = infer  # type: ignore[attr-defined]
     found: dict[str, None] = {}
 
     def note(frame: FrameType, event: str, _: object) -> None:

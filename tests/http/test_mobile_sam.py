@@ -152,7 +152,7 @@ def test_room_is_checked_before_the_request_is_parsed(triton_segmenter, http, mo
 
 def test_costly_conversions_for_tools_notice_callers_of_other_paths(service, http):
     ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is Edge]
-    active = options["adapters"]._service._active
+    active = options["adapters"]._service.active
     active._last_request.clear()  # callers of other tests
     http.post("/mobile_sam", json={})
     assert active.has_others("198.51.100.1")

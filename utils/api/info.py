@@ -1,6 +1,7 @@
 """The document of `GET /info`: version, weights, engine and limits of the service."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -42,34 +43,29 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
     )
 
 
+@dataclass(frozen=True)
 class InfoEndpoint:
     """The current document, and the ASGI application that serves it."""
 
-    def __init__(
-        self,
-        unloaded: Info,
-        versions: Callable[[], Awaitable[list[int]]],
-        metrics: Callable[[], Awaitable[bytes]],
-        health: Callable[[], Health],
-    ) -> None:
-        """Create the application.
-
-        It needs the result of `describe`, and functions that return the versions that serve requests, ascending,
-        Triton's metrics in the Prometheus text format, empty while Triton is down, and Triton's health.
-        """
-        self._unloaded, self._versions, self._metrics, self._health = unloaded, versions, metrics, health
+    unloaded: Info
+    """The result of `describe`."""
+    versions: Callable[[], Awaitable[list[int]]]
+    """Returns the versions that serve requests, ascending."""
+    metrics: Callable[[], Awaitable[bytes]]
+    """Returns Triton's metrics in the Prometheus text format, empty while Triton is down."""
+    health: Callable[[], Health]
 
     async def document(self) -> Info:
         """Return the document; weights and engine are None while no version is loaded."""
         try:
-            versions = await self._versions()
+            versions = await self.versions()
         except InferenceUnavailable:
             versions = []
         # After the versions: a ready version has already reported its weights.
-        found = loaded_by_version(await self._metrics())
-        loaded, health = [found[version] for version in versions if version in found], self._health()
+        found = loaded_by_version(await self.metrics())
+        loaded, health = [found[version] for version in versions if version in found], self.health()
         newest = found.get(versions[-1]) if versions else None
-        return self._unloaded.model_copy(
+        return self.unloaded.model_copy(
             update={
                 "weights": newest and newest.weights,
                 "engine": newest and newest.engine,

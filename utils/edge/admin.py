@@ -1,14 +1,13 @@
 """Admin API (`/admin`): state and hot swap of the models. It exists only if there are admin keys."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from functools import partial
 
-import orjson
 from starlette.types import Receive, Scope, Send
 
 from utils.api.answers import json_response
 from utils.api.errors import ModelChange
+from utils.api.responses import ModelList
 from utils.edge.keys import ApiKeys
 from utils.triton.models import Models
 from utils.triton.versions import LOAD_ORDER
@@ -45,5 +44,5 @@ class Admin:
                     f"got {self._control_mode}"
                 )
             await action()
-        states = [asdict(state) for state in await self._models.states()]
-        await json_response(orjson.dumps({"models": states}))(scope, receive, send)
+        listed = ModelList(models=await self._models.states()).model_dump_json()
+        await json_response(listed.encode())(scope, receive, send)

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -47,29 +48,21 @@ SWITCH_INTERVAL_S = 0.0005
 times per click."""
 
 
+@dataclass(eq=False)
 class WorkerLifecycle:
     """Graceful start-up and shutdown of one API worker."""
 
-    def __init__(
-        self,
-        file: Path,
-        admission: Admission,
-        disconnect: Callable[[], Awaitable[None]],
-        max_connections: int,
-        parent: int,
-    ) -> None:
-        """Store the worker's parts.
-
-        Args:
-            file: file of the state that the service's processes share.
-            admission: the worker's requests.
-            disconnect: closes the worker's connections to Triton.
-            max_connections: callers' connections; fewer if the worker has too few file descriptors.
-            parent: process id of the service's first process; the worker ends with it.
-        """
-        self._file, self._admission, self._disconnect = file, admission, disconnect
-        self._max_connections, self._parent = max_connections, parent
-        self._closed_early = False
+    file: Path
+    """State that the service's processes share."""
+    admission: Admission
+    """The worker's requests."""
+    disconnect: Callable[[], Awaitable[None]]
+    """Closes the worker's connections to Triton."""
+    max_connections: int
+    """Callers' connections; fewer if the worker has too few file descriptors."""
+    parent: int
+    """Process id of the service's first process; the worker ends with it."""
+    _closed_early = False
 
     def start(self, *background: Coroutine[Any, Any, None]) -> None:
         """Prepare the worker; call this in its event loop, once the server handles signals and before it listens.
@@ -81,17 +74,17 @@ class WorkerLifecycle:
         # Freeze permanent objects: with them, the collections that free requests' garbage would be rare.
         gc.collect()
         gc.freeze()
-        self._lock = health.lock_requests(self._file)
+        self._lock = health.lock_requests(self.file)
         loop = asyncio.get_running_loop()
         server_handler: Any = signal.getsignal(signal.SIGTERM)  # for SIGINT too
         self._server: uvicorn.Server = server_handler.__self__
-        install(self._server, self._max_connections)
+        install(self._server, self.max_connections)
         running = close_stalled_connections(self._server), self._trim_memory(), *background
         self._tasks = [loop.create_task(each) for each in running]
 
         def handle(number: int, frame: FrameType | None) -> None:
-            if not self._admission.stopping:
-                self._admission.stopping = True
+            if not self.admission.stopping:
+                self.admission.stopping = True
                 signal.alarm(END_TIMEOUT_S)
                 loop.call_soon_threadsafe(stop, number)
             elif number == signal.SIGINT:  # a second Ctrl-C stops at once
@@ -102,39 +95,39 @@ class WorkerLifecycle:
 
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, handle)
-        processes.die_with_parent(self._parent)
+        processes.die_with_parent(self.parent)
 
     async def _shut_down(self, close: Callable[[], None]) -> None:
         """Finish the accepted requests, wait for Triton's end, then have the server close its connections."""
         await attempt(self._finish_requests, close)
         await attempt(self._abort_requests)
         if not self._closed_early:
-            for step in (self._disconnect, self._lock.close, self._wait_for_triton, self._refuse_connections, close):
+            for step in (self.disconnect, self._lock.close, self._wait_for_triton, self._refuse_connections, close):
                 await attempt(step)
         await attempt(self._abort_connections)
 
     async def _finish_requests(self, close: Callable[[], None]) -> None:
         """Wait for the accepted requests; close first if others take new ones, or a new service needs the port."""
-        service_stops = await _wait_for(lambda: health.read_health(self._file).stopping, 0.5)
-        if count := self._admission.in_progress:
+        service_stops = await _wait_for(lambda: health.read_health(self.file).stopping, 0.5)
+        if count := self.admission.in_progress:
             logger.info("%d request(s) to finish", count)
 
         def finished() -> bool:
             if not self._closed_early and (not service_stops or self._orphaned()):
                 self._closed_early = True
                 close()
-            return not self._admission.in_progress
+            return not self.admission.in_progress
 
         if not await _wait_for(finished, FINISH_TIMEOUT_S):
-            logger.warning("%d request(s) could not be finished in time", self._admission.in_progress)
+            logger.warning("%d request(s) could not be finished in time", self.admission.in_progress)
 
     async def _abort_requests(self) -> None:
         """Abort the requests that are left, bodies that are still arriving among them."""
-        self._admission.abort_in_flight()
-        await _wait_for(lambda: not self._admission.in_progress, 1)
+        self.admission.abort_in_flight()
+        await _wait_for(lambda: not self.admission.in_progress, 1)
 
     async def _wait_for_triton(self) -> None:
-        await _wait_for(lambda: health.read_health(self._file).ended or self._orphaned(), TRITON_STOP_TIMEOUT_S)
+        await _wait_for(lambda: health.read_health(self.file).ended or self._orphaned(), TRITON_STOP_TIMEOUT_S)
 
     async def _refuse_connections(self) -> None:
         """Answer what was accepted last, then make the port refuse connections."""
@@ -152,13 +145,13 @@ class WorkerLifecycle:
         """Return free memory to the system at intervals, while no request is in progress."""
         while True:
             await asyncio.sleep(TRIM_INTERVAL_S)
-            if not self._admission.in_progress:
+            if not self.admission.in_progress:
                 gc.collect()  # requests of disconnected callers can end in cycles with their bodies
                 await asyncio.to_thread(trim)
 
     def _orphaned(self) -> bool:
         """Return whether the service's first process was killed; its signal may arrive before it is gone."""
-        return os.getppid() != self._parent
+        return os.getppid() != self.parent
 
 
 async def attempt(step: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import orjson
@@ -39,28 +40,25 @@ PAUSE_FACTOR = 4.0
 process have one priority, unlike Triton's processes for costly requests."""
 
 
+@dataclass(eq=False)
 class MaskService:
-    """The service's own functions, with their fields and answers as Python objects.
+    """The service's own functions in one API worker, with their fields and answers as Python objects.
 
     Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model.
     """
 
-    def __init__(
-        self,
-        segmenter: Callable[[], Segmenter],
-        settings: Settings,
-        timeout_s: Callable[[], float] = lambda: INFERENCE_TIMEOUT_S,
-        active: ActiveCallers | None = None,
-        ahead: EmbedAhead | None = None,
-    ) -> None:
-        """Create the functions of one API worker.
+    segmenter: Callable[[], Segmenter]
+    settings: Settings
+    timeout_s: Callable[[], float] = lambda: INFERENCE_TIMEOUT_S
+    """Returns the seconds for an answer."""
+    active: ActiveCallers = field(default_factory=ActiveCallers)
+    """Addresses of the worker's callers."""
+    ahead: EmbedAhead | None = None
+    """Jobs of callers."""
 
-        It needs functions that return the segmenter and the seconds for an answer, the addresses of its callers, and
-        their jobs.
-        """
-        self._segmenter, self.settings, self.timeout_s = segmenter, settings, timeout_s
+    def __post_init__(self) -> None:
+        """Create the slot of costly conversions."""
         self._costly = FairSemaphore(1, MAX_WAITING)
-        self._active, self._ahead = active or ActiveCallers(), ahead
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
@@ -71,7 +69,7 @@ class MaskService:
         request = validated(SegmentRequest, fields, strict=False)
         apply_answer_type(request, JSON)
         job = to_job(request, document=True)
-        segmentation = await self._segmenter().segment(image, job)
+        segmentation = await self.segmenter().segment(image, job)
         limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
         if (size := len(segmentation.result)) > limit:
             expected = f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a smaller image)"
@@ -87,17 +85,17 @@ class MaskService:
 
     async def embed(self, image: ImageSource) -> dict[str, Any]:
         """Return the answer of `/embed`."""
-        document: dict[str, Any] = orjson.loads(await self._segmenter().embed(image))
+        document: dict[str, Any] = orjson.loads(await self.segmenter().embed(image))
         return document
 
     async def embedding(self, image: ImageSource) -> bytes:
         """Return the embedding of an image as a safetensors file."""
-        return bytes((await self._segmenter().segment(image, EMBEDDING_JOB)).mask)
+        return bytes((await self.segmenter().segment(image, EMBEDDING_JOB)).mask)
 
     async def embed_ahead(self, image: ImageSource) -> dict[str, Any]:
         """Queue an image and return its `image_id`."""
-        assert self._ahead
-        (queued,) = (await self._ahead.add([image]))["images"]
+        assert self.ahead
+        (queued,) = (await self.ahead.add([image]))["images"]
         if problem := queued.get("problem"):
             raise InvalidRequest(problem["detail"])
         return {"image_id": queued["image_id"]}
@@ -105,7 +103,7 @@ class MaskService:
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
         request = validated(EverythingRequest, fields)
-        steps = everything(self._segmenter(), image, request, self.settings.max_answer_bytes)
+        steps = everything(self.segmenter(), image, request, self.settings.max_answer_bytes)
         document = await result_of(steps, self.timeout_s())
         return {**document, "masks": [_as_mask(record) for record in document["masks"]], "work_s": 0.0}
 
@@ -125,7 +123,7 @@ class MaskService:
         """
         left, max_bytes = threading.Event(), self.settings.max_answer_bytes
         masks, work_s = document["masks"], document["work_s"]
-        pause = PAUSE_FACTOR if self._active.has_others(ADDRESS.get()) else 0.0
+        pause = PAUSE_FACTOR if self.active.has_others(ADDRESS.get()) else 0.0
 
         def run() -> list[orjson.Fragment]:
             found: list[orjson.Fragment] = []

@@ -5,13 +5,13 @@ import contextlib
 import fcntl
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from pydantic import TypeAdapter
-from pydantic.dataclasses import dataclass
 
 from utils.api.errors import InferenceUnavailable, ModelChange
+from utils.api.responses import Model
 from utils.triton import tensors
 from utils.triton.run import RunState
 from utils.triton.versions import DECODER, LOAD_ORDER, Deployment, missing_files, versions
@@ -26,24 +26,11 @@ UNLOAD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 60.0
 """Time for each inference of the check of a new version, which queues behind callers' requests."""
 POLL_INTERVAL_S = 0.1
+UNKNOWN = {"version": None, "state": "", "reason": ""}
+"""What Triton leaves out of its list for a model that was never loaded."""
 
 
 @dataclass(frozen=True)
-class ModelState:
-    """State of one version of a model in Triton."""
-
-    name: str
-    version: int | None = None
-    """Version number; None for a model that was never loaded."""
-    state: str = ""
-    """`READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty if it was never loaded."""
-    reason: str = ""
-    """Cause of `UNAVAILABLE`."""
-
-
-INDEX = TypeAdapter(list[ModelState])
-
-
 class Models:
     """Client of Triton's model-repository API.
 
@@ -51,29 +38,20 @@ class Models:
     Triton fails to load or unload a model, or another request is changing the models.
     """
 
-    def __init__(
-        self,
-        address: Callable[[], str],
-        run: RunState,
-        deployment: Deployment | None,
-        is_configured: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Initialize without a request.
+    address: Callable[[], str]
+    """Returns host and port of Triton's HTTP, known once the service has started."""
+    run: RunState
+    """Shared state of the service's processes."""
+    deployment: Deployment | None
+    """Triton's folder of links; None if it reads a remote repository."""
+    is_configured: Callable[[], bool] = lambda: True
+    """Returns whether the weights in the repository can run in the configuration of that folder."""
 
-        Args:
-            address: returns host and port of Triton's HTTP, known once the service has started.
-            run: shared state of the service's processes.
-            deployment: Triton's folder of links; None if it reads a remote repository.
-            is_configured: returns whether the weights in the repository can run in the configuration of that folder.
-        """
-        self._is_configured = is_configured
-        self._address, self._headers, self._deployment = address, run.key_header, deployment
-        self._lock_file = Path(run.folder) / "models.lock"
-
-    async def states(self, *, ready: bool = False) -> list[ModelState]:
+    async def states(self, *, ready: bool = False) -> list[Model]:
         """Return all versions of all models, or only the ready ones."""
         # For ready ones, Triton does not scan the repository.
-        return INDEX.validate_json((await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).content)
+        found = (await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).json()
+        return [Model.model_validate({**UNKNOWN, **each}) for each in found]
 
     async def versions(self) -> list[int]:
         """Return the versions that all orchestrator models have ready, ascending; the last one is the default."""
@@ -95,15 +73,15 @@ class Models:
             new, removed = await asyncio.to_thread(self._checked_changes)
             try:
                 for model in reversed(LOAD_ORDER) if removed else LOAD_ORDER:
-                    if self._deployment:
-                        self._deployment.sync(model)
+                    if self.deployment:
+                        self.deployment.sync(model)
                     await self._change(model, "load")
                     await self._wait_unloaded(model)
                     if model == DECODER:  # no caller uses the new versions yet
                         await self._check_engines(new)
             except (ModelChange, InferenceUnavailable):
-                if self._deployment:
-                    self._deployment.hide(new)  # a restarted Triton does not load them
+                if self.deployment:
+                    self.deployment.hide(new)  # a restarted Triton does not load them
                 raise
 
     async def load(self, model: str) -> None:
@@ -123,13 +101,13 @@ class Models:
         Raises:
             ModelChange: they cannot be applied.
         """
-        if self._deployment is None:
+        if self.deployment is None:
             return set(), set()
-        repository, (new, removed) = self._deployment.repository, self._deployment.changes()
+        repository, (new, removed) = self.deployment.repository, self.deployment.changes()
         for version in new:
             if missing := missing_files(repository, version):
                 raise ModelChange(f"version {version} is incomplete: {missing[0].relative_to(repository)} is missing")
-        if new and not self._is_configured():
+        if new and not self.is_configured():
             raise ModelChange(
                 f"version {_listed(new)} needs another engine, batch or number of encoders than the running service "
                 "has: restart it"
@@ -144,7 +122,7 @@ class Models:
         return new, removed
 
     async def _check_engines(self, versions: set[int]) -> None:
-        triton = LocalTriton(int(self._address().rpartition(":")[2]), self._headers)
+        triton = LocalTriton(int(self.address().rpartition(":")[2]), self.run.key_header)
         for version in versions:
             try:
                 await asyncio.to_thread(check_engines, triton, CHECK_TIMEOUT_S, version)
@@ -171,14 +149,14 @@ class Models:
         try:
             # Triton is local: neither proxies nor certificates apply.
             async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False) as client:  # noqa: S501
-                url = f"http://{self._address()}/v2/repository/{path}"
-                return await client.post(url, headers=self._headers, json=body or {})
+                url = f"http://{self.address()}/v2/repository/{path}"
+                return await client.post(url, headers=self.run.key_header, json=body or {})
         except (httpx.HTTPError, LookupError):
             raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
-        with self._lock_file.open("w") as file:
+        with Path(self.run.folder, "models.lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

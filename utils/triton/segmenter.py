@@ -9,6 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -73,6 +74,7 @@ _Inputs = Mapping[str, npt.NDArray[Any]]
 _Outputs = dict[tensors.Tensor, Content]
 
 
+@dataclass(eq=False)
 class TritonSegmenter:
     """Segmentation by the orchestrator's models in Triton.
 
@@ -80,30 +82,23 @@ class TritonSegmenter:
     model is not loaded), `InferenceTimeout` or `InferenceFailed`.
     """
 
-    def __init__(
-        self,
-        infer: Callable[..., Awaitable[Any]],
-        timeout_s: Callable[[], float],
-        instances: Mapping[str, int] | None = None,
-        report_fault: Callable[[], None] = lambda: None,
-        waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-    ) -> None:
-        """Create a segmenter.
+    infer: Callable[..., Awaitable[Any]]
+    """`InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name."""
+    timeout_s: Callable[[], float]
+    """Returns the seconds for one request, including the wait for a slot."""
+    instances: Mapping[str, int] = field(default_factory=dict)
+    """Number of processes per model. Triton gets this many requests and one more at a time; the others wait here, where
+    slots are shared fairly between callers and requests of disconnected callers are dropped."""
+    report_fault: Callable[[], None] = lambda: None
+    """Called when Triton took a model's process for dead (`utils.triton.health.report_fault`)."""
+    waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Context of requests for whose answers callers wait."""
 
-        Args:
-            infer: `InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name.
-            timeout_s: returns the seconds for one request, including the wait for a slot.
-            instances: number of processes per model. Triton gets this many requests and one more at a time; the others
-                wait here, where slots are shared fairly between callers and requests of disconnected callers are
-                dropped.
-            report_fault: called when Triton took a model's process for dead (`utils.triton.health.report_fault`).
-            waiting: context of requests for whose answers callers wait.
-        """
-        self._infer, self._report_fault, self._waiting = infer, report_fault, waiting
-        self._timeout_s = timeout_s
+    def __post_init__(self) -> None:
+        """Create the slots of all models."""
         self._semaphores = {
             model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
-            for model, count in (instances or {}).items()
+            for model, count in self.instances.items()
         }
 
     async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
@@ -160,8 +155,8 @@ class TritonSegmenter:
         image_id, by_id = await image_id_of(image), model != tensors.SEGMENT_COSTLY and not job.background
         about = {"image_id": image_id, "owner": image.owner, "region": image.region}
         call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
-        waiting = contextlib.nullcontext() if job.background else self._waiting()
-        with waiting, Exchange(time.monotonic() + self._timeout_s()) as exchange:
+        waiting = contextlib.nullcontext() if job.background else self.waiting()
+        with waiting, Exchange(time.monotonic() + self.timeout_s()) as exchange:
             while True:
                 call["costly"] = model == tensors.SEGMENT_COSTLY
                 inputs = job.inputs if by_id else {**job.inputs, **image_file(image)}
@@ -183,7 +178,7 @@ class TritonSegmenter:
     async def _run(self, model: str, job: Job, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]) -> Any:
         """Run a model and return Triton's result."""
         try:
-            with service_errors(self._timeout_s, self._report_fault):
+            with service_errors(self.timeout_s, self.report_fault):
                 left = exchange.deadline - time.monotonic()
                 return await asyncio.wait_for(self._run_in_slot(model, job, exchange, inputs, call), left)
         except NotLoaded:
@@ -212,7 +207,7 @@ class TritonSegmenter:
             infer_span: contextlib.AbstractContextManager[Mapping[str, str]]
             infer_span = traces.infer_span(model) if traced else contextlib.nullcontext({})
             with infer_span as trace_headers:
-                return await self._infer(
+                return await self.infer(
                     model_name=model,
                     model_version=str(job.model_version or ""),
                     inputs=[infer_input(name, value) for name, value in values.items()],

@@ -291,7 +291,7 @@ def sizes_encoded(pipeline: Pipeline) -> list[tuple[int, int]]:
         sizes.append(frame.size_hw)
         return EMBEDDING
 
-    pipeline.embeddings._encode = encode
+    pipeline.embeddings.encoder = encode
     return sizes
 
 
@@ -341,7 +341,7 @@ def test_only_the_region_is_encoded_once(pipeline):
     ],
 )
 def test_unusable_region_is_rejected_before_encoding(pipeline, region, points, field):
-    pipeline.embeddings._encode = pytest.fail
+    pipeline.embeddings.encoder = pytest.fail
     with pytest.raises(Rejected, match=field):
         segment(pipeline, call(points=points, region=region))
 

@@ -54,7 +54,7 @@ class Shutdown:
         worker._server = mock.Mock(**{"server_state.connections": [connection]})
         worker._lock = mock.Mock(close=partial(self._note, "lock released"))
         if self.orphan:
-            worker._parent = -1
+            worker.parent = -1
         admission.stopping = True
         request = None
         if self.requests:

@@ -5,6 +5,7 @@ import fcntl
 import json
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 
 from tests.unit.utils.triton.conftest import add_version, remove_version
 from utils.api.errors import InferenceUnavailable, ModelChange
+from utils.api.responses import Model
 from utils.triton import models as module
-from utils.triton.models import Models, ModelState
+from utils.triton.models import Models
 from utils.triton.run import KEY_HEADER, RunState
 from utils.triton.versions import LOAD_ORDER, Deployment, versions
 from utils.triton.watchdog.probes import EngineError, LocalTriton
@@ -78,8 +80,8 @@ def test_states_are_parsed_from_the_index(models, triton):
         {"name": "new"},
     ]
     assert asyncio.run(models.states()) == [
-        ModelState("mobile_sam", 1, "UNAVAILABLE", "unloaded"),
-        ModelState("new", None, ""),
+        Model(name="mobile_sam", version=1, state="UNAVAILABLE", reason="unloaded"),
+        Model(name="new", version=None, state="", reason=""),
     ]
 
 
@@ -130,7 +132,7 @@ def test_sync_without_changes_reloads_all_models(models, triton):
     asyncio.run(models.sync())
     assert triton.requests == [(model, [1]) for model in LOAD_ORDER]
     triton.requests.clear()
-    models._deployment = None  # a remote repository
+    models = replace(models, deployment=None)  # a remote repository
     asyncio.run(models.sync())
     assert [model for model, _ in triton.requests] == list(LOAD_ORDER)
 
