@@ -155,28 +155,28 @@ def _checked(data: Any) -> tuple[str, tuple[int, int], memoryview, memoryview]:
     return name, (height, width), body[:embedding_bytes], body[embedding_bytes:]
 
 
+@dataclass(eq=False)
 class EmbeddingCache:
-    """Entries of one set of weights, in a folder that several sets may share."""
+    """Entries of one set of weights, in a folder that several sets may share; the first write makes the folder."""
 
-    def __init__(self, folder: Path, layout: Layout, max_bytes: int, warn: Callable[[str], None]) -> None:
-        """Open a cache; the first write makes the folder.
+    folder: Path
+    layout: Layout
+    """Weights and tensors of the embeddings."""
+    max_bytes: int
+    """Size of all entries together; 0: write none."""
+    warn: Callable[[str], None]
+    """Called with a message for each damaged file, and when the folder fails, once until it works again."""
 
-        Args:
-            folder: folder of the files.
-            layout: weights and tensors of the embeddings.
-            max_bytes: size of all entries together; 0: write none.
-            warn: called with a message for each damaged file, and when the folder fails, once until it works again.
-        """
-        self._folder, self._layout, self._max_bytes, self._warn = folder, layout, max_bytes, warn
+    def __post_init__(self) -> None:
         self._failing = False
         self._memory: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # entry, and whether it is on disk
         self._memory_bytes = 0
 
     def split_crops(self) -> "EmbeddingCache":
         """Give a part of the disk space to a cache for crops, in a subfolder, and return that cache."""
-        share = self._max_bytes // CROPS_SHARE
-        self._max_bytes -= share
-        return EmbeddingCache(self._folder / "crops", self._layout, share, self._warn)
+        share = self.max_bytes // CROPS_SHARE
+        self.max_bytes -= share
+        return EmbeddingCache(self.folder / "crops", self.layout, share, self.warn)
 
     def get(self, image_id: str) -> Entry | None:
         """Return the entry of an image, None if there is none. Counts as a use.
@@ -197,7 +197,7 @@ class EmbeddingCache:
         Args:
             image_id: 64 hexadecimal digits.
         """
-        for path in self._folder.glob(f"{image_id}-*{SUFFIX}") if self._max_bytes else ():
+        for path in self.folder.glob(f"{image_id}-*{SUFFIX}") if self.max_bytes else ():
             with contextlib.suppress(OSError, InvalidEntry):
                 return bytes(_checked(path.read_bytes())[3]) or None
         return None
@@ -214,7 +214,7 @@ class EmbeddingCache:
         """
         on_disk = False
         try:
-            on_disk = self._write(self._path(image_id), pack(entry, self._layout, caller), caller_hash(caller))
+            on_disk = self._write(self._path(image_id), pack(entry, self.layout, caller), caller_hash(caller))
             self._failing = False
         except OSError as error:
             self._report_failure(error)
@@ -235,11 +235,11 @@ class EmbeddingCache:
             yield
 
     def _path(self, image_id: str) -> Path:
-        return self._folder / f"{image_id}-{self._layout.weights}{SUFFIX}"
+        return self.folder / f"{image_id}-{self.layout.weights}{SUFFIX}"
 
     def _touch(self, path: Path, entry: Entry | None) -> Entry | None:
         """Set a file's time of last use, and return `entry` or read it; None if the file is missing or damaged."""
-        if not self._max_bytes:
+        if not self.max_bytes:
             return None
         try:
             os.utime(path)
@@ -250,14 +250,14 @@ class EmbeddingCache:
         if entry is not None:
             return entry
         try:
-            return unpack(path.read_bytes(), self._layout)
+            return unpack(path.read_bytes(), self.layout)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self._report_failure(error)
             return None
         except InvalidEntry as error:
-            self._warn(f"embedding cache: {path.name} is removed: {error}")
+            self.warn(f"embedding cache: {path.name} is removed: {error}")
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
             return None
@@ -276,17 +276,17 @@ class EmbeddingCache:
     def _report_failure(self, error: OSError) -> None:
         """Warn of the first failure in a row."""
         if not self._failing:
-            self._warn(f"embedding cache: {self._folder} cannot be used, embeddings are not kept: {error}")
+            self.warn(f"embedding cache: {self.folder} cannot be used, embeddings are not kept: {error}")
         self._failing = True
 
     def _write(self, path: Path, pieces: list[memoryview | bytes], caller: bytes) -> bool:
         size = sum(len(piece) for piece in pieces)
-        if size > self._max_bytes:
+        if size > self.max_bytes:
             return False
         # Only one process writes at a time. So the size is bounded, and dead processes left the partial files.
         with self._lock("room"):
             self._evict(size, caller)
-            with tempfile.NamedTemporaryFile(dir=self._folder, suffix=PARTIAL, delete=False) as file:
+            with tempfile.NamedTemporaryFile(dir=self.folder, suffix=PARTIAL, delete=False) as file:
                 partial = Path(file.name)
                 try:
                     file.writelines(pieces)
@@ -303,22 +303,22 @@ class EmbeddingCache:
         The least recently used entries of callers above an equal share go first. When none is above it, all callers'
         entries go in that order.
         """
-        for path in self._folder.glob(f"*{PARTIAL}"):
+        for path in self.folder.glob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)
         files, used, now = [], Counter({caller: size}), time.time_ns()
-        for path in self._folder.glob(f"*{SUFFIX}"):
+        for path in self.folder.glob(f"*{SUFFIX}"):
             with contextlib.suppress(OSError):
                 status = path.stat()
                 files.append((status.st_mtime_ns, status.st_size, path, status.st_ino))
                 if status.st_mtime_ns > now:  # the clock was set back; the entry would outlive all others
                     os.utime(path)
-        excess = sum(file[1] for file in files) + size - self._max_bytes
+        excess = sum(file[1] for file in files) + size - self.max_bytes
         if excess <= 0:
             return
         files.sort()
         for _, file_bytes, path, inode in files:
             used[_caller_of(path, inode)] += file_bytes
-        share = self._max_bytes / min(len(used), MAX_SHARES)
+        share = self.max_bytes / min(len(used), MAX_SHARES)
         for allowed in (share, 0):
             for _, file_bytes, path, inode in files:
                 owner = _caller_of(path, inode)
@@ -329,8 +329,8 @@ class EmbeddingCache:
 
     @contextlib.contextmanager
     def _lock(self, name: str) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        locks = self._folder / "locks"
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        locks = self.folder / "locks"
         locks.mkdir(exist_ok=True)
         with (locks / name).open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -59,7 +59,7 @@ class Outcome:
     spooled: Sequence[int] = ()
     """Bytes of each part of the answer in the request's file, where the parts follow each other; 0: sent by Triton."""
     problem: dict[str, Any] | None = None
-    """What the caller must correct: `problems.Rejected.document`."""
+    """What the caller must correct: the fields of `problems.Rejected`."""
     unknown_image: bool = False
     """True if the image has no embedding here."""
     costly: bool = False

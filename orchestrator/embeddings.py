@@ -13,8 +13,8 @@ import numpy as np
 from orchestrator import images
 from orchestrator.cache import Embedding, EmbeddingCache, Entry
 from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Call, Stages
-from orchestrator.masks import Logits, Mask, area_and_box, upsample
-from orchestrator.pictures import Strip
+from orchestrator.masks import Logits, area_and_box, upsample
+from orchestrator.pictures import Mask, Strip
 from orchestrator.problems import UnknownImage
 from orchestrator.regions import Box
 
@@ -135,7 +135,6 @@ class Embeddings:
     """True to encode images whose embeddings are known, as health checks ask."""
 
     def __post_init__(self) -> None:
-        """Reserve a part of the cache for crops."""
         self._crops = self.cache.split_crops()
         # Only the last image: the next request for a picture is usually for the same one.
         self._last: dict[str, DecodedImage] = {}

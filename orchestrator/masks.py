@@ -3,6 +3,7 @@
 import base64
 import functools
 import io
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -12,7 +13,7 @@ import orjson
 from pycocotools import mask as coco
 
 from orchestrator.images import FRAME
-from orchestrator.pictures import encode_bilevel_png, pack_mask
+from orchestrator.pictures import Mask, encode_bilevel_png, pack_mask
 from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 
@@ -27,7 +28,6 @@ PIXELS_PER_EDGE = 64
 """Time to find and measure contours for each edge between two pixels, in the same unit."""
 
 Logits = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
 
 
 def upsample(logits: Logits, frame_hw: tuple[int, int] | None, size_hw: tuple[int, int]) -> Logits:
@@ -154,6 +154,7 @@ def _small_regions_of_all(mask: Mask, min_area: int, *, keep_largest: bool) -> l
     return [(slice(None), slice(None), pixels)]
 
 
+@dataclass(eq=False)
 class MaskPart:
     """The `mask` part of an answer, encoded mask by mask, so that the masks need not be in memory together.
 
@@ -164,29 +165,20 @@ class MaskPart:
     - `polygon`: as `polygons.polygons` returns it, or a list of those.
     """
 
-    def __init__(
-        self,
-        mask_format: str,
-        size_hw: tuple[int, int],
-        count: int | None,
-        polygon_tolerance: float = TOLERANCE_PIXELS,
-    ) -> None:
-        """Make an empty part.
+    mask_format: str
+    """One of `FORMATS`."""
+    size_hw: tuple[int, int]
+    """Height and width of each mask."""
+    count: int | None
+    """Number of masks that will be added; None: a single one, not wrapped in a list."""
+    polygon_tolerance: float = TOLERANCE_PIXELS
+    """Largest distance of a ring from the edge of the mask, in pixels."""
 
-        Args:
-            mask_format: one of `FORMATS`.
-            size_hw: height and width of each mask.
-            count: number of masks that will be added; None: a single one, not wrapped in a list.
-            polygon_tolerance: largest distance of a ring from the edge of the mask, in pixels.
-
-        Raises:
-            Rejected: the PNG file would have more rows than PNG libraries read.
-        """
-        self._format, self._size_hw, self._count = mask_format, size_hw, count
-        self._polygon_tolerance = polygon_tolerance
+    def __post_init__(self) -> None:
+        """Make an empty part; raise `Rejected` if the PNG file would have more rows than PNG libraries read."""
         self._pieces: list[Any] = []
         self._rings_left = MAX_RINGS
-        if mask_format == "png" and (rows := (count or 1) * size_hw[0]) > MAX_PNG_ROWS:
+        if self.mask_format == "png" and (rows := (self.count or 1) * self.size_hw[0]) > MAX_PNG_ROWS:
             expected = f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other than png"
             raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, f"{rows} rows")
 
@@ -207,29 +199,29 @@ class MaskPart:
             Rejected: as `add`.
         """
         piece = self._piece(mask)
-        if self._format == "png":
-            return base64.b64encode(encode_bilevel_png([piece], self._size_hw[1])).decode("ascii")
+        if self.mask_format == "png":
+            return base64.b64encode(encode_bilevel_png([piece], self.size_hw[1])).decode("ascii")
         return orjson.Fragment(bytes(piece))
 
     def _piece(self, mask: Mask) -> Any:
-        if self._format == "json":
+        if self.mask_format == "json":
             return _nested_lists(mask)
-        if self._format == "rle":
+        if self.mask_format == "rle":
             return orjson.dumps(rle(mask))
-        if self._format == "polygon":
-            shapes = polygons(mask, self._rings_left, self._polygon_tolerance)
+        if self.mask_format == "polygon":
+            shapes = polygons(mask, self._rings_left, self.polygon_tolerance)
             self._rings_left -= sum(map(len, shapes))
             return orjson.dumps(shapes)
-        return pack_mask(mask) if self._format == "png" else np.ascontiguousarray(mask)
+        return pack_mask(mask) if self.mask_format == "png" else np.ascontiguousarray(mask)
 
     def encode(self) -> list[Any]:
         """Return the whole part, in pieces."""
-        several = self._count is not None
-        if self._format == "png":
-            return [encode_bilevel_png(self._pieces, self._size_hw[1])]
-        if self._format == "npy":
+        several = self.count is not None
+        if self.mask_format == "png":
+            return [encode_bilevel_png(self._pieces, self.size_hw[1])]
+        if self.mask_format == "npy":
             file = io.BytesIO()
-            shape = (len(self._pieces), *self._size_hw) if several else self._size_hw
+            shape = (len(self._pieces), *self.size_hw) if several else self.size_hw
             header = {"descr": "|b1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
             return [file.getvalue(), *self._pieces]

@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.call import DECODER, Stages
+from orchestrator.call import DECODER, Array, Stages
 from orchestrator.embeddings import Embeddings, EncodedImage
 from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
 from orchestrator.regions import Box, whole
 
-Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
 Step = TypeVar("Step")

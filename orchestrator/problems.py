@@ -1,7 +1,6 @@
 """Errors that the caller can correct: the image or the prompts are at fault."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 MAX_LINE = 2000
 
@@ -27,10 +26,6 @@ class Rejected(Exception):
 
     def __str__(self) -> str:
         return f"{self.slug}: {self.errors}"
-
-    def document(self) -> dict[str, Any]:
-        """Return the fields for the answer's JSON."""
-        return asdict(self)
 
 
 IMAGE_TOO_LARGE = (413, "image-too-large", "The image has too many pixels")

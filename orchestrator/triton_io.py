@@ -8,24 +8,22 @@ import json
 import os
 import time
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 from orchestrator import everything, images, segment
 from orchestrator.cache import Embedding, EmbeddingCache, Layout
-from orchestrator.call import Call, Outcome, Part, RequestCancelled, Stages
+from orchestrator.call import Array, Call, Outcome, Part, RequestCancelled, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, return_large_blocks_on_free
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
-
-Array = npt.NDArray[Any]
 
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 OUTCOME = "outcome"
@@ -135,7 +133,7 @@ class OrchestratorModel:
                 self._pipeline.stages.begin(call.raise_if_cancelled, counts=self._counts)
                 parts, outcome = call.send(self.work(self._pipeline, call))
         except Rejected as rejected:
-            outcome = Outcome(problem=rejected.document())
+            outcome = Outcome(problem=asdict(rejected))
         except UnknownImage:
             outcome = Outcome(unknown_image=True)
         except CostlyRequest:

@@ -1,7 +1,6 @@
 """Composition of the service: makes its parts from the settings and connects them with BentoML."""
 
 import hashlib
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -37,14 +36,14 @@ from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
-from utils.integrations import chosen
+from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters
 from utils.integrations.service import MaskService
-from utils.observability.logs import configure_logging
+from utils.observability.logs import configure_logging, logger
 from utils.observability.metrics import Counts, prepare_files, triton_metrics
 from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
-from utils.settings import INTEGRATIONS, Settings, SettingsError
+from utils.settings import Settings, SettingsError
 from utils.triton import health, installation, processes, repository, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
@@ -52,10 +51,6 @@ from utils.triton.run import RunState, check_shared_memory, clean_up
 from utils.triton.runner import CONTROL_APIS, make_runner, server_flags
 from utils.triton.segmenter import TritonSegmenter
 
-logger = logging.getLogger("bentoml.mobile_sam")
-
-ROOT = Path(__file__).resolve().parents[1]
-"""Folder of `service.py`."""
 WORK_PATHS = frozenset({"/mobile_sam", "/embed", "/everything"})
 """Paths that run inference."""
 NO_KEYS = (
@@ -87,7 +82,7 @@ def build() -> App:
     processes.raise_descriptor_limit()
     try:
         settings = Settings.from_environment()
-        source = settings.repository_in(ROOT)
+        source = settings.repository_in(installation.ROOT)
         plan = repository.plan_for_this_machine(source, settings)
         keys, rate, admin_keys = _access(settings)
     except (SettingsError, PlanError) as error:
@@ -149,11 +144,11 @@ def build() -> App:
     service.on_startup(partial(_start_worker, origins, lifecycle, ahead))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
-    on, active = set(settings.integrations), ActiveCallers()
+    active = ActiveCallers()
     adapters = Adapters(
-        chosen(on),
+        [each for each in ADAPTERS if each.name in settings.integrations],
         MaskService(lambda: app.segmenter, settings, timeout_s, active, ahead),
-        chosen(set(INTEGRATIONS) - on),
+        [each for each in ADAPTERS if each.name not in settings.integrations],
     )
     service.mount_asgi_app(adapters, path="/")
     local = LocalDecoding(
@@ -251,7 +246,7 @@ def _check_deployment(source: Path | None, plan: Plan) -> None:
             repository.check_repository(source)
     except installation.TritonSetupError as error:
         raise SystemExit(f"error: {error}") from None
-    logging.getLogger("bentoml.mobile_sam.plan").info("%s", plan)
+    logger.getChild("plan").info("%s", plan)
 
 
 def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:

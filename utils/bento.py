@@ -8,7 +8,6 @@ import contextlib
 import errno
 import importlib
 import json
-import logging
 import os
 import socket
 import threading
@@ -24,10 +23,8 @@ from bentoml._internal.utils import circus
 from opentelemetry.util.http import ExcludeList
 from tritonclient.http.aio import InferenceServerClient
 
+from utils.observability.logs import logger
 from utils.triton.run import METRICS_DIR
-
-logger = logging.getLogger("bentoml.mobile_sam")
-
 
 HOOKS = {
     "bentoml._internal.configuration.containers:BentoMLContainer": (

@@ -7,10 +7,10 @@ import pytest
 from tests.http.asgi import messages_of
 from utils.app import WORK_PATHS
 from utils.edge.middleware import Edge
-from utils.integrations import chosen
+from utils.integrations import ADAPTERS
 from utils.settings import DEFAULT_INTEGRATIONS
 
-PATHS = sorted(WORK_PATHS.union(*(adapter.work for adapter in chosen(set(DEFAULT_INTEGRATIONS)))))
+PATHS = sorted(WORK_PATHS.union(*(adapter.work for adapter in ADAPTERS if adapter.name in DEFAULT_INTEGRATIONS)))
 PAGES = ["/decoder.onnx", "/embeddings/{image_id}"]
 FOREIGN = {
     "page": {"origin": "https://evil.example", "content-type": "text/plain"},

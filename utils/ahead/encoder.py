@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import fcntl
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +21,8 @@ from utils.api.jobs import Segmenter
 from utils.edge.admission import ACTIVE_S
 from utils.edge.rate import RateLimit
 from utils.observability.context import ADDRESS, CALLER
+from utils.observability.logs import logger
 from utils.triton.segmenter import image_id_of
-
-logger = logging.getLogger("bentoml.mobile_sam")
 
 REST_FACTOR = 24.0
 """Pause after an encode while callers are active, as a multiple of its time: fewer than 1 in 20 requests, those beyond

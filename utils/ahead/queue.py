@@ -1,7 +1,6 @@
 """Queue of images to encode in the background: a database beside the embedding cache, which has their files."""
 
 import contextlib
-import logging
 import secrets
 import sqlite3
 import time
@@ -12,8 +11,7 @@ from typing import Any
 import orjson
 
 from utils.api.errors import InferenceUnavailable, QueueFull, QueueTooLarge, UnknownPath, mib
-
-logger = logging.getLogger("bentoml.mobile_sam")
+from utils.observability.logs import logger
 
 STATES = ("queued", "done", "failed", "cancelled")
 DEFAULT_CACHE_BYTES = 2**31

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import logging
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -19,9 +18,7 @@ from utils.api.jobs import AnswerParts, Content, chunks
 from utils.api.received import FILE, FORM, JSON, PNG
 from utils.api.requests import MaskFormat
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
-from utils.observability.logs import FloodLog
-
-logger = logging.getLogger("bentoml.mobile_sam")
+from utils.observability.logs import FloodLog, logger
 
 # Only the older of BentoML's two APIs, which this module and `service.py` use, has the Triton runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")

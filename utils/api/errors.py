@@ -119,15 +119,20 @@ class ServiceError(Exception):
     def __init_subclass__(cls, *, status: int = 0, slug: str = "", title: str = "") -> None:
         cls.status, cls.slug, cls.title = status or cls.status, slug or cls.slug, title or cls.title
 
-    def __init__(self, detail: str = "", errors: Sequence[FieldError] = (), *, logged: str = "") -> None:
+    def __init__(
+        self, detail: str = "", errors: Sequence[FieldError] = (), *, got: str | None = None, logged: str = ""
+    ) -> None:
         """Store the error's texts.
 
         Args:
             detail: message for the caller; by default the summary of `errors`.
             errors: invalid fields.
+            got: what the request has in place of what `detail` expects; not for the log.
             logged: message for the log, if `detail` quotes the request. With `errors` it defaults to their summary
                 without received values.
         """
+        if got is not None:
+            detail, logged = f"{detail}, got {got}", detail
         detail = detail or summary(errors)
         super().__init__(detail)
         self.detail = shown(detail, MAX_DETAIL_CHARS)
@@ -149,16 +154,6 @@ class MalformedRequest(ServiceError, status=400, slug="malformed-request", title
 
 class HeadTooLarge(ServiceError, status=431, slug="head-too-large", title="The headers are too large"):
     """Request line, headers, trailers and chunk extensions have too many bytes or fields."""
-
-    @classmethod
-    def of_bytes(cls, limit: int) -> HeadTooLarge:
-        """Return an error about the limit in bytes."""
-        return cls(f"expected a request line, headers and trailers of at most {limit} bytes together, got more")
-
-    @classmethod
-    def of_fields(cls, limit: int) -> HeadTooLarge:
-        """Return an error about the number of fields."""
-        return cls(f"expected at most {limit} headers and trailers together, got more")
 
 
 class MalformedBody(ServiceError, status=400, slug="malformed-body", title="The body is not valid JSON"):
@@ -221,9 +216,6 @@ class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API 
 class ForeignPage(ServiceError, status=403, slug="foreign-page", title="The request may come from a foreign web page"):
     """A page of another origin may have sent the request."""
 
-    def __init__(self, expected: str, got: str) -> None:
-        super().__init__(f"{expected}, got {got}", logged=expected)
-
 
 class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found"):
     """There is no such path."""
@@ -246,8 +238,7 @@ class WrongMethod(ServiceError, status=405, slug="method-not-allowed", title="Me
     """The path does not support the method."""
 
     def __init__(self, path: str, allowed: Sequence[str], got: str) -> None:
-        expected = f"expected {' or '.join(allowed)} for {path}"
-        super().__init__(f"{expected}, got {quoted(got, 20)}", logged=expected)
+        super().__init__(f"expected {' or '.join(allowed)} for {path}", got=quoted(got, 20))
         self._allowed = allowed
 
     def headers(self) -> dict[str, str]:
@@ -261,8 +252,7 @@ class NotAcceptable(
     """The answer has none of the media types that the caller accepts."""
 
     def __init__(self, available: Sequence[str], got: str) -> None:
-        expected = f"expected an Accept header with {', '.join(available)} or */*"
-        super().__init__(f"{expected}, got {got}", logged=expected)
+        super().__init__(f"expected an Accept header with {', '.join(available)} or */*", got=got)
 
 
 class SlowBody(ServiceError, status=408, slug="slow-body", title="The body took too long"):
@@ -305,8 +295,7 @@ class UnsupportedMedia(
     """The Content-Type is none that the path takes."""
 
     def __init__(self, got: str, allowed: str = "application/json, multipart/form-data or image/...") -> None:
-        expected = f"expected Content-Type {allowed}"
-        super().__init__(f"{expected}, got {shown(got)}", logged=expected)
+        super().__init__(f"expected Content-Type {allowed}", got=shown(got))
 
 
 class RejectedByModel(ServiceError):

@@ -23,12 +23,11 @@ from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from utils.api.errors import HeadTooLarge, MalformedRequest
-from utils.observability.logs import FloodLog
-
-logger = logging.getLogger("bentoml.mobile_sam")
+from utils.observability.logs import FloodLog, logger
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
 """Limits of one request's target and headers; h11 applies the first one to what is still arriving, trailers too."""
+HEAD_TOO_LARGE = f"expected a request line, headers and trailers of at most {MAX_HEAD_BYTES} bytes together, got more"
 REQUEST_ID_HEADER = b"x-request-id"
 VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 """Ids that are safe in a log line and in a header."""
@@ -213,10 +212,10 @@ def check_head(scope: Scope) -> None:
     """
     headers = scope["headers"]
     if len(headers) > MAX_FIELDS:
-        raise HeadTooLarge.of_fields(MAX_FIELDS)
+        raise HeadTooLarge(f"expected at most {MAX_FIELDS} headers and trailers together, got more")
     size = len(scope.get("raw_path", b"")) + len(scope.get("query_string", b""))
     if size + sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
-        raise HeadTooLarge.of_bytes(MAX_HEAD_BYTES)
+        raise HeadTooLarge(HEAD_TOO_LARGE)
     if {b"content-length", b"transfer-encoding"} <= dict(headers).keys():
         raise MalformedRequest("expected either Content-Length or Transfer-Encoding, got both")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import logging
 import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from utils.api.errors import Unauthorized
+from utils.observability.logs import logger
 from utils.settings import SettingsError
 
 API_KEYS, ADMIN_KEYS = "MOBILE_SAM_API_KEYS", "MOBILE_SAM_ADMIN_KEYS"
@@ -31,8 +31,6 @@ KEY_HEADERS = (b"x-api-key", b"token")
 
 Keys = tuple[tuple[bytes, str], ...]
 """SHA-256 digest and name of each key."""
-
-logger = logging.getLogger("bentoml.mobile_sam")
 
 
 class ApiKeys:

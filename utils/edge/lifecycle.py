@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import gc
 import inspect
-import logging
 import os
 import signal
 import socket
@@ -27,9 +26,8 @@ import uvicorn
 from orchestrator.memory import return_large_blocks_on_free, trim
 from utils.edge.admission import Admission
 from utils.edge.connections import close_stalled_connections, install
+from utils.observability.logs import logger
 from utils.triton import health, processes
-
-logger = logging.getLogger("bentoml.mobile_sam")
 
 FINISH_TIMEOUT_S = 25.0
 """Time for accepted requests once the service stops; shorter than the watchdog's."""

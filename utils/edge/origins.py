@@ -54,9 +54,9 @@ class Origins:
         host = next((value for name, value in texts if name == b"host"), "").lower()
         for origin in (value for name, value in texts if name == b"origin"):
             if "*" not in self._origins and origin not in self._origins and not _is_own(origin, host):
-                raise ForeignPage(EXPECTED_ORIGIN, f"Origin {quoted(origin)} and Host {quoted(host)}")
+                raise ForeignPage(EXPECTED_ORIGIN, got=f"Origin {quoted(origin)} and Host {quoted(host)}")
         if self._hosts is not None and not self._is_allowed(host):
-            raise ForeignPage(EXPECTED_HOST, quoted(host))
+            raise ForeignPage(EXPECTED_HOST, got=quoted(host))
 
     def _is_allowed(self, host: str) -> bool:
         parts = HOST.fullmatch(host)

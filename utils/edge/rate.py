@@ -8,7 +8,6 @@ So a caller never gets more than the limit, not even across two windows.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from utils.api.errors import TooManyRequests
+from utils.observability.logs import logger
 from utils.settings import SettingsError
 
 REDIS_SOCKET_TIMEOUT_S = 0.2
@@ -35,8 +35,6 @@ MAX_REDIS_CONNECTIONS = 16
 KEY_PREFIX = "mobile-sam:rate"
 MAX_COUNTS = 100_000
 """Counts in memory for each limit, about 30 MB; a caller has at most two."""
-
-logger = logging.getLogger("bentoml.mobile_sam")
 
 
 _Limit = tuple[RateLimitItem, SlidingWindowCounterRateLimiter]

@@ -1,7 +1,5 @@
 """Interfaces in the languages of annotation tools."""
 
-from collections.abc import Collection
-
 from utils.integrations import cvat, label_studio, roboflow, samapi, x_anylabeling
 from utils.integrations.adapter import Adapter
 
@@ -13,8 +11,3 @@ ADAPTERS: tuple[Adapter, ...] = (
     label_studio.ADAPTER,
 )
 """All adapters; `utils.settings.INTEGRATIONS` has their names."""
-
-
-def chosen(names: Collection[str]) -> list[Adapter]:
-    """Return adapters by their names."""
-    return [adapter for adapter in ADAPTERS if adapter.name in names]

@@ -5,7 +5,7 @@ fields of `/mobile_sam`, `/embed` or `/everything`, and the answer into the tool
 requests to the service's own paths.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -84,18 +84,13 @@ class Adapters:
     It bounds bodies before a handler sees them: their type, number of values, depth and texts.
     """
 
-    def __init__(self, adapters: Iterable[Adapter], service: MaskService, off: Iterable[Adapter] = ()) -> None:
-        self.by_path: dict[str, Adapter] = {}
-        self.pages: dict[str, Page] = {}
-        self.work: dict[str, Work] = {}
-        self._service = service
+    def __init__(self, adapters: Collection[Adapter], service: MaskService, off: Collection[Adapter] = ()) -> None:
+        self.by_path = {path: adapter for adapter in adapters for path in (*adapter.pages, *adapter.work)}
+        self.pages = {path: page for adapter in adapters for path, page in adapter.pages.items()}
+        self.work = {path: work for adapter in adapters for path, work in adapter.work.items()}
+        assert len(self.by_path) == sum(len(adapter.pages) + len(adapter.work) for adapter in adapters)
         self.off = {path: adapter.name for adapter in off for path in (*adapter.pages, *adapter.work)}
-        for adapter in adapters:
-            for path in [*adapter.pages, *adapter.work]:
-                assert path not in self.by_path, path
-                self.by_path[path] = adapter
-            self.pages |= adapter.pages
-            self.work |= adapter.work
+        self._service = service
         self.key_pages = frozenset(path for path in self.pages if self.by_path[path].pages_need_key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

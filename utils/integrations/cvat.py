@@ -82,8 +82,7 @@ async def described(call: ToolCall, name: str = "") -> Any:
     is_on = call.service.settings.cvat_in_browser
     found = {each: function for each, function in FUNCTIONS.items() if is_on or each != IN_BROWSER}
     if name and name not in found:
-        expected = f"expected the function {' or '.join(found)}"
-        raise UnknownPath(f"{expected}, got {quoted(name, 100)}", logged=expected)
+        raise UnknownPath(f"expected the function {' or '.join(found)}", got=quoted(name, 100))
     return found[name] if name else found
 
 

@@ -24,7 +24,6 @@ CONNECT_TIMEOUT_S = 5.0
 MAX_REDIRECTS = 3
 MAX_FETCHES = 4
 """Maximum number of files that an API worker fetches at once."""
-PIECE_BYTES = 65536
 MAX_URL_CHARS = 8192
 """Maximum length of a URL: yarl keeps parsed ones."""
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -145,17 +144,12 @@ class Fetcher(AbstractResolver):
             raise error
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise ImageNotFetched(f"{where} was sent compressed; expected an uncompressed image")
-        pieces, size = [], response.content_length or 0
-        if size <= self._max_bytes:
-            size = 0
-            async for piece in response.content.iter_chunked(PIECE_BYTES):
-                pieces.append(piece)
-                size += len(piece)
-                if size > self._max_bytes:
-                    break
-        if size > self._max_bytes:
-            raise ImageNotFetched(f"{where} is larger than {self._max_bytes} bytes")
-        return b"".join(pieces)
+        if (response.content_length or 0) <= self._max_bytes:
+            try:
+                await response.content.readexactly(self._max_bytes + 1)
+            except asyncio.IncompleteReadError as complete:
+                return complete.partial
+        raise ImageNotFetched(f"{where} is larger than {self._max_bytes} bytes")
 
 
 def shown_url(text: str) -> str:

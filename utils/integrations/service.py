@@ -57,7 +57,6 @@ class MaskService:
     """Jobs of callers."""
 
     def __post_init__(self) -> None:
-        """Create the slot of costly conversions."""
         self._costly = FairSemaphore(1, MAX_WAITING)
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:

@@ -17,6 +17,8 @@ import orjson
 
 from utils.observability.context import REQUEST_ID, TRACE_ID
 
+logger = logging.getLogger("bentoml.mobile_sam")
+"""Logger of the service."""
 VARIABLE = "MOBILE_SAM_LOG_FORMAT"
 """Environment variable of the log format."""
 DETAILS = ("bentoml.serving", "bentoml.mobile_sam.plan")

@@ -5,7 +5,6 @@ known paths through.
 """
 
 import contextlib
-import logging
 import os
 import sys
 from contextlib import AbstractContextManager
@@ -15,10 +14,9 @@ from typing import Any, cast
 
 import httpx
 
+from utils.observability.logs import logger
 from utils.triton import processes
 from utils.triton.health import Health
-
-logger = logging.getLogger("bentoml.mobile_sam")
 
 RESTART_CAUSES = ("died", "failed", "hung", "stopped")
 """Causes of Triton's restarts, exported as 0 from start-up: `increase()` misses the first step of a counter that first

@@ -30,6 +30,7 @@ LAUNCHER, PLAIN = "tritonserver", "plain/tritonserver"
 STUB = "triton_python_backend_stub"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 ROOT = Path(__file__).resolve().parents[2]
+"""Folder of `service.py`."""
 PYTHON_BASED_BACKENDS = ROOT / "triton_backends"
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import fcntl
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,11 @@ import httpx
 
 from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.api.responses import Model
+from utils.observability.logs import logger
 from utils.triton import tensors
 from utils.triton.run import RunState
 from utils.triton.versions import DECODER, LOAD_ORDER, Deployment, missing_files, versions
 from utils.triton.watchdog.probes import LocalTriton, check_engines
-
-logger = logging.getLogger("bentoml.mobile_sam")
 
 INDEX_TIMEOUT_S = 5.0
 """Time for Triton to list its models."""

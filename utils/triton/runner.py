@@ -1,6 +1,5 @@
 """The runner that starts Triton, and the flags it gives it, for a BentoML service with any model repository."""
 
-import logging
 import sys
 import time
 from collections.abc import Callable
@@ -12,11 +11,10 @@ import bentoml
 
 from utils.bento import configure_bentoml, set_up_process_manager
 from utils.observability import traces
+from utils.observability.logs import logger
 from utils.settings import SettingsError
 from utils.triton import health
 from utils.triton.run import KEY_HEADER, RunState
-
-logger = logging.getLogger("bentoml.mobile_sam")
 
 POLL_INTERVAL_S = 0.2
 CONTROL_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"

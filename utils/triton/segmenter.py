@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -16,8 +15,8 @@ import aiohttp
 import numpy as np
 import numpy.typing as npt
 import orjson
-from tritonclient.http import InferInput, InferRequestedOutput
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.http import InferRequestedOutput
+from tritonclient.utils import InferenceServerException
 
 from orchestrator.call import CALL, Exchange, Outcome, input_bytes
 from utils.api.errors import (
@@ -40,9 +39,9 @@ from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.edge.admission import FairSemaphore
 from utils.observability import traces
 from utils.observability.context import ADDRESS, CALLER, TRACE_ID
+from utils.observability.logs import logger
 from utils.triton import tensors
-
-logger = logging.getLogger("bentoml.mobile_sam")
+from utils.triton.watchdog.probes import infer_input
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 """Request headers. By default the client library accepts gzip, which costs Triton 20 ms per megabyte."""
@@ -95,7 +94,6 @@ class TritonSegmenter:
     """Context of requests for whose answers callers wait."""
 
     def __post_init__(self) -> None:
-        """Create the slots of all models."""
         self._semaphores = {
             model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
             for model, count in self.instances.items()
@@ -260,13 +258,6 @@ def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> st
     if prompt[3]:  # its object has a point, too
         return re.sub(r"\w+(\[\d+\])?$", "mask_input", fields[int(prompt[3])][0])
     return fields[int(prompt[1])][int(prompt[2])]
-
-
-def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:
-    """Return a request input in Triton's binary format."""
-    made = InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
-    made.set_data_from_numpy(value, binary_data=True)
-    return made
 
 
 @contextlib.contextmanager

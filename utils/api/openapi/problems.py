@@ -8,7 +8,7 @@ from utils.api import errors
 from utils.api.errors import MEDIA_TYPE, FieldError, Problem, summary
 from utils.api.received import ANSWER_TYPES
 from utils.edge.admission import STOPPING_DETAIL
-from utils.edge.connections import MAX_HEAD_BYTES
+from utils.edge.connections import HEAD_TOO_LARGE
 from utils.edge.keys import EXPECTED_KEY
 from utils.edge.origins import EXPECTED_ORIGIN
 from utils.settings import Settings
@@ -27,7 +27,7 @@ def _rejected(problem: tuple[int, str, str], field: str, expected: str, got: str
 UNAUTHORIZED = errors.Unauthorized(f"{EXPECTED_KEY}, got no key").problem()
 UNAVAILABLE = errors.InferenceUnavailable("the inference server is starting or restarting; retry later").problem()
 NOT_READY = (UNAVAILABLE, errors.Stopping(STOPPING_DETAIL).problem())
-FOREIGN_PAGE = errors.ForeignPage(EXPECTED_ORIGIN, "Origin 'https://a.example' and Host 'localhost:3000'").problem()
+FOREIGN_PAGE = errors.ForeignPage(EXPECTED_ORIGIN, got="Origin 'https://a.example' and Host 'localhost:3000'").problem()
 NOT_LOADED = "Triton could not load mobile_sam; what was loaded stays loaded: see the service's log"
 MODEL_CHANGE = (FOREIGN_PAGE, errors.ModelChange(NOT_LOADED).problem())
 NOT_ACCEPTABLE = errors.NotAcceptable(ANSWER_TYPES, "'text/html'").problem()
@@ -42,7 +42,7 @@ SERVICE: tuple[Problem, ...] = (
     errors.UnsupportedMedia("text/plain").problem(),
     errors.InvalidRequest(errors=INVALID_FIELDS).problem(),
     errors.TooManyRequests("rate limit exceeded (10 requests per second); retry in 1 s").problem(),
-    errors.HeadTooLarge.of_bytes(MAX_HEAD_BYTES).problem(),
+    errors.HeadTooLarge(HEAD_TOO_LARGE).problem(),
     errors.ServiceError("unexpected error; see the server's log").problem(),
     errors.InferenceFailed("the model could not process this request; see the server's log").problem(),
     *NOT_READY,

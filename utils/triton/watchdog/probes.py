@@ -66,10 +66,7 @@ class LocalTriton:
         self, model: str, inputs: Values, outputs: list[str], timeout_s: float, version: int | None = None
     ) -> Values:
         """Run a model, by default its newest version, and return the outputs."""
-        given = []
-        for name, value in inputs.items():
-            given.append(InferInput(name, value.shape, np_to_triton_dtype(value.dtype)))
-            given[-1].set_data_from_numpy(value)
+        given = [infer_input(name, value) for name, value in inputs.items()]
         wanted, headers = [InferRequestedOutput(name) for name in outputs], dict(self.key_header)
         with self._client(timeout_s) as client:
             try:
@@ -120,6 +117,13 @@ class LocalTriton:
         client = InferenceServerClient(address, connection_timeout=timeout_s, network_timeout=timeout_s)
         with contextlib.closing(client):
             yield client
+
+
+def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:
+    """Return a request input in Triton's binary format."""
+    made = InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
+    made.set_data_from_numpy(value, binary_data=True)
+    return made
 
 
 def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
