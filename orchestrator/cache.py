@@ -157,7 +157,10 @@ def _checked(data: Any) -> tuple[str, tuple[int, int], memoryview, memoryview]:
 
 @dataclass(eq=False)
 class EmbeddingCache:
-    """Entries of one set of weights, in a folder that several sets may share; the first write makes the folder."""
+    """Entries of one set of weights, in a folder that several sets may share; the first write makes the folder.
+
+    Image ids are 64 hexadecimal digits.
+    """
 
     folder: Path
     layout: Layout
@@ -179,11 +182,7 @@ class EmbeddingCache:
         return EmbeddingCache(self.folder / "crops", self.layout, share, self.warn)
 
     def get(self, image_id: str) -> Entry | None:
-        """Return the entry of an image, None if there is none. Counts as a use.
-
-        Args:
-            image_id: 64 hexadecimal digits.
-        """
+        """Return the entry of an image, None if there is none. Counts as a use."""
         path = self._path(image_id)
         entry, on_disk = self._memory.get(image_id, (None, True))
         if on_disk:
@@ -192,11 +191,7 @@ class EmbeddingCache:
         return entry
 
     def image_file(self, image_id: str) -> bytes | None:
-        """Return the image file from an entry of any weights, None if no valid entry has it.
-
-        Args:
-            image_id: 64 hexadecimal digits.
-        """
+        """Return the image file from an entry of any weights, None if no valid entry has it."""
         for path in self.folder.glob(f"{image_id}-*{SUFFIX}") if self.max_bytes else ():
             with contextlib.suppress(OSError, InvalidEntry):
                 return bytes(_checked(path.read_bytes())[3]) or None
@@ -208,7 +203,7 @@ class EmbeddingCache:
         Those of callers with more than their share of the disk go first.
 
         Args:
-            image_id: 64 hexadecimal digits.
+            image_id: id of the image.
             entry: the entry.
             caller: caller who has the image stored.
         """

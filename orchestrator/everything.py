@@ -52,12 +52,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
 
 
 def stability_score(logits: Logits, offset: float) -> float:
-    """Return the IoU of the masks thresholded at +`offset` and -`offset`.
-
-    Args:
-        logits: (H, W) float32.
-        offset: in logits.
-    """
+    """Return the IoU of the masks of logits (H, W) float32, thresholded at +`offset` and -`offset`."""
     smaller, larger = np.count_nonzero(logits > offset), np.count_nonzero(logits > -offset)
     return smaller / larger if larger else 0.0
 

@@ -154,11 +154,7 @@ class Preprocessing:
         return height, width
 
     def frame(self, pixels: RGB) -> Frame:
-        """Scale and pad an image for the encoder.
-
-        Args:
-            pixels: (H, W, 3) uint8 RGB.
-        """
+        """Scale and pad an image, (H, W, 3) uint8 RGB, for the encoder."""
         height, width = self.size_in_frame((pixels.shape[0], pixels.shape[1]), self.side)
         frame = np.zeros((self.side, self.side, 3), np.uint8)
         if pixels.shape[:2] == (height, width):

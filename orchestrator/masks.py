@@ -74,11 +74,7 @@ def rle(mask: Mask) -> dict[str, Any]:
 
 
 def area_and_box(mask: Mask) -> tuple[int, list[int]]:
-    """Return the mask's area in pixels and its box_xyxy, right and bottom exclusive ([0, 0, 0, 0] if it is empty).
-
-    Args:
-        mask: (H, W) bool.
-    """
+    """Return the area of a mask (H, W) bool in pixels, and its box_xyxy: right and bottom exclusive, zeros if empty."""
     top, bottom = _extent(mask.any(axis=1))
     left, right = _extent(mask[top:bottom].any(axis=0))
     return cv2.countNonZero(mask[top:bottom].view(np.uint8)), [left, top, right, bottom]

@@ -185,11 +185,7 @@ def extents(points_xy: Floats, labels: Labels) -> Floats:
 
 
 def count_points(labels: Labels) -> list[int]:
-    """Return the number of points of each object, up to its last one.
-
-    Args:
-        labels: (N, P) int32.
-    """
+    """Return the number of points of each object, up to its last one, from labels (N, P) int32."""
     trailing = (labels[:, ::-1] != ABSENT).argmax(axis=1)
     counts: list[int] = (labels.shape[1] - trailing).tolist()
     return counts

@@ -240,9 +240,7 @@ class Counter:
 def read_tensor(request: Any, name: str) -> Array | None:
     """Return an input tensor of the request, None if it was left out."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
-    if tensor is None:
-        return None
-    array: Array = tensor.as_numpy()
+    array: Array | None = None if tensor is None else tensor.as_numpy()
     return array
 
 

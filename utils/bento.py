@@ -75,11 +75,8 @@ def configure_bentoml(folder: Path) -> None:
 
     Its timeout and concurrency limit are off: their responses bypass the service's own limits and errors. Its spans are
     off too: they take time, are never sent and would come between the exported ones. Metrics files are in the run
-    folder: by default all services of a user share one folder, and each of them clears it at start. Dead processes are
-    replaced in containers too; by default that happens only outside of them.
-
-    Args:
-        folder: run folder of the service.
+    `folder`: by default all services of a user share one folder, and each of them clears it at start. Dead processes
+    are replaced in containers too; by default that happens only outside of them.
     """
     traffic = BentoMLContainer.api_server_config.traffic
     timeout, concurrency = traffic.timeout.get(), traffic.max_concurrency.get()

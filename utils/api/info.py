@@ -24,11 +24,6 @@ LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
 
 def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> Info:
     """Return the document without a loaded model; `repository` is None if it is on another machine."""
-    limits = RequestLimits(
-        max_body_bytes=settings.max_body_bytes,
-        max_image_pixels=settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
-        max_objects=MAX_OBJECTS,
-    )
     return Info(
         version=VERSION,
         weights=None,
@@ -36,7 +31,11 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
         triton=None,
         key_needed=key_needed,
         local_decoding=settings.local_decoding and repository is not None,
-        limits=limits,
+        limits=RequestLimits(
+            max_body_bytes=settings.max_body_bytes,
+            max_image_pixels=settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
+            max_objects=MAX_OBJECTS,
+        ),
         model_versions=[],
         loaded=[],
         encode_s=None,

@@ -73,10 +73,7 @@ class ApiKeys:
             logger.warning("%s_FILE %s: %s, got mode %03o", variable, source, expected, mode & 0o777)
 
     def name_of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """Return the name of a request's key.
-
-        Args:
-            headers: ASGI headers: lower-case name and value of each.
+        """Return the name of the key in a request's ASGI headers: lower-case name and value of each.
 
         Raises:
             Unauthorized: there is no key, an unknown key, or more than one key.
