@@ -147,7 +147,7 @@ def max_batch_points(pixels: int, crop_pixels: int, *, tidy: bool) -> int:
 
 
 def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int], *, tidy: bool) -> None:
-    """Check that a batch of `/everything` does not take too long; arguments as in `batch_s`, with heights and widths.
+    """Check that a batch of `/everything` does not take too long; arguments as in `batch_s`, sizes as height and width.
 
     Raises:
         Rejected: it does; the error says how many points would fit, or how many pixels if no point does.
