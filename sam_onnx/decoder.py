@@ -169,7 +169,7 @@ def first_is_stable(logits: Var) -> Var:
 
 def _perceptron(x: Var, mlps: list[Tensors], inputs: int, outputs: int) -> Var:
     """Apply MLPs of equal shape with ReLU between layers, one per leading index of `x`; a single MLP to all of `x`."""
-    depth = mlps[0].under("layers").count()
+    depth = len(mlps[0].under("layers").children())
     for index in range(depth):
         size = outputs if index == depth - 1 else None
         layers = [mlp.under("layers").under(index) for mlp in mlps]

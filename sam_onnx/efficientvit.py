@@ -4,12 +4,11 @@ Every size is read from the tensors: widths, depths, expansions, heads, kernels;
 block of a stage halves the size and has no residual. The last three stages are enlarged to 64x64 and added.
 """
 
-import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, PIXEL_STD, as_tokens, bicubic
+from sam_onnx.images import DEVIATION, EMBEDDING, EMBEDDING_SIZE, as_tokens, bicubic
 from sam_onnx.nodes import constant, convolution, fold_batch_norm, ints, layer_norm, reshape, sizes_of
 from sam_onnx.tensors import Array, Tensors
 
@@ -31,7 +30,7 @@ def frame_side(tensors: Tensors) -> int:
     Raises:
         CheckpointError: there are fewer or more stages than in the published models.
     """
-    stages = tensors.under("image_encoder").under("backbone").under("stages").count()
+    stages = len(tensors.under("image_encoder.backbone.stages").children())
     if stages not in FRAME_SIDES:
         raise CheckpointError(f"expected 5 or 6 stages of EfficientViT, got {stages}")
     return FRAME_SIDES[stages]
@@ -44,24 +43,21 @@ def efficientvit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
         CheckpointError: a tensor is missing or does not fit the others.
     """
     encoder = tensors.under("image_encoder")
-    stages, neck = encoder.under("backbone").under("stages"), encoder.under("neck")
-    weight, bias = _weights(stages.under(0).under("op_list").under(0), None, 3, 3, 3)
-    weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
-    x = _gelu(convolution(pixels, weight, bias, stride=2))
+    stages, neck = encoder.under("backbone.stages"), encoder.under("neck")
+    weight, bias = _weights(stages.under("0.op_list.0"), None, 3, 3, 3)
+    x = _gelu(convolution(pixels, weight / DEVIATION, bias, stride=2))
     outputs: list[Var] = []
-    for stage in range(stages.count()):
-        blocks = stages.under(stage).under("op_list")
-        for index in range(0 if stage else 1, blocks.count()):
-            x = _block(x, blocks.under(index), stride=1 if index else 2)
+    for stage, blocks in enumerate(stages.children()):
+        for index, block in enumerate(blocks.under("op_list").children()):
+            x = _block(x, block, stride=1 if index else 2) if stage or index else x
         outputs.insert(0, x)
-    last = neck.under("output_ops").under(0).under("op_list").under(0)
+    last = neck.under("output_ops.0.op_list.0")
     channels, width, _, _ = last.get("conv.weight", None, None, 1, 1).shape
-    inputs, middle = neck.under("input_ops"), neck.under("middle").under("op_list")
-    layers = [inputs.under(index).under("op_list").under(0) for index in range(inputs.count())]
+    layers = [layer.under("op_list.0") for layer in neck.under("input_ops").children()]
     x = op.sum([_enlarged(_convolution(x, layer, width, 1)) for x, layer in zip(outputs, layers, strict=False)])
-    for block in (middle.under(index) for index in range(middle.count())):
+    for block in neck.under("middle.op_list").children():
         x = _block(x, block)
-    tokens = as_tokens(_convolution(x, last, channels, 1), channels)
+    tokens = as_tokens(_convolution(x, last, channels, 1))
     tokens = layer_norm(tokens, encoder.under("norm"), channels, EPSILON)
     return {EMBEDDING: reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, channels)}
 
@@ -90,7 +86,7 @@ def _block(x: Var, block: Tensors, *, stride: int = 1) -> Var:
     """Apply linear attention, if the block has any, and convolutions, without a residual if they have a stride."""
     channels = sizes_of(x)[0]
     if block.has("context_module"):
-        x = op.add(x, _linear_attention(x, block.under("context_module").under("main"), channels))
+        x = op.add(x, _linear_attention(x, block.under("context_module.main"), channels))
         block = block.under("local_module")
     main, y = block.under("main"), x
     sizes = next((sizes for sizes in BLOCKS if main.has(next(iter(sizes)))), BLOCKS[0])
@@ -117,7 +113,7 @@ def _linear_attention(x: Var, tensors: Tensors, channels: int) -> Var:
     if inner % (3 * dim):
         raise CheckpointError(f"unexpected shape: expected qkv.conv.weight divisible by {3 * dim}, got {inner}")
     qkv = [convolution(x, weight, None)]
-    for scale in (scales.under(index) for index in range(scales.count())):
+    for scale in scales.children():
         size = scale.get("0.weight", inner, 1, None, None).shape[2] | 1  # odd
         y = convolution(qkv[0], scale.get("0.weight", inner, 1, size, size), None, groups=inner)
         qkv.append(convolution(y, scale.get("1.weight", inner, dim, 1, 1), None, groups=inner // dim))

@@ -14,7 +14,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import IMAGE_SIZE, PIXEL_STD, STEM_STRIDE, as_tokens, bicubic
+from sam_onnx.images import DEVIATION, IMAGE_SIZE, STEM_STRIDE, as_tokens, bicubic
 from sam_onnx.nodes import constant, convolution, ints, layer_norm, linear, mlp, reshape, sizes_of
 from sam_onnx.pyramid import pyramid
 from sam_onnx.tensors import Tensors
@@ -49,38 +49,36 @@ def hiera(pixels: Var, tensors: Tensors) -> dict[str, Var]:
     Raises:
         CheckpointError: a tensor is missing or does not fit the others, or the variant is not known.
     """
-    return pyramid(_stages(pixels, tensors.under("image_encoder").under("trunk")), tensors)
+    return pyramid(_stages(pixels, tensors.under("image_encoder.trunk")), tensors)
 
 
 def _stages(pixels: Var, tensors: Tensors) -> list[Var]:
     """Return the tokens (N, size**2, channels) after each stage."""
-    blocks = tensors.under("blocks")
-    depth = blocks.count()
-    starts = [index for index in range(depth) if blocks.under(index).has("proj")]
-    depths = tuple(np.diff([0, *starts, depth]).tolist())
+    blocks = tensors.under("blocks").children()
+    starts = [index for index, block in enumerate(blocks) if block.has("proj")]
+    depths = tuple(np.diff([0, *starts, len(blocks)]).tolist())
     if depths not in VARIANTS:
         raise CheckpointError(f"expected one of {[*VARIANTS]} blocks in the stages of the encoder, got {depths}")
     variant, size = VARIANTS[depths], IMAGE_SIZE // STEM_STRIDE
     x, window = _embed(pixels, tensors, size)
     windows = (window, window // 2, variant.window, variant.window // 2)
     stages = []
-    for index in range(depth):
+    for index, block in enumerate(blocks):
         stage, pools = sum(start <= index for start in starts), index in starts
         layout = Windows(size, size if index in variant.global_blocks else windows[stage - pools])
-        x = _block(x, blocks.under(index), variant.heads << stage, layout, pools)
+        x = _block(x, block, variant.heads << stage, layout, pools)
         size = size // 2 if pools else size
-        if index + 1 in (*starts, depth):
+        if index + 1 in (*starts, len(blocks)):
             stages.append(x)
     return stages
 
 
 def _embed(pixels: Var, tensors: Tensors, size: int) -> tuple[Var, int]:
     """Return the embedded patches with their positions, (N, size**2, channels), and the first stage's window."""
-    patches = tensors.under("patch_embed").under("proj")
+    patches = tensors.under("patch_embed.proj")
     weight = patches.get("weight", None, 3, PATCH_SIZE, PATCH_SIZE)
     channels = len(weight)
-    weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
-    x = convolution(pixels, weight, patches.get("bias", channels), stride=STEM_STRIDE)
+    x = convolution(pixels, weight / DEVIATION, patches.get("bias", channels), stride=STEM_STRIDE)
     background = tensors.get("pos_embed", 1, channels, None, None)[0]
     window = tensors.get("pos_embed_window", 1, channels, None, None)[0]
     if window.shape[1] != window.shape[2] or size % window.shape[1]:
@@ -88,7 +86,7 @@ def _embed(pixels: Var, tensors: Tensors, size: int) -> tuple[Var, int]:
     rows, columns = (bicubic(across, size) for across in background.shape[1:])
     positions = rows @ background @ columns.T + np.tile(window, (1, size // window.shape[1], size // window.shape[2]))
     positions = positions.reshape(1, channels, -1).transpose(0, 2, 1)
-    return op.add(as_tokens(x, channels), constant(positions)), window.shape[1]
+    return op.add(as_tokens(x), constant(positions)), window.shape[1]
 
 
 def _block(x: Var, tensors: Tensors, heads: int, layout: Windows, pools: bool) -> Var:

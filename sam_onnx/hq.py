@@ -10,7 +10,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.images import as_image, as_tokens
-from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, layer_norm, linear, reshape
+from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, layer_norm, linear, reshape, sizes_of
 from sam_onnx.tensors import Tensors
 from sam_onnx.upscaling import MASK_SIZE, in_raster_order, upscale
 
@@ -23,7 +23,7 @@ def is_hq(tensors: Tensors) -> bool:
     return tensors.under("mask_decoder").has("hf_token")
 
 
-def hq_features(embedding: Var, early: Var, channels: int, tensors: Tensors) -> dict[str, Var]:
+def hq_features(embedding: Var, early: Var, tensors: Tensors) -> dict[str, Var]:
     """Return the features by name, (N, 256, 256, C), or nothing if the checkpoint is not one of SAM-HQ.
 
     `embedding` is (N, 64, 64, width); `early` (N, 4096, channels) are the encoder's tokens after the first block of
@@ -32,9 +32,9 @@ def hq_features(embedding: Var, early: Var, channels: int, tensors: Tensors) -> 
     if not is_hq(tensors):
         return {}
     decoder = tensors.under("mask_decoder")
-    width = tensors.under("image_encoder").under("neck").get("0.weight", None, None, 1, 1).shape[0]
+    width = sizes_of(embedding)[-1]
     size = len(decoder.get("embedding_maskfeature.3.bias", None))
-    added = upscale(early, decoder.under("compress_vit_feat"), channels, size)
+    added = upscale(early, decoder.under("compress_vit_feat"), sizes_of(early)[-1], size)
     late = upscale(reshape(embedding, 0, -1, width), decoder.under("embedding_encoder"), width, size)
     return {FEATURES: in_raster_order(op.add(late, added), size)}
 
@@ -51,7 +51,7 @@ def hq_mask(pixels: Var, kernel: Var, features: Var, channels: int, decoder: Ten
     second = layers.get("3.weight", channels, middle, 3, 3)
     x = op.transpose(in_raster_order(pixels, channels), perm=[0, 3, 1, 2])
     x = op.conv(x, constant(first), constant(layers.get("0.bias", middle)), kernel_shape=[3, 3], pads=[1] * 4)
-    x = op.gelu(layer_norm(as_tokens(x, middle), layers.under(1), middle, LAYER_NORM_2D_EPSILON))
+    x = op.gelu(layer_norm(as_tokens(x), layers.under(1), middle, LAYER_NORM_2D_EPSILON))
     by_neighbour = reshape(linear(kernel, second.reshape(channels, -1), None), -1, middle, 9)
     neighbours = as_image(op.matmul(x, by_neighbour), MASK_SIZE)
     # A pixel's logit is the sum of the 9 products, each read at its neighbour.

@@ -15,6 +15,7 @@ from sam_onnx.nodes import (
     layer_norm,
     linear,
     reshape,
+    sizes_of,
 )
 from sam_onnx.tensors import Array, Tensors
 
@@ -28,6 +29,8 @@ HIGH_RES_FEATURES = ("high_res_features_0", "high_res_features_1")
 """Names of the other tensors of SAM 2's embeddings, (N, 256, 256, C / 8) and (N, 128, 128, C / 4)."""
 PIXEL_MEAN = (123.675, 116.28, 103.53)
 PIXEL_STD = (58.395, 57.12, 57.375)
+DEVIATION = np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
+"""Divisor of the weights of a convolution of centred pixels."""
 
 
 def centred_pixels(images: Var, sizes_hw: Var, side: int, normalisation: str) -> Var:
@@ -40,7 +43,7 @@ def centred_pixels(images: Var, sizes_hw: Var, side: int, normalisation: str) ->
     if normalisation == MIN_MAX:
         low, high = op.reduce_min(pixels, ints(1, 2, 3)), op.reduce_max(pixels, ints(1, 2, 3))
         unit = op.div(op.sub(pixels, low), op.max([op.sub(high, low), constant(1.0)]))
-        centred = op.mul(unit, constant(np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)))
+        centred = op.mul(unit, constant(DEVIATION))
     else:
         centred = op.sub(pixels, constant(np.reshape(PIXEL_MEAN, (1, 3, 1, 1)).astype(np.float32)))
     positions = np.arange(side, dtype=np.int32)
@@ -54,22 +57,20 @@ def centred_pixels(images: Var, sizes_hw: Var, side: int, normalisation: str) ->
     return op.where(inside, centred, constant(0.0))
 
 
-def stem(pixels: Var, first: Tensors, second: Tensors) -> tuple[Var, int]:
-    """Apply two convolutions to centred pixels (N, 3, S, S); return (N, channels, S / 4, S / 4) and the channels."""
+def stem(pixels: Var, first: Tensors, second: Tensors) -> Var:
+    """Apply two convolutions to centred pixels (N, 3, S, S); return (N, channels, S / 4, S / 4)."""
     weight, bias = fold_batch_norm(first, None, 3, 3, 3)
-    weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
-    x = op.gelu(convolution(pixels, weight, bias, stride=2))
-    x = conv_batch_norm(x, second, (None, weight.shape[0], 3, 3), stride=2)
-    return x, second.get("bn.bias", None).shape[0]
+    x = op.gelu(convolution(pixels, weight / DEVIATION, bias, stride=2))
+    return conv_batch_norm(x, second, 3, stride=2)
 
 
-def as_tokens(x: Var, channels: int) -> Var:
+def as_tokens(x: Var) -> Var:
     """Reshape (N, channels, H, W) to (N, H * W, channels).
 
     With four dimensions OpenVINO would use a convolution's memory layout for the tokens, and reorder them for every
     product; with three the encoder takes 0.86 of the time.
     """
-    return reshape(op.transpose(x, perm=[0, 2, 3, 1]), 0, -1, channels)
+    return reshape(op.transpose(x, perm=[0, 2, 3, 1]), 0, -1, sizes_of(x)[0])
 
 
 def as_image(tokens: Var, size: int) -> Var:
@@ -77,9 +78,9 @@ def as_image(tokens: Var, size: int) -> Var:
     return op.transpose(reshape(tokens, 0, size, size, -1), perm=[0, 3, 1, 2])
 
 
-def neck(tokens: Var, tensors: Tensors, channels: int) -> Var:
+def neck(tokens: Var, tensors: Tensors) -> Var:
     """Project tokens (N, 4096, channels) to the embedding, (N, 64, 64, C)."""
-    project = tensors.get("0.weight", None, channels, 1, 1)
+    project = tensors.get("0.weight", None, sizes_of(tokens)[-1], 1, 1)
     width = project.shape[0]
     tokens = linear(tokens, project[:, :, 0, 0].T, None)
     tokens = layer_norm(tokens, tensors.under(1), width, LAYER_NORM_2D_EPSILON)
@@ -89,7 +90,7 @@ def neck(tokens: Var, tensors: Tensors, channels: int) -> Var:
         kernel_shape=[3, 3],
         pads=[1] * 4,
     )
-    tokens = layer_norm(as_tokens(y, width), tensors.under(3), width, LAYER_NORM_2D_EPSILON)
+    tokens = layer_norm(as_tokens(y), tensors.under(3), width, LAYER_NORM_2D_EPSILON)
     return reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, width)
 
 

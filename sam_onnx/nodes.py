@@ -1,6 +1,6 @@
 """What the graphs share: layers, with constant factors folded into their weights, and the finished model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -91,15 +91,21 @@ def fold_batch_norm(
 def conv_batch_norm(
     x: Var,
     tensors: Tensors,
-    shape: Sequence[Size],
+    size: int,
+    channels: Size = None,
     *,
     stride: int = 1,
     depthwise: bool = False,
     names: tuple[str, str] = ("c", "bn"),
 ) -> Var:
-    """Apply a convolution and its batch norm to `x` (NCHW), padded to keep the size (divided by `stride`)."""
+    """Apply a convolution of `size`x`size` and its batch norm to `x` (NCHW), as `convolution`.
+
+    The result has `channels`, as many as the tensors have if it is None.
+    """
+    inputs = sizes_of(x)[0]
+    shape = (inputs, 1, size, size) if depthwise else (channels, inputs, size, size)
     weight, bias = fold_batch_norm(tensors, *shape, names=names)
-    return convolution(x, weight, bias, stride=stride, groups=len(weight) if depthwise else 1)
+    return convolution(x, weight, bias, stride=stride, groups=inputs if depthwise else 1)
 
 
 def convolution(x: Var, weight: Array, bias: Array | None, *, stride: int = 1, groups: int = 1) -> Var:

@@ -10,6 +10,7 @@ from sam_onnx.errors import CheckpointError
 from sam_onnx.images import EMBEDDING_SIZE, IMAGE_SIZE
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear
 from sam_onnx.tensors import Array, Tensors
+from sam_onnx.upscaling import blocks
 
 POINT_KINDS = 4  # negative, positive, box top-left, box bottom-right
 PADDING_LABEL = -1.0  # the token that the official predictor appends
@@ -73,9 +74,9 @@ def embed_masks(masks: Var, has_mask: Var, tensors: Tensors, width: int) -> Var:
     x = op.slice(masks, ints(0, 0), op.mul(across, ints(4, 4)), ints(2, 3))
     x = op.reshape(x, op.concat([ints(0), across, ints(2, 2), across, ints(2, 2)], axis=0))
     x = op.reshape(op.transpose(x, perm=[0, 1, 4, 2, 5, 3, 6]), ints(0, -1, 4, 4))
-    x = _stage(linear(x, _blocks(first), down.get("0.bias", first.shape[0])), down.under(1), first.shape[0])
+    x = _stage(linear(x, blocks(first).T, down.get("0.bias", first.shape[0])), down.under(1), first.shape[0])
     x = op.reshape(x, ints(0, 0, 4 * first.shape[0]))
-    x = _stage(linear(x, _blocks(second), down.get("3.bias", second.shape[0])), down.under(4), second.shape[0])
+    x = _stage(linear(x, blocks(second).T, down.get("3.bias", second.shape[0])), down.under(4), second.shape[0])
     last = down.get("6.weight", width, second.shape[0], 1, 1)
     embedded = linear(x, last[:, :, 0, 0].T, down.get("6.bias", width))
     none = constant(tensors.under("no_mask_embed").get("weight", 1, width)[None])
@@ -84,11 +85,6 @@ def embed_masks(masks: Var, has_mask: Var, tensors: Tensors, width: int) -> Var:
 
 def _stage(x: Var, norm: Tensors, channels: int) -> Var:
     return op.gelu(layer_norm(x, norm, channels, LAYER_NORM_2D_EPSILON))
-
-
-def _blocks(kernel: Array) -> Array:
-    """Reshape (out, in, 2, 2) to (2 * 2 * in, out), the pixels of a block outermost."""
-    return np.ascontiguousarray(kernel.transpose(2, 3, 1, 0).reshape(-1, kernel.shape[0]))
 
 
 def _frequencies(tensors: Tensors, width: int) -> Array:

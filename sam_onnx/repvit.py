@@ -8,7 +8,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.images import as_tokens, stem
-from sam_onnx.nodes import conv_batch_norm, convolution, fold_batch_norm, ints
+from sam_onnx.nodes import conv_batch_norm, convolution, fold_batch_norm, ints, sizes_of
 from sam_onnx.pyramid import pyramid
 from sam_onnx.tensors import Tensors
 
@@ -21,35 +21,31 @@ def repvit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
     """
-    body = tensors.under("image_encoder").under("trunk").under("body")
-    x, channels = stem(pixels, body.under("stem").under("conv1"), body.under("stem").under("conv2"))
+    body = tensors.under("image_encoder.trunk.body")
+    x = stem(pixels, body.under("stem.conv1"), body.under("stem.conv2"))
     stages = []
     for stage in (body.under(f"stages_{index}") for index in range(STAGES)):
-        if stage.has("downsample"):
-            x, channels = _downsample(x, stage.under("downsample"), channels)
-        blocks = stage.under("blocks")
-        for index in range(blocks.count()):
-            x = _block(x, blocks.under(index), channels)
-        stages.append(as_tokens(x, channels))
+        x = _downsample(x, stage.under("downsample")) if stage.has("downsample") else x
+        for block in stage.under("blocks").children():
+            x = _block(x, block)
+        stages.append(as_tokens(x))
     return pyramid(stages, tensors)
 
 
-def _downsample(x: Var, tensors: Tensors, channels: int) -> tuple[Var, int]:
-    x = _block(x, tensors.under("pre_block"), channels)
-    x = conv_batch_norm(x, tensors.under("spatial_downsample"), (channels, 1, 3, 3), stride=2, depthwise=True)
-    x = conv_batch_norm(x, tensors.under("channel_downsample"), (None, channels, 1, 1))
-    channels = len(tensors.under("channel_downsample").get("bn.bias", None))
-    return _mixed_channels(x, tensors.under("ffn"), channels), channels
+def _downsample(x: Var, tensors: Tensors) -> Var:
+    x = _block(x, tensors.under("pre_block"))
+    x = conv_batch_norm(x, tensors.under("spatial_downsample"), 3, stride=2, depthwise=True)
+    return _mixed_channels(conv_batch_norm(x, tensors.under("channel_downsample"), 1), tensors.under("ffn"))
 
 
-def _block(x: Var, tensors: Tensors, channels: int) -> Var:
-    mixer = tensors.under("token_mixer")
+def _block(x: Var, tensors: Tensors) -> Var:
+    mixer, channels = tensors.under("token_mixer"), sizes_of(x)[0]
     weight, bias = fold_batch_norm(mixer.under("conv"), channels, 1, 3, 3)
     point_weight, point_bias = fold_batch_norm(mixer.under("conv1"), channels, 1, 1, 1)
     weight[:, :, 1:2, 1:2] += point_weight + 1
     x = convolution(x, weight, bias + point_bias, groups=channels)
     x = _excited(x, tensors.under("se"), channels) if tensors.has("se") else x
-    return _mixed_channels(x, tensors.under("channel_mixer"), channels)
+    return _mixed_channels(x, tensors.under("channel_mixer"))
 
 
 def _excited(x: Var, tensors: Tensors, channels: int) -> Var:
@@ -61,8 +57,7 @@ def _excited(x: Var, tensors: Tensors, channels: int) -> Var:
     return op.mul(x, op.sigmoid(y))
 
 
-def _mixed_channels(x: Var, tensors: Tensors, channels: int) -> Var:
+def _mixed_channels(x: Var, tensors: Tensors) -> Var:
     """Add an inverted bottleneck of two 1x1 convolutions."""
-    y = op.gelu(conv_batch_norm(x, tensors.under("conv1"), (None, channels, 1, 1)))
-    hidden = len(tensors.under("conv1").get("bn.bias", None))
-    return op.add(x, conv_batch_norm(y, tensors.under("conv2"), (channels, hidden, 1, 1)))
+    y = op.gelu(conv_batch_norm(x, tensors.under("conv1"), 1))
+    return op.add(x, conv_batch_norm(y, tensors.under("conv2"), 1, sizes_of(x)[0]))

@@ -29,8 +29,8 @@ class Tensors:
         key = f"{self._prefix}{name}"
         return key in self._state or any(other.startswith(f"{key}.") for other in self._state)
 
-    def count(self) -> int:
-        """Return the number of numbered children: the highest number plus one.
+    def children(self) -> "list[Tensors]":
+        """Return the views of the numbered children, from 0 to the highest number.
 
         Raises:
             CheckpointError: there are none.
@@ -39,7 +39,7 @@ class Tensors:
         numbers = [int(match.group(1)) for key in self._state if (match := pattern.match(key))]
         if not numbers:
             raise CheckpointError(f"missing key: expected {self._prefix}0..., got no such key in the checkpoint")
-        return max(numbers) + 1
+        return [self.under(number) for number in range(max(numbers) + 1)]
 
     def get(self, name: str, *shape: int | None) -> Array:
         """Return a tensor as contiguous float32. `None` in `shape` accepts any positive size.

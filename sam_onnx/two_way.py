@@ -12,7 +12,7 @@ from spox import Var
 
 from sam_onnx.errors import CheckpointError
 from sam_onnx.images import EMBEDDING_SIZE
-from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp
+from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp, reshape
 from sam_onnx.tensors import Array, Tensors
 
 HEADS = 8  # not visible in the tensors; 8 in every published SAM
@@ -68,7 +68,7 @@ def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors,
     """
     a = Attention(tensors, width)
     query = a.heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale))
-    query = _concat_heads(op.matmul(query, constant(a.by_head(a.key))), width)
+    query = reshape(op.matmul(query, constant(a.by_head(a.key))), 0, -1, width)
     scores = op.matmul(placed, op.transpose(query, perm=[0, 2, 1]))
     weights = op.softmax(op.transpose(scores, perm=[0, 2, 1]), axis=-1)
     read = op.reshape(op.matmul(weights, positions), ints(0, HEADS, -1, width))
@@ -89,7 +89,7 @@ def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: T
     a = Attention(tensors, width)
     key = a.heads(linear(keys, a.key.T * a.scale, a.key_bias * a.scale))
     shift = op.add(op.matmul(key, constant(a.query_bias.reshape(HEADS, a.dim, 1))), absent)
-    key = _concat_heads(op.matmul(key, constant(a.by_head(a.query))), width)
+    key = reshape(op.matmul(key, constant(a.by_head(a.query))), 0, -1, width)
     scores = op.add(op.matmul(key, op.transpose(placed, perm=[0, 2, 1])), op.reshape(shift, ints(0, -1, 1)))
     scores = op.reshape(scores, ints(0, HEADS, -1, POSITIONS))
     # Written out: ONNX Runtime transposes twice for a softmax over any axis but the last.
@@ -97,12 +97,7 @@ def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: T
     weights = op.reshape(op.div(powers, op.reduce_sum(powers, ints(2))), ints(0, -1, POSITIONS))
     value = a.heads(linear(values, a.value.T, a.value_bias))
     value = op.add(op.matmul(value, constant(a.by_head(a.output.T))), constant(a.output_bias / HEADS))
-    return op.matmul(op.transpose(weights, perm=[0, 2, 1]), _concat_heads(value, width))
-
-
-def _concat_heads(x: Var, width: int) -> Var:
-    """Reshape (N, HEADS, T, width) to (N, HEADS * T, width)."""
-    return op.reshape(x, ints(0, -1, width))
+    return op.matmul(op.transpose(weights, perm=[0, 2, 1]), reshape(value, 0, -1, width))
 
 
 def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Var, tensors: Tensors) -> tuple[Var, Var]:
@@ -115,9 +110,7 @@ def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Va
     queries = tokens
     placed = op.add(positions, place)
     absent_rows = op.transpose(absent, perm=[0, 1, 3, 2])
-    layers = tensors.under("layers")
-    for index in range(layers.count()):
-        layer = layers.under(index)
+    for index, layer in enumerate(tensors.under("layers").children()):
         attention = layer.under("self_attn")
         if index == 0:  # the first layer neither adds the prompts again nor keeps a residual
             queries = self_attention(queries, queries, absent, attention, width)

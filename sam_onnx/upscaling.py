@@ -26,10 +26,10 @@ def upscale(positions: Var, tensors: Tensors, width: int, channels: int, feature
     first = tensors.get("0.weight", width, None, 2, 2)
     middle = first.shape[1]
     second = tensors.get("3.weight", middle, channels, 2, 2)
-    x = linear(positions, _blocks(first), np.tile(tensors.get("0.bias", middle), 4))
+    x = linear(positions, blocks(first), np.tile(tensors.get("0.bias", middle), 4))
     x = reshape(op.add(x, features[1]) if features else x, -1, 4 * EMBEDDING_SIZE**2, middle)
     x = op.gelu(layer_norm(x, tensors.under(1), middle, LAYER_NORM_2D_EPSILON))
-    x = linear(x, _blocks(second), np.tile(tensors.get("3.bias", channels), 4))
+    x = linear(x, blocks(second), np.tile(tensors.get("3.bias", channels), 4))
     return op.add(x, features[0]) if features else x
 
 
@@ -49,6 +49,6 @@ def in_raster_order(pixels: Var, channels: int) -> Var:
     return reshape(op.transpose(x, perm=[0, 1, 3, 5, 2, 4, 6, 7]), -1, MASK_SIZE, MASK_SIZE, channels)
 
 
-def _blocks(kernel: Array) -> Array:
-    """Reshape (in, out, 2, 2) to (in, 2 * 2 * out), the pixels of a block outermost."""
+def blocks(kernel: Array) -> Array:
+    """Reshape (a, b, 2, 2) to (a, 2 * 2 * b), the pixels of a block outermost."""
     return np.ascontiguousarray(kernel.transpose(0, 2, 3, 1).reshape(kernel.shape[0], -1))

@@ -15,7 +15,7 @@ from spox import Var
 
 from sam_onnx.errors import CheckpointError
 from sam_onnx.hq import hq_features
-from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, PIXEL_STD, as_tokens, neck
+from sam_onnx.images import DEVIATION, EMBEDDING, EMBEDDING_SIZE, as_tokens, neck
 from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp, reshape
 from sam_onnx.tensors import Array, Tensors
 from sam_onnx.window_attention import Windows
@@ -31,24 +31,22 @@ def vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
         CheckpointError: a tensor is missing or does not fit the others.
     """
     encoder = tensors.under("image_encoder")
-    patches = encoder.under("patch_embed").under("proj")
+    patches = encoder.under("patch_embed.proj")
     weight = patches.get("weight", None, 3, PATCH_SIZE, PATCH_SIZE)
     channels = weight.shape[0]
-    weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
-    size = [PATCH_SIZE, PATCH_SIZE]
-    x = op.conv(pixels, constant(weight), constant(patches.get("bias", channels)), kernel_shape=size, strides=size)
+    size, bias = [PATCH_SIZE, PATCH_SIZE], patches.get("bias", channels)
+    x = op.conv(pixels, constant(weight / DEVIATION), constant(bias), kernel_shape=size, strides=size)
     positions = encoder.get("pos_embed", 1, EMBEDDING_SIZE, EMBEDDING_SIZE, channels)
-    tokens = op.add(as_tokens(x, channels), constant(positions.reshape(1, -1, channels)))
-    blocks = encoder.under("blocks")
+    tokens = op.add(as_tokens(x), constant(positions.reshape(1, -1, channels)))
     early: list[Var] = []
-    for block in (blocks.under(index) for index in range(blocks.count())):
+    for block in encoder.under("blocks").children():
         normalised = layer_norm(tokens, block.under("norm1"), channels, EPSILON)
         tokens = op.add(tokens, _attention(normalised, block.under("attn"), channels))
         normalised = layer_norm(tokens, block.under("norm2"), channels, EPSILON)
         tokens = op.add(tokens, mlp(normalised, block.under("mlp"), ("lin1", "lin2"), channels, op.gelu))
         early += [tokens] if len(block.get("attn.rel_pos_h", None, None)) == 2 * EMBEDDING_SIZE - 1 else []
-    embedding = neck(tokens, encoder.under("neck"), channels)
-    return {EMBEDDING: embedding, **hq_features(embedding, [*early, tokens][0], channels, tensors)}
+    embedding = neck(tokens, encoder.under("neck"))
+    return {EMBEDDING: embedding, **hq_features(embedding, [*early, tokens][0], tensors)}
 
 
 def _attention(tokens: Var, tensors: Tensors, channels: int) -> Var:

@@ -13,7 +13,7 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from sam_onnx.nodes import conv_batch_norm, finished_model, linear
+from sam_onnx.nodes import conv_batch_norm, finished_model, linear, sizes_of
 from sam_onnx.tensors import StateDict, Tensors
 
 SIZE = 224
@@ -30,28 +30,23 @@ def build_graph(state: StateDict) -> onnx.ModelProto:
     """
     tensors = Tensors(state)
     images = spox.argument(Tensor(np.float32, ("N", 3, SIZE, SIZE)))
-    channels = tensors.get("bn1.bias", None).shape[0]
-    x = op.relu(conv_batch_norm(images, tensors, (channels, 3, 7, 7), stride=2, names=("conv1", "bn1")))
+    x = op.relu(conv_batch_norm(images, tensors, 7, stride=2, names=("conv1", "bn1")))
     x = op.max_pool(x, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])[0]
     for stage in range(1, STAGES + 1):
-        blocks = tensors.under(f"layer{stage}")
-        for index in range(blocks.count()):
-            stride = 2 if stage > 1 and index == 0 else 1
-            x, channels = _block(x, blocks.under(index), channels, stride)
+        for index, block in enumerate(tensors.under(f"layer{stage}").children()):
+            x = _block(x, block, 2 if stage > 1 and index == 0 else 1)
     features = op.flatten(op.global_average_pool(x))
-    weight = tensors.get("fc.weight", None, channels)
+    weight = tensors.get("fc.weight", None, sizes_of(x)[0])
     logits = linear(features, weight.T, tensors.get("fc.bias", weight.shape[0]))
     return finished_model("resnet", {"actual_input_1": images}, {"output_1": logits})
 
 
-def _block(x: Var, tensors: Tensors, channels: int, stride: int) -> tuple[Var, int]:
+def _block(x: Var, tensors: Tensors, stride: int) -> Var:
     """Add a bottleneck: narrow 1x1, 3x3, widen 1x1, with a 1x1 shortcut if the shapes differ."""
-    inner = tensors.get("bn1.bias", None).shape[0]
-    outputs = tensors.get("bn3.bias", None).shape[0]
-    y = op.relu(conv_batch_norm(x, tensors, (inner, channels, 1, 1), names=("conv1", "bn1")))
-    y = op.relu(conv_batch_norm(y, tensors, (inner, inner, 3, 3), stride=stride, names=("conv2", "bn2")))
-    y = conv_batch_norm(y, tensors, (outputs, inner, 1, 1), names=("conv3", "bn3"))
-    if stride > 1 or outputs != channels:
-        shape = (outputs, channels, 1, 1)
-        x = conv_batch_norm(x, tensors.under("downsample"), shape, stride=stride, names=("0", "1"))
-    return op.relu(op.add(x, y)), outputs
+    y = op.relu(conv_batch_norm(x, tensors, 1, names=("conv1", "bn1")))
+    y = op.relu(conv_batch_norm(y, tensors, 3, sizes_of(y)[0], stride=stride, names=("conv2", "bn2")))
+    y = conv_batch_norm(y, tensors, 1, names=("conv3", "bn3"))
+    if stride > 1 or sizes_of(y)[0] != sizes_of(x)[0]:
+        shortcut = tensors.under("downsample")
+        x = conv_batch_norm(x, shortcut, 1, sizes_of(y)[0], stride=stride, names=("0", "1"))
+    return op.relu(op.add(x, y))
