@@ -21,9 +21,10 @@ from benchmarks.figures import percentile, ratios, seconds, table
 from benchmarks.photo import CLICK, photo, unseen
 from benchmarks.report import AHEAD, machine, write_blocks
 from benchmarks.service import OFFICIAL, running
-from harness import Server, cpu_seconds
+from harness import Server
 from harness.load import closed_loop, json_request
 from harness.repository import prepare
+from harness.server import cpu_seconds
 from mobile_sam_client import Client
 from utils.edge.admission import ACTIVE_S
 

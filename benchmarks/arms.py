@@ -26,8 +26,9 @@ from benchmarks.objects import Mask, iou
 from benchmarks.photo import CLICK, POINTS, photo, unseen
 from benchmarks.service import running, serving
 from examples.bentoml_runner.predictor import REPOSITORY
-from harness import ROOT, Server, cpu_seconds
+from harness import ROOT, Server
 from harness.load import Request, closed_loop, json_request
+from harness.server import cpu_seconds
 
 OURS, SAME_ENGINE = "ours", "ours, ONNX Runtime f32"
 WITHOUT_TRITON, PLAIN_BENTOML = "ours without Triton", "plain BentoML"

@@ -21,7 +21,7 @@ from benchmarks.arms import (
     Turn,
 )
 from benchmarks.figures import Spread, percentile, ratios, spread, table
-from harness import resident_bytes
+from harness.server import resident_bytes
 
 PAUSE_S = 0.05
 """Pause before each turn, so that the last arm's threads are idle."""

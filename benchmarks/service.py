@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from harness import ROOT, STOP_TIMEOUT_S, Server, launch, launch_server, until_end
+from harness import ROOT, Server, launch_server
+from harness.server import STOP_TIMEOUT_S, launch, until_end
 
 OFFICIAL, BUILTIN = "official", "builtin"
 """Weights of the measurements."""

@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from harness import ROOT, Server, serving, wait_for_stopped_servers
+from harness import ROOT, Server, serving
 from harness.repository import make_repository
+from harness.server import wait_for_stopped_servers
 from sam_onnx import DownloadError
 from sam_onnx.download import fetch
 from sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE

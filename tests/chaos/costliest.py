@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import requests
 
-from harness import Server, cpu_seconds, seconds_until
+from harness import Server, seconds_until
 from harness.load import Request
+from harness.server import cpu_seconds
 from tests.chaos.callers import NONE
 from tests.chaos.request_space import SPACE, Point, Space, describe, point, request
 from tests.chaos.tool_requests import TOOL_PATHS

@@ -14,7 +14,8 @@ import pytest
 import requests
 from PIL import Image
 
-from harness import ROOT, embedding_counts, free_ports
+from harness import ROOT, free_ports
+from harness.server import embedding_counts
 from mobile_sam_client import Client
 from tests.containers.docker import CLICK_XY, KILL_TRITON, PICTURE, click, docker, run, step
 from tests.unit.deploy.test_compose import SERVICES

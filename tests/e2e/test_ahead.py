@@ -13,7 +13,8 @@ import pytest
 import requests
 
 from benchmarks.photo import CLICK, photo, unseen
-from harness import Server, launch_server, until_end, wait_until
+from harness import Server, launch_server, wait_until
+from harness.server import until_end
 from mobile_sam_client import Client
 from tests.services import KEYS
 

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from harness import ROOT, base_environment
+from harness import ROOT
+from harness.server import base_environment
 from tests.e2e.pictures import scene
 
 pytestmark = pytest.mark.e2e

@@ -11,7 +11,8 @@ import pytest
 from pycocotools.coco import COCO
 
 from benchmarks.masks import BOXES, write_images
-from harness import ROOT, Server, base_environment, wait_until
+from harness import ROOT, Server, wait_until
+from harness.server import base_environment
 
 pytestmark = pytest.mark.e2e
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from harness import serve_expecting_failure
+from harness.server import serve_expecting_failure
 from tests.services import write_broken_encoder
 
 pytestmark = pytest.mark.e2e

@@ -13,7 +13,8 @@ import orjson
 import pytest
 import requests
 
-from harness import ROOT, base_environment, free_ports, start_server, wait_until
+from harness import ROOT, free_ports, start_server, wait_until
+from harness.server import base_environment
 from tests.e2e.pictures import as_base64, scene
 
 boto3 = pytest.importorskip("boto3", reason="not installed: boto3: make env-storage")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from harness import cpu_seconds, resident_bytes
+from harness.server import cpu_seconds, resident_bytes
 from tests.chaos.callers import click, photo
 from tests.chaos.figures import MEGABYTE, Figure, Start
 from tests.chaos.processes import sampling

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Iterator
 
-from harness import Server, resident_bytes
+from harness import Server
+from harness.server import resident_bytes
 from tests.chaos import hostile
 from tests.chaos.figures import MEGABYTE, Figure, Start, listed
 from tests.chaos.innocent import InnocentCaller

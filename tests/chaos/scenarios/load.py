@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import percentile
-from harness import ROOT, resident_bytes
+from harness import ROOT
 from harness.load import crowd, open_loop
+from harness.server import resident_bytes
 from tests.chaos.callers import mixed
 from tests.chaos.figures import MEGABYTE, Figure, Start, ready_afterwards, unexpected_outcomes
 from tests.fuzz.corpus import surprises

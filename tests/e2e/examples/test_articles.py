@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tritonclient.http
 
-from harness import READY_TIMEOUT_S, ROOT, STOP_TIMEOUT_S, free_ports, serving, wait_until
+from harness import ROOT, free_ports, serving, wait_until
+from harness.server import READY_TIMEOUT_S, STOP_TIMEOUT_S
 from tests.e2e.pages import Reader, blocks, matches
 
 pytestmark = pytest.mark.e2e

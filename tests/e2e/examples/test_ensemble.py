@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness import ROOT, serve_expecting_failure
+from harness import ROOT
+from harness.server import serve_expecting_failure
 from tests.e2e.examples.conftest import readme, run_open
 from tests.e2e.pages import blocks
 from tests.skips import PACKAGES
