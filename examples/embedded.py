@@ -62,25 +62,21 @@ def runner(repository: Path, *, auto_complete: bool = False) -> Any:
 def prepare(service: bentoml.legacy.Service) -> None:
     """Check this machine before the service starts; keep its Swagger page from loading anything from other hosts."""
     service.on_deployment(check)
-    service.add_asgi_middleware(OwnContentOnly)
+    service.add_asgi_middleware(own_content_only)
 
 
-class OwnContentOnly:
-    """Middleware that adds a Content-Security-Policy: BentoML's page loads scripts and images from other hosts."""
+def own_content_only(app: ASGIApp) -> ASGIApp:
+    """Add a Content-Security-Policy to an application: BentoML's page loads scripts and images from other hosts."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap an application."""
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a connection."""
-
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["Content-Security-Policy"] = POLICY
             await send(message)
 
-        await self._app(scope, receive, send_with_policy)
+        await app(scope, receive, send_with_policy)
+
+    return wrapped
 
 
 def check() -> None:

@@ -237,6 +237,4 @@ def _run(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*coroutines)
         await asyncio.sleep(0)  # closed connections
 
-    loop = uvloop.new_event_loop()  # takes little of the cores that the server has
-    loop.run_until_complete(all_of_them())
-    loop.close()
+    uvloop.run(all_of_them())  # takes little of the cores that the server has

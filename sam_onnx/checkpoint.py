@@ -29,6 +29,9 @@ SAFETENSORS_TYPES = {
     "BOOL": "|b1",
 }
 
+DAMAGES = (SafetensorError, zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError)
+"""Errors of the readers of damaged files."""
+
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 
@@ -54,6 +57,8 @@ def load_checkpoint(path: Path | str) -> Arrays:
         raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
     except MemoryError as error:
         raise CheckpointError(f"not enough memory to read {path.name}") from error
+    except DAMAGES as error:
+        raise CheckpointError(f"truncated or damaged file {path.name}: {error}") from error
     if head[TAR_MAGIC_OFFSET:].startswith(b"ustar"):
         raise CheckpointError(
             f"{path.name} is in the tar format of the first PyTorch versions; load and save it with a newer one"
@@ -63,12 +68,8 @@ def load_checkpoint(path: Path | str) -> Arrays:
 
 def _read_safetensors(path: Path) -> Arrays:
     """Return the tensors of a safetensors file; bfloat16, which NumPy lacks, becomes float32."""
-    try:
-        tensors = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
-    except SafetensorError as error:
-        raise CheckpointError(f"truncated or damaged file {path.name}: {error}") from error
     arrays: Arrays = {}
-    for key, tensor in tensors:
+    for key, tensor in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
         kind = tensor["dtype"]
         if kind not in SAFETENSORS_TYPES:
             raise CheckpointError(f"expected {key} to hold numbers of a type in NumPy, got {kind}")
@@ -78,23 +79,17 @@ def _read_safetensors(path: Path) -> Arrays:
 
 
 def _is_npz(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return all(name.endswith(".npy") for name in archive.namelist())
-    except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise CheckpointError(f"truncated or damaged checkpoint {path.name}: {error}") from error
+    with zipfile.ZipFile(path) as archive:
+        return all(name.endswith(".npy") for name in archive.namelist())
 
 
 def _read_npz(path: Path) -> Arrays:
     """Return the arrays of an `.npz` file, without unpickling."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if sum(info.file_size for info in file.zip.infolist()) > MAX_ARCHIVE_BYTES:
-                raise CheckpointError(f"expected at most {MAX_ARCHIVE_BYTES} bytes in {path.name}, got more")
-            arrays: Arrays = dict(file)
-    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise CheckpointError(f"truncated or damaged file {path.name}: {error}") from error
+    with np.load(path, allow_pickle=False) as file:
+        if sum(info.file_size for info in file.zip.infolist()) > MAX_ARCHIVE_BYTES:
+            raise CheckpointError(f"expected at most {MAX_ARCHIVE_BYTES} bytes in {path.name}, got more")
+        arrays: Arrays = dict(file)
     # NumPy returns the bytes of an entry that does not begin like an array.
     if others := [key for key, value in arrays.items() if not isinstance(value, np.ndarray)]:
-        raise CheckpointError(f"truncated or damaged file {path.name}: expected {others[0]} to be an array")
+        raise ValueError(f"expected {others[0]} to be an array")
     return arrays

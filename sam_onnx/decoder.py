@@ -20,6 +20,12 @@ from sam_onnx.tensors import Array, StateDict, Tensors
 from sam_onnx.two_way import two_way_transformer
 from sam_onnx.upscaling import MASK_SIZE, in_block_order, upscale
 
+PROMPT: dict[str, tuple[int | str, ...]] = {
+    "point_coords": ("N", "P", 2),
+    "point_labels": ("N", "P"),
+    "mask_input": ("M", 1, MASK_SIZE, MASK_SIZE),
+    "has_mask_input": ("M",),
+}
 MASKS = 4  # the single one and three candidates
 ABSENT_SCORE = -3e4  # its exp() is 0 in float32, and it fits float16
 STABLE_IOU, STABLE_OFFSET = 0.98, 0.05  # SAM 2's; the offset in logits
@@ -58,10 +64,8 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     hq, is_sam2 = is_hq(tensors), decoder.has("conv_s0")
     high_res = _high_res_inputs(decoder) if is_sam2 else {}
     embedding = {EMBEDDING: spox.argument(Tensor(np.float16, (1, EMBEDDING_SIZE, EMBEDDING_SIZE, width))), **high_res}
-    coords = spox.argument(Tensor(np.float32, ("N", "P", 2)))
-    labels = spox.argument(Tensor(np.float32, ("N", "P")))
-    mask_input = spox.argument(Tensor(np.float32, ("M", 1, MASK_SIZE, MASK_SIZE)))
-    has_mask = spox.argument(Tensor(np.float32, ("M",)))
+    prompt = {name: spox.argument(Tensor(np.float32, shape)) for name, shape in PROMPT.items()}
+    coords, labels, mask_input, has_mask = prompt.values()
 
     own = np.concatenate([decoder.under("iou_token").get("weight", 1, width), mask_tokens])
     if added_token := "hf_token" if hq else "obj_score_token" if is_sam2 else "":
@@ -106,13 +110,7 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     first_mask = op.slice(logits, ints(0), ints(1), ints(1))
     return finished_model(
         "mobile_sam_decoder",
-        {
-            **embedding,
-            "point_coords": coords,
-            "point_labels": labels,
-            "mask_input": mask_input,
-            "has_mask_input": has_mask,
-        },
+        embedding | prompt,
         {"low_res_masks": logits, "iou_predictions": scores, "single_masks": first_mask},
     )
 

@@ -38,31 +38,27 @@ def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
 
     Raises:
         CheckpointError: the file is damaged, unsafe, or not a (wrapped) dict of tensors.
+        zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError: the archive is damaged.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name == "data.pkl" or name.endswith("/data.pkl")]
-            if len(names) != 1:
-                raise CheckpointError(
-                    f"expected one data.pkl in {path.name}, got {len(names)}: not a PyTorch checkpoint"
-                )
-            root = names[0].removesuffix("data.pkl")
-            info = archive.getinfo(names[0])
-            if info.file_size > MAX_PICKLE_BYTES:
-                raise CheckpointError(f"expected data.pkl of at most {MAX_PICKLE_BYTES} bytes, got {info.file_size}")
-            with archive.open(info) as file:
-                entries = state_dict(unpickle(file))
-            order = b"little"
-            if f"{root}byteorder" in archive.namelist():
-                with archive.open(f"{root}byteorder") as file:
-                    order = file.read(16)
-            if order not in (b"little", b"big"):
-                raise CheckpointError(f"expected byteorder little or big, got {order!r}")
-            sign = "<" if order == b"little" else ">"
-            storages = _zip_storages(archive, f"{root}data/", sign, path.stat().st_size, storages_of(entries))
-            return {key: array(key, tensor, storages) for key, tensor in entries.items()}
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise CheckpointError(f"truncated or damaged checkpoint {path.name}: {error}") from error
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name == "data.pkl" or name.endswith("/data.pkl")]
+        if len(names) != 1:
+            raise CheckpointError(f"expected one data.pkl in {path.name}, got {len(names)}: not a PyTorch checkpoint")
+        root = names[0].removesuffix("data.pkl")
+        info = archive.getinfo(names[0])
+        if info.file_size > MAX_PICKLE_BYTES:
+            raise CheckpointError(f"expected data.pkl of at most {MAX_PICKLE_BYTES} bytes, got {info.file_size}")
+        with archive.open(info) as file:
+            entries = state_dict(unpickle(file))
+        order = b"little"
+        if f"{root}byteorder" in archive.namelist():
+            with archive.open(f"{root}byteorder") as file:
+                order = file.read(16)
+        if order not in (b"little", b"big"):
+            raise CheckpointError(f"expected byteorder little or big, got {order!r}")
+        sign = "<" if order == b"little" else ">"
+        storages = _zip_storages(archive, f"{root}data/", sign, path.stat().st_size, storages_of(entries))
+        return {key: array(key, tensor, storages) for key, tensor in entries.items()}
 
 
 def _zip_storages(

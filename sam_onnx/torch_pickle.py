@@ -115,9 +115,7 @@ class _Unpickler(pickle._Unpickler):
         allowed: dict[tuple[str, str], Callable[..., Any]] = {
             ("collections", "OrderedDict"): lambda: {},
             ("torch", "Size"): lambda items=(): items,
-            ("torch._utils", "_rebuild_tensor_v2"): lambda storage, offset, size, stride, *_: TensorEntry(
-                storage, offset, size, stride
-            ),
+            ("torch._utils", "_rebuild_tensor_v2"): lambda *arguments: TensorEntry(*arguments[:4]),
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
         }
         if not name:

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import numpy as np
 import orjson
+import pybase64
 
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = (
@@ -68,8 +69,8 @@ async def files_of_a_click(folder: Path) -> list[str]:
     write_health(RunState.current().health_file, Health("ready"))
     work = pipeline(folder / "embeddings")
 
-    def answer(inputs: dict[str, Any]) -> Any:
-        call = Call(inputs.get)
+    async def infer(*, inputs: list[Any], **_: Any) -> Any:
+        call = Call({each.name(): _array(each) for each in inputs}.get)
         work.stages.begin(call.raise_if_cancelled, counts=False)
         try:
             parts, outcome = call.send(segment(work, call))
@@ -77,9 +78,6 @@ async def files_of_a_click(folder: Path) -> list[str]:
             parts, outcome = [b""] * len(OUTPUTS), Outcome(unknown_image=True)
         outputs = dict(zip(OUTPUTS, parts, strict=True)) | {"outcome": orjson.dumps(outcome)}
         return SimpleNamespace(as_numpy=lambda name: [outputs[name]])
-
-    async def infer(*, inputs: list[Any], **_: Any) -> Any:
-        return answer({each.name(): _array(each) for each in inputs})
 
     service.app.segmenter.infer = infer  # type: ignore[attr-defined]
     found: dict[str, None] = {}
@@ -92,7 +90,9 @@ async def files_of_a_click(folder: Path) -> list[str]:
 
     transport = httpx.ASGITransport(service.svc.asgi_app)
     async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-        first = await client.post("/mobile_sam", content=_click({"input_image": _base64(PHOTO.read_bytes())}))
+        first = await client.post(
+            "/mobile_sam", content=_click({"input_image": pybase64.b64encode_as_string(PHOTO.read_bytes())})
+        )
         image_id = first.text.split('"image_id":"')[1][:64]
         sys.setprofile(note)
         second = await client.post("/mobile_sam", content=_click({"image_id": image_id}))
@@ -116,12 +116,6 @@ def sources(file: str) -> dict[str, str]:
 
 def _click(image: dict[str, str]) -> bytes:
     return orjson.dumps({**image, "pos_coords": [[903, 310]]})
-
-
-def _base64(data: bytes) -> str:
-    import pybase64  # noqa: PLC0415
-
-    return pybase64.b64encode_as_string(data)
 
 
 def _array(each: Any) -> Any:

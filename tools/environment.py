@@ -90,7 +90,7 @@ def _install(folder: Path, names: Sequence[str], *, again: bool) -> None:
     environment = _install_uv(folder, log, again=again)
     steps = [["--require-hashes", *[option for name in names for option in ("-r", str(_requirements(name)))]]]
     steps += [["--no-build-isolation", "--editable", str(ROOT / PROJECT)]] * (PROJECT in names)
-    uv = [_uv(folder), *UV_INSTALL, python, *["--reinstall"] * again]
+    uv = [str(folder / "bin" / "uv"), *UV_INSTALL, python, *["--reinstall"] * again]
     if environment and all(_run(log, [*uv, *step], environment) for step in steps):
         return
     print("uv cannot install the packages: pip installs them, which takes longer", flush=True)
@@ -101,10 +101,6 @@ def _install(folder: Path, names: Sequence[str], *, again: bool) -> None:
             f"could not install {' and '.join(f'{name}.txt' for name in names)}: all output is in {log}; check the "
             "network, the disk and `pip config list`, then run the same `make` again"
         )
-
-
-def _uv(folder: Path) -> str:
-    return str(folder / "bin" / "uv")
 
 
 def _install_uv(folder: Path, log: Path, *, again: bool = False) -> dict[str, str] | None:
@@ -186,7 +182,7 @@ def download_python(folder: Path, reason: InstallationError) -> str:
         _create(tools)
         if environment := _install_uv(tools, log):
             environment["UV_OFFLINE"] = os.environ.get("UV_OFFLINE", "0")  # `no-index` is about packages
-            command = [_uv(tools), "python", "install", "--no-bin", DOWNLOADED_PYTHON]
+            command = [str(tools / "bin" / "uv"), "python", "install", "--no-bin", DOWNLOADED_PYTHON]
             _run(log, [*command, "--install-dir", str(folder / DOWNLOADS)], environment)
             if found := other_python(folder):
                 return found
