@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import signal
@@ -19,7 +18,7 @@ import psutil
 import requests
 
 from harness.load import Request
-from harness.waiting import free_ports, seconds_until
+from harness.waiting import free_ports, seconds_until, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_TIMEOUT_S, STOP_TIMEOUT_S = 120, 60
@@ -88,15 +87,12 @@ class Server:
 
     def wait_for_metric(self, series: str) -> str:
         """Wait for a series in `/metrics` and return the whole text; stage times appear up to a second late."""
-        text = ""
 
-        def found() -> bool:
-            nonlocal text
-            text = requests.get(f"{self.url}/metrics", timeout=60).text
-            return series in text
+        def text() -> str:
+            return requests.get(f"{self.url}/metrics", timeout=60).text
 
-        assert math.isfinite(seconds_until(found, READY_TIMEOUT_S)), f"no {series} in {text}"
-        return text
+        wait_until(lambda: series in text(), READY_TIMEOUT_S, f"no {series} in /metrics")
+        return text()
 
     def family(self) -> list[psutil.Process]:
         """Return all processes, the main process first."""

@@ -76,13 +76,8 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
 
     positions = op.cast(reshape(embedding[EMBEDDING], 1, -1, width), to=np.float32)
     positions = op.add(positions, embed_masks(earlier, has_mask, prompts, width))
-    tokens, positions = two_way_transformer(
-        tokens,
-        positions,
-        image_positions(prompts, width),
-        op.unsqueeze(absent, ints(1, 2)),
-        decoder.under("transformer"),
-    )
+    encoding = image_positions(prompts, width)
+    tokens, positions = two_way_transformer(tokens, positions, encoding, absent, decoder.under("transformer"))
     iou_token = op.squeeze(op.slice(tokens, ints(0), ints(1), ints(1)), ints(1))
     outputs = op.slice(tokens, ints(1), ints(1 + masks), ints(1))
     scores = _perceptron(iou_token, [decoder.under("iou_prediction_head")], width, masks)
@@ -126,12 +121,13 @@ def _high_res_inputs(decoder: Tensors) -> dict[str, Var]:
 
 
 def _prompt_tokens(coords: Var, labels: Var, own: Array, prompts: Tensors) -> tuple[Var, Var]:
-    """Return the `own` tokens and those of points, (N, T, width), and (N, T) `ABSENT_SCORE` where there is none."""
+    """Return `own` tokens and those of points, (N, T, width), and (N, 1, 1, T) `ABSENT_SCORE` where there is none."""
     batch = op.slice(op.shape(labels), ints(0), ints(1))
     own_tokens = op.expand(constant(own[None]), op.concat([batch, ints(*own.shape)], axis=0))
     missing = op.cast(op.equal(labels, constant(ABSENT_LABEL)), to=np.float32)
     absent = op.pad(op.mul(missing, constant(ABSENT_SCORE)), ints(0, len(own), 0, 0), constant(0.0))
-    return op.concat([own_tokens, embed_points(coords, labels, prompts, own.shape[1])], axis=1), absent
+    tokens = op.concat([own_tokens, embed_points(coords, labels, prompts, own.shape[1])], axis=1)
+    return tokens, op.unsqueeze(absent, ints(1, 2))
 
 
 def _masks(outputs: Var, pixels: Var, decoder: Tensors, masks: int, width: int) -> Var:

@@ -4,17 +4,20 @@ Every size is read from the tensors: widths, depths, expansions, heads, kernels;
 block of a stage halves the size and has no residual. The last three stages are enlarged to 64x64 and added.
 """
 
+from functools import partial
+
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
 from sam_onnx.images import DEVIATION, EMBEDDING, EMBEDDING_SIZE, as_tokens, bicubic
-from sam_onnx.nodes import constant, convolution, fold_batch_norm, ints, layer_norm, reshape, sizes_of
-from sam_onnx.tensors import Array, Tensors
+from sam_onnx.nodes import constant, conv_batch_norm, convolution, fold_batch_norm, ints, layer_norm, reshape, sizes_of
+from sam_onnx.tensors import Tensors
 
 FRAME_SIDES = {5: 512, 6: 1024}
 """Pixels of the encoder's frame by the number of stages: L0, L1 and L2 have five, XL0 and XL1 six."""
 EPSILON = 1e-6  # of all norms, as the authors set it after they build a model
+NAMES = "conv", "norm"  # of a convolution and its batch norm
 ATTENTION_EPSILON = 1e-15
 BLOCKS = (
     {"spatial_conv": 3, "point_conv": 1},
@@ -22,6 +25,8 @@ BLOCKS = (
     {"conv1": 3, "conv2": 3},
 )
 """Kernel sizes of fused MBConv, MBConv and residual blocks, by name; an activation follows all but the last."""
+_gelu = partial(op.gelu, approximate="tanh")
+_convolution = partial(conv_batch_norm, names=NAMES, epsilon=EPSILON)
 
 
 def frame_side(tensors: Tensors) -> int:
@@ -44,7 +49,7 @@ def efficientvit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
     """
     encoder = tensors.under("image_encoder")
     stages, neck = encoder.under("backbone.stages"), encoder.under("neck")
-    weight, bias = _weights(stages.under("0.op_list.0"), None, 3, 3, 3)
+    weight, bias = fold_batch_norm(stages.under("0.op_list.0"), None, 3, 3, 3, names=NAMES, epsilon=EPSILON)
     x = _gelu(convolution(pixels, weight / DEVIATION, bias, stride=2))
     outputs: list[Var] = []
     for stage, blocks in enumerate(stages.children()):
@@ -54,32 +59,12 @@ def efficientvit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
     last = neck.under("output_ops.0.op_list.0")
     channels, width, _, _ = last.get("conv.weight", None, None, 1, 1).shape
     layers = [layer.under("op_list.0") for layer in neck.under("input_ops").children()]
-    x = op.sum([_enlarged(_convolution(x, layer, width, 1)) for x, layer in zip(outputs, layers, strict=False)])
+    x = op.sum([_enlarged(_convolution(x, layer, 1, width)) for x, layer in zip(outputs, layers, strict=False)])
     for block in neck.under("middle.op_list").children():
         x = _block(x, block)
-    tokens = as_tokens(_convolution(x, last, channels, 1))
+    tokens = as_tokens(_convolution(x, last, 1, channels))
     tokens = layer_norm(tokens, encoder.under("norm"), channels, EPSILON)
     return {EMBEDDING: reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, channels)}
-
-
-def _gelu(x: Var) -> Var:
-    return op.gelu(x, approximate="tanh")
-
-
-def _weights(layer: Tensors, *shape: int | None) -> tuple[Array, Array]:
-    """Return the kernel and the bias of a convolution that has either a batch norm, folded into them, or a bias."""
-    if layer.has("norm"):
-        return fold_batch_norm(layer, *shape, names=("conv", "norm"), epsilon=EPSILON)
-    weight = layer.get("conv.weight", *shape)
-    return weight, layer.get("conv.bias", len(weight))
-
-
-def _convolution(
-    x: Var, layer: Tensors, channels: int | None, size: int, *, stride: int = 1, depthwise: bool = False
-) -> Var:
-    inputs = sizes_of(x)[0]
-    shape = (inputs, 1, size, size) if depthwise else (channels, inputs, size, size)
-    return convolution(x, *_weights(layer, *shape), stride=stride, groups=inputs if depthwise else 1)
 
 
 def _block(x: Var, block: Tensors, *, stride: int = 1) -> Var:
@@ -93,11 +78,11 @@ def _block(x: Var, block: Tensors, *, stride: int = 1) -> Var:
     *hidden, last = sizes
     for name in hidden:
         step = stride if name == hidden[-1] else 1
-        y = _convolution(y, main.under(name), None, sizes[name], stride=step, depthwise=name == "depth_conv")
+        y = _convolution(y, main.under(name), sizes[name], stride=step, depthwise=name == "depth_conv")
         y = _gelu(y)
     if stride > 1:
-        return _convolution(y, main.under(last), None, sizes[last])
-    return op.add(x, _convolution(y, main.under(last), channels, sizes[last]))
+        return _convolution(y, main.under(last), sizes[last])
+    return op.add(x, _convolution(y, main.under(last), sizes[last], channels))
 
 
 def _linear_attention(x: Var, tensors: Tensors, channels: int) -> Var:
@@ -122,7 +107,7 @@ def _linear_attention(x: Var, tensors: Tensors, channels: int) -> Var:
     query, key = op.relu(query), op.transpose(op.relu(key), perm=[0, 1, 3, 2])
     mixed = op.matmul(op.matmul(value, key), query)
     total = op.add(op.matmul(op.reduce_sum(key, ints(2)), query), constant(ATTENTION_EPSILON))
-    return _convolution(reshape(op.div(mixed, total), 0, -1, height, width), tensors.under("proj"), channels, 1)
+    return _convolution(reshape(op.div(mixed, total), 0, -1, height, width), tensors.under("proj"), 1, channels)
 
 
 def _enlarged(x: Var) -> Var:

@@ -15,7 +15,7 @@ from spox import Var
 
 from sam_onnx.errors import CheckpointError
 from sam_onnx.images import DEVIATION, IMAGE_SIZE, STEM_STRIDE, as_tokens, bicubic
-from sam_onnx.nodes import constant, convolution, ints, layer_norm, linear, mlp, reshape, sizes_of
+from sam_onnx.nodes import constant, convolution, ints, layer_norm, linear, mlp, reshape, sizes_of, split_heads
 from sam_onnx.pyramid import pyramid
 from sam_onnx.tensors import Tensors
 from sam_onnx.window_attention import Windows
@@ -100,7 +100,7 @@ def _block(x: Var, tensors: Tensors, heads: int, layout: Windows, pools: bool) -
     mixed = _attention(layout.split(normalised, channels), tensors.under("attn"), heads, layout.window, pools)
     if pools:
         x = linear(normalised, tensors.get("proj.weight", width, channels).T, tensors.get("proj.bias", width))
-        x, layout = _pooled(x, layout.size, width), layout.halved()
+        x, layout = _pooled(x, layout.size, width), Windows(layout.size // 2, layout.window // 2)
     x = op.add(x, layout.merge(mixed, width))
     normalised = layer_norm(x, tensors.under("norm2"), width, EPSILON)
     return op.add(x, mlp(normalised, tensors.under("mlp"), ("layers.0", "layers.1"), width, op.gelu))
@@ -114,14 +114,9 @@ def _attention(windows: Var, tensors: Tensors, heads: int, window: int, pools: b
     weights = np.split(tensors.get("qkv.weight", 3 * width, sizes_of(windows)[-1]), 3)
     query_bias, _, value_bias = np.split(tensors.get("qkv.bias", 3 * width), 3)
     scale = (width // heads) ** -0.5
-
-    def heads_of(x: Var) -> Var:
-        """Return (B, heads, rows, dim) of (B, rows, width)."""
-        return op.transpose(reshape(x, 0, 0, heads, width // heads), perm=[0, 2, 1, 3])
-
     query = linear(windows, weights[0].T * scale, query_bias * scale)
-    query = heads_of(_pooled(query, window, width) if pools else query)
-    key, value = (heads_of(linear(windows, weight.T, None)) for weight in weights[1:])
+    query = split_heads(_pooled(query, window, width) if pools else query, heads)
+    key, value = (split_heads(linear(windows, weight.T, None), heads) for weight in weights[1:])
     scores = op.softmax(op.matmul(query, op.transpose(key, perm=[0, 1, 3, 2])), axis=-1)
     mixed = reshape(op.transpose(op.matmul(scores, value), perm=[0, 2, 1, 3]), 0, 0, width)
     projection = tensors.get("proj.weight", width, width)

@@ -84,12 +84,8 @@ def neck(tokens: Var, tensors: Tensors) -> Var:
     width = project.shape[0]
     tokens = linear(tokens, project[:, :, 0, 0].T, None)
     tokens = layer_norm(tokens, tensors.under(1), width, LAYER_NORM_2D_EPSILON)
-    y = op.conv(
-        as_image(tokens, EMBEDDING_SIZE),
-        constant(tensors.get("2.weight", width, width, 3, 3)),
-        kernel_shape=[3, 3],
-        pads=[1] * 4,
-    )
+    mixing = constant(tensors.get("2.weight", width, width, 3, 3))
+    y = op.conv(as_image(tokens, EMBEDDING_SIZE), mixing, kernel_shape=[3, 3], pads=[1] * 4)
     tokens = layer_norm(as_tokens(y), tensors.under(3), width, LAYER_NORM_2D_EPSILON)
     return reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, width)
 

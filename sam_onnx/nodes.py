@@ -49,6 +49,11 @@ def sizes_of(x: Var) -> list[int]:
     return [size for size in x.unwrap_tensor().shape or () if isinstance(size, int)]
 
 
+def split_heads(x: Var, heads: int) -> Var:
+    """Reshape (N, T, channels) to (N, heads, T, channels / heads)."""
+    return op.transpose(reshape(x, 0, 0, heads, sizes_of(x)[-1] // heads), perm=[0, 2, 1, 3])
+
+
 def linear(x: Var, weight: Array, bias: Array | None) -> Var:
     """Return `x @ weight + bias` for `weight` (in, out), the transpose of torch's (out, in)."""
     y = op.matmul(x, constant(weight))
@@ -74,11 +79,14 @@ def fold_batch_norm(
 ) -> tuple[Array, Array]:
     """Fold a batch norm into the bias-free convolution before it: weight (out, in/groups, kh, kw) and bias (out,).
 
+    A convolution with a bias and without a batch norm stays as it is.
     Inference-time batch norm is gamma * (y - mean) / sqrt(var + eps) + beta, a scale and a shift per output channel.
     """
     convolution, norm = names
     weight = tensors.get(f"{convolution}.weight", *shape)
     channels = weight.shape[0]
+    if tensors.has(f"{convolution}.bias") and not tensors.has(norm):
+        return weight, tensors.get(f"{convolution}.bias", channels)
     gamma, beta, mean, variance = (
         tensors.get(f"{norm}.{name}", channels).astype(np.float64)
         for name in ("weight", "bias", "running_mean", "running_var")
@@ -97,6 +105,7 @@ def conv_batch_norm(
     stride: int = 1,
     depthwise: bool = False,
     names: tuple[str, str] = ("c", "bn"),
+    epsilon: float = BATCH_NORM_EPSILON,
 ) -> Var:
     """Apply a convolution of `size`x`size` and its batch norm to `x` (NCHW), as `convolution`.
 
@@ -104,7 +113,7 @@ def conv_batch_norm(
     """
     inputs = sizes_of(x)[0]
     shape = (inputs, 1, size, size) if depthwise else (channels, inputs, size, size)
-    weight, bias = fold_batch_norm(tensors, *shape, names=names)
+    weight, bias = fold_batch_norm(tensors, *shape, names=names, epsilon=epsilon)
     return convolution(x, weight, bias, stride=stride, groups=inputs if depthwise else 1)
 
 

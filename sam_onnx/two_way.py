@@ -12,7 +12,7 @@ from spox import Var
 
 from sam_onnx.errors import CheckpointError
 from sam_onnx.images import EMBEDDING_SIZE
-from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp, reshape
+from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp, reshape, split_heads
 from sam_onnx.tensors import Array, Tensors
 
 HEADS = 8  # not visible in the tensors; 8 in every published SAM
@@ -35,10 +35,6 @@ class Attention:
         self.output_bias = tensors.get("out_proj.bias", width)
         self.scale = np.float32(self.dim**-0.5)
 
-    def heads(self, x: Var) -> Var:
-        """Reshape (N, T, inner) to (N, HEADS, T, dim)."""
-        return op.transpose(op.reshape(x, ints(0, 0, HEADS, self.dim)), perm=[0, 2, 1, 3])
-
     def flat(self, x: Var) -> Var:
         """Reshape (N, HEADS, T, dim) to (N, T, inner)."""
         return op.reshape(op.transpose(x, perm=[0, 2, 1, 3]), ints(0, 0, self.inner))
@@ -51,9 +47,9 @@ class Attention:
 def self_attention(queries: Var, values: Var, absent: Var, tensors: Tensors, width: int) -> Var:
     """Apply self-attention to tokens (N, T, width); `absent` (N, 1, 1, T) is added to the scores."""
     a = Attention(tensors, width)
-    query = a.heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale))
-    key = a.heads(linear(queries, a.key.T, a.key_bias))
-    value = a.heads(linear(values, a.value.T, a.value_bias))
+    query = split_heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale), HEADS)
+    key = split_heads(linear(queries, a.key.T, a.key_bias), HEADS)
+    value = split_heads(linear(values, a.value.T, a.value_bias), HEADS)
     scores = op.add(op.matmul(query, op.transpose(key, perm=[0, 1, 3, 2])), absent)
     return linear(a.flat(op.matmul(op.softmax(scores, axis=-1), value)), a.output.T, a.output_bias)
 
@@ -67,7 +63,7 @@ def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors,
     of (N, T * HEADS, 4096) as one single-threaded operation, which takes 1.4 times as long with two threads.
     """
     a = Attention(tensors, width)
-    query = a.heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale))
+    query = split_heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale), HEADS)
     query = reshape(op.matmul(query, constant(a.by_head(a.key))), 0, -1, width)
     scores = op.matmul(placed, op.transpose(query, perm=[0, 2, 1]))
     weights = op.softmax(op.transpose(scores, perm=[0, 2, 1]), axis=-1)
@@ -87,7 +83,7 @@ def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: T
     """
     width = tensors.get("q_proj.weight", None, None).shape[1]
     a = Attention(tensors, width)
-    key = a.heads(linear(keys, a.key.T * a.scale, a.key_bias * a.scale))
+    key = split_heads(linear(keys, a.key.T * a.scale, a.key_bias * a.scale), HEADS)
     shift = op.add(op.matmul(key, constant(a.query_bias.reshape(HEADS, a.dim, 1))), absent)
     key = reshape(op.matmul(key, constant(a.by_head(a.query))), 0, -1, width)
     scores = op.add(op.matmul(key, op.transpose(placed, perm=[0, 2, 1])), op.reshape(shift, ints(0, -1, 1)))
@@ -95,7 +91,7 @@ def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: T
     # Written out: ONNX Runtime transposes twice for a softmax over any axis but the last.
     powers = op.exp(op.sub(scores, op.reduce_max(scores, ints(2))))
     weights = op.reshape(op.div(powers, op.reduce_sum(powers, ints(2))), ints(0, -1, POSITIONS))
-    value = a.heads(linear(values, a.value.T, a.value_bias))
+    value = split_heads(linear(values, a.value.T, a.value_bias), HEADS)
     value = op.add(op.matmul(value, constant(a.by_head(a.output.T))), constant(a.output_bias / HEADS))
     return op.matmul(op.transpose(weights, perm=[0, 2, 1]), reshape(value, 0, -1, width))
 
@@ -126,7 +122,6 @@ def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Va
         read = image_to_tokens(placed, with_prompts, queries, absent_rows, layer.under("cross_attn_image_to_token"))
         positions = layer_norm(op.add(positions, read), layer.under("norm4"), width)
         placed = op.add(positions, place)
-    read = tokens_to_image(
-        op.add(queries, tokens), positions, placed, tensors.under("final_attn_token_to_image"), width
-    )
+    last = tensors.under("final_attn_token_to_image")
+    read = tokens_to_image(op.add(queries, tokens), positions, placed, last, width)
     return layer_norm(op.add(queries, read), tensors.under("norm_final_attn"), width), positions

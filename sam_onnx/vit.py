@@ -16,7 +16,7 @@ from spox import Var
 from sam_onnx.errors import CheckpointError
 from sam_onnx.hq import hq_features
 from sam_onnx.images import DEVIATION, EMBEDDING, EMBEDDING_SIZE, as_tokens, neck
-from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp, reshape
+from sam_onnx.nodes import constant, ints, layer_norm, linear, mlp, reshape, split_heads
 from sam_onnx.tensors import Array, Tensors
 from sam_onnx.window_attention import Windows
 
@@ -68,7 +68,7 @@ def _attention(tokens: Var, tensors: Tensors, channels: int) -> Var:
 
     def heads_of(weight: Array, bias: Array | None = None) -> Var:
         """Return (N * windows, heads, window**2, dim)."""
-        return op.transpose(reshape(linear(windows, weight.T, bias), 0, 0, heads, dim), perm=[0, 2, 1, 3])
+        return split_heads(linear(windows, weight.T, bias), heads)
 
     weights = np.split(qkv, 3)
     scale = dim**-0.5

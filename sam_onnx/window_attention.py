@@ -19,7 +19,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.nodes import LAYER_NORM_EPSILON, constant, ints, linear, reshape
+from sam_onnx.nodes import LAYER_NORM_EPSILON, constant, ints, linear, reshape, split_heads
 from sam_onnx.tensors import Array, Tensors
 
 
@@ -55,8 +55,7 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) ->
 
     def heads_of(weight: Array, bias: Array | None) -> Var:
         """Return (N * windows, heads, window**2, dim) for `weight` (heads, dim, channels)."""
-        projected = linear(windows, weight.reshape(-1, channels).T, bias)
-        return op.transpose(reshape(projected, 0, 0, heads, weight.shape[1]), perm=[0, 2, 1, 3])
+        return split_heads(linear(windows, weight.reshape(-1, channels).T, bias), heads)
 
     query = heads_of(weights[0] * scale, shifts[0].reshape(-1) * scale)
     key, value = heads_of(weights[1], None), heads_of(weights[2], None)
@@ -81,10 +80,6 @@ class Windows:
         self.size, self.window = size, window
         self.padding = -size % window
         self.across = (size + self.padding) // window
-
-    def halved(self) -> "Windows":
-        """Return the windows of the grid that has one position for 2x2."""
-        return Windows(self.size // 2, self.window // 2)
 
     def split(self, x: Var, channels: int) -> Var:
         """Partition (N, size**2, channels) into (N * windows, window**2, channels)."""

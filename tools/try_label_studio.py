@@ -203,10 +203,7 @@ def main() -> None:
         studio.connect(project, service)
         print(f"\nLabel Studio: {studio.url}/projects/{project}/data?task={tasks[0]['id']}")
         print(f"user: {USER}   password: {PASSWORD}")
-        print(
-            "Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.",
-            flush=True,
-        )
+        print("Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.")
         process.wait()
 
 
