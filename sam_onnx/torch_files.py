@@ -38,7 +38,7 @@ def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
 
     Raises:
         CheckpointError: the file is damaged, unsafe, or not a (wrapped) dict of tensors.
-        zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError: the archive is damaged.
+        zipfile.BadZipFile, EOFError, RuntimeError: the archive is damaged.
     """
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name == "data.pkl" or name.endswith("/data.pkl")]
