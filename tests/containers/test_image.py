@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
 BENTOML = Path(sys.executable).parent / "bentoml"
 BENTO_BASE_IMAGE = "mobile-sam-test-python"
 FOREIGN_USER = "23456:0"
+RUNTIME = "ui/onnxruntime/ort.wasm.gz"
 ZOMBIES = ("python", "-c", "import psutil; print([p for p in psutil.process_iter() if p.status() == 'zombie'])")
 BENTO_BASE = """
 FROM {base}
@@ -37,6 +39,7 @@ def test_image_serves_a_foreign_user_and_recovers_and_stops(image, port):
             wait_until(lambda: docker("inspect", "--format", state, name) == "healthy", 90)
             assert docker("exec", name, "id", "--user") == FOREIGN_USER.partition(":")[0]
             assert click(port) == "official"
+            httpx.head(f"http://127.0.0.1:{port}/{RUNTIME}").raise_for_status()
         with step("a killed Triton, and a click"):
             docker("exec", name, *KILL_TRITON)
             assert click(port) == "official"
@@ -77,4 +80,5 @@ def test_bento_and_its_image_serve_and_stop(base, secrets, builtin_repository, p
     command[command.index("--rm")] = "--detach"
     with step("a click and a stop"), container(command) as name:
         assert click(port) == "builtin"
+        httpx.head(f"http://127.0.0.1:{port}/{RUNTIME}").raise_for_status()
         stop(name)
