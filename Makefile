@@ -152,10 +152,12 @@ bento: weights page/onnxruntime ## use: package the service: `bentoml serve mobi
 env:
 	@$(INSTALL) $(VENV) $(HARDWARE) client
 
-# Tried once: the page works without it. `rm -r page/onnxruntime` has it tried again.
+# Tried once, with pip's certificates: the page works without it. `rm -r page/onnxruntime` has it tried again.
 page/onnxruntime: tools/onnxruntime_web.lock | env
 	@rm -rf $@ && mkdir $@
-	@export DENO_DIR=$$(mktemp -d) DENO_TLS_CA_STORE=system,mozilla; trap 'rm -r $$DENO_DIR' EXIT; { $(INSTALL) $(VENV) page && \
+	@export DENO_DIR=$$(mktemp -d) DENO_TLS_CA_STORE=system,mozilla; trap 'rm -r $$DENO_DIR' EXIT; \
+	cert=$$($(BIN)/python -c "from sam_onnx import pip_options as pip; print(pip.read(['$(BIN)/pip']).get('cert', ''))"); \
+	[ ! -f "$$cert" ] || export DENO_CERT="$$cert"; { $(INSTALL) $(VENV) page && \
 		timeout 60 $(BIN)/deno run --quiet --unstable-raw-imports --frozen --lock=$< --allow-write tools/onnxruntime_web.js $@; } \
 		>$(VENV)/onnxruntime.log 2>&1 || echo "ONNX Runtime Web could not be fetched ($(VENV)/onnxruntime.log): the service makes all masks of the page"
 
