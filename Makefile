@@ -155,7 +155,7 @@ env:
 # Tried once, with pip's certificates: the page works without it. `rm -r page/onnxruntime` has it tried again.
 page/onnxruntime: tools/onnxruntime_web.lock | env
 	@rm -rf $@ && mkdir $@
-	@export DENO_DIR=$$(mktemp -d) DENO_TLS_CA_STORE=system,mozilla; trap 'rm -r $$DENO_DIR' EXIT; \
+	@export DENO_DIR=$$(mktemp -d) DENO_TLS_CA_STORE=system,mozilla; trap 'rm -r $$DENO_DIR' EXIT; trap 'rm -r $@; exit 1' INT TERM; \
 	cert=$$($(BIN)/python -c "from sam_onnx import pip_options as pip; print(pip.read(['$(BIN)/pip']).get('cert', ''))"); \
 	[ ! -f "$$cert" ] || export DENO_CERT="$$cert"; { $(INSTALL) $(VENV) page && \
 		timeout 60 $(BIN)/deno run --quiet --unstable-raw-imports --frozen --lock=$< --allow-write tools/onnxruntime_web.js $@; } \
