@@ -4,6 +4,7 @@ HOST ?= 127.0.0.1
 PORT ?= 3000
 WEIGHTS ?= auto
 MEMBERS ?=
+ANNOTATORS ?=
 SHARED ?= ../shared
 OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
@@ -32,7 +33,7 @@ bentoml_runner_needs := weights
 # as tests also wait; with a service each needs about 2 GB of memory, slow ones with several services up to 5 GB.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -133,6 +134,16 @@ bench-masks: env-dev ## measure: compare `mobile-sam masks` on 1,000 images with
 
 bench-family: env-bench env-family ## measure: compare MEMBERS of the SAM family, by default 12 of them, with their authors' code; about 15 minutes
 	@$(RUN) python -m benchmarks.family $(FAMILY_VENV)/bin/python $(MEMBERS)
+
+capacity: env-dev ## measure: compute what ANNOTATORS, by default 100, 10,000 and 1,000,000, need; writes docs/capacity.md
+	@$(RUN) python -m benchmarks.capacity $(ANNOTATORS)
+
+# The built-in weights are measured on small replicas, like those of `make scale`.
+capacity-measure: env-dev ## measure: measure what `make capacity` computes with; writes docs/capacity.md; 2 minutes
+	@$(RUN) python -m benchmarks.capacity --measure official
+	@MOBILE_SAM_THREADS=1 MOBILE_SAM_ORCHESTRATORS=1 BENTOML_CONFIG_OPTIONS=api_server.workers=1 \
+		$(RUN) python -m benchmarks.capacity --measure builtin
+	@$(RUN) python -m benchmarks.capacity
 
 quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin; 30 minutes
 	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))

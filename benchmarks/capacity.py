@@ -1,0 +1,157 @@
+"""Capacity model: replicas, cores, memory, traffic and cost for a number of annotators, from measured figures.
+
+    python -m benchmarks.capacity 100 10000
+    python -m benchmarks.capacity --measure official
+
+docs/capacity.md has the formulas and the results; capacity.yaml the assumptions and the figures, with their units.
+"""
+
+import argparse
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.ahead import as_base64, new_images
+from benchmarks.arms import click_request
+from benchmarks.figures import seconds, short, table
+from benchmarks.photo import CLICK
+from benchmarks.report import CAPACITY, machine, write_blocks
+from benchmarks.service import OFFICIAL, running
+from harness import Server
+from harness.load import Request, closed_loop, json_request
+from harness.repository import prepare
+from harness.server import cpu_seconds, resident_bytes
+
+FILE = Path(__file__).with_suffix(".yaml")
+ASSUMPTIONS, FIGURES = yaml.safe_load(FILE.read_text()).values()
+LIMITS = {"annotators": (1, 1e9), "images_per_minute": (0.01, 1e3), "cores_per_replica": (1, 1e3)}
+LIMITS |= dict.fromkeys(("active", "new_share", "utilisation"), (0.05, 1))
+ANNOTATORS = (100, 10_000, 1_000_000)
+WAYS = {"previews": {}, "no previews": {"requests_per_click": 1}, "local decoding": {"requests_per_click": 0}}
+IMAGES, CALLERS, IDLE_S = 40, 2, 20.0
+"""Images of a measurement, more than a process keeps in memory; callers at once; seconds without requests."""
+
+
+def scenario(**changes: float) -> dict[str, float]:
+    """Return the assumptions with changes; raise ValueError if one is not valid."""
+    assert changes.keys() <= ASSUMPTIONS.keys(), changes
+    values: dict[str, float] = ASSUMPTIONS | changes
+    for name, value in values.items():
+        least, most = LIMITS.get(name, (0, 1e9))
+        if not least <= value <= most:
+            raise ValueError(f"{name}: expected {least:g} to {most:g}, got {value:g}")
+    return values
+
+
+def predict(given: Mapping[str, float], costs: Mapping[str, Any], at_least: int = 1) -> dict[str, float]:
+    """Return what a scenario needs, by the formulas of docs/capacity.md, with `at_least` so many replicas."""
+    people, cores = given["annotators"] * given["active"] / 60, given["cores_per_replica"]
+    opened, clicks = people * given["images_per_minute"], people * given["clicks_per_minute"]
+    new, prompts = opened * given["new_share"], clicks * given["requests_per_click"]
+    fetched, replicas = 0 if prompts else opened, given["replicas"] or at_least
+    homes = 1 if given["hashed"] else replicas * (1 - (1 - 1 / replicas) ** ((opened + prompts) / new))
+    encodes = new * (1 if given["redis"] else homes)
+    jobs = [(encodes, costs["encode_s"]), (opened, given["file_bytes"] * costs["upload_s_per_byte"])]
+    jobs += [(prompts, costs["prompt_s"]), (fetched, costs["embedding_s"])]
+    busy, squares = (sum(count * cpu_s**power for count, cpu_s in jobs) for power in (1, 2))
+    needed = math.ceil(busy / (cores * given["utilisation"] - costs["idle_cores"]) + given["spare_replicas"])
+    if not given["replicas"] and needed > replicas:
+        return predict(given, costs, needed)
+    load = (busy / replicas + costs["idle_cores"]) / cores
+    queue = load ** (math.sqrt(2 * (cores + 1)) - 1) / cores / (1 - load) if load < 1 else math.inf
+    written = new * (given["file_bytes"] + costs["embedding_bytes"])
+    kept, shared = written * given["kept_minutes"] * 60, written * given["redis"]
+    memory = (replicas * costs["memory_bytes"] + kept * given["redis"]) / 2**30
+    received = opened * given["file_bytes"] * 4 / 3 + prompts * costs["prompt_in_bytes"]
+    return {
+        "replicas": replicas,
+        "cores": replicas * cores,
+        "cores in use": load * replicas * cores,
+        "active annotators per core in use": 60 * people / load / replicas / cores,
+        "mean wait for a core, ms": 1e3 * queue * squares / busy / 2,
+        "requests/s": opened + prompts + fetched,
+        "encoded images/s": encodes,
+        "memory, with Redis, GiB": memory,
+        "disk of a replica, GB": kept * homes / replicas / 1e9,
+        "Redis, GB": kept * given["redis"] / 1e9,
+        "written to Redis, MB/s": shared / 1e6,
+        "read from Redis, MB/s": shared * (homes - 1) / 1e6,
+        "received, MB/s": received / 1e6,
+        "sent, MB/s": (prompts * costs["prompt_out_bytes"] + fetched * costs["embedding_bytes"]) / 1e6,
+        "price per hour": replicas * cores * given["core_hour_price"] + memory * given["gib_hour_price"],
+    }
+
+
+def measure(server: Server) -> dict[str, float]:
+    """Return the costs of a replica without other callers; raise RuntimeError if a request fails."""
+    files = new_images(IMAGES)
+    ids = [hashlib.sha256(file).hexdigest() for file in files]
+    uploads = [json_request({"input_image": as_base64(file)}, "/embed") for file in files]
+    prompts = [click_request(image_id, CLICK, "rle") for image_id in ids] * 10
+    embeddings = [Request(f"/embeddings/{image_id}") for image_id in ids]
+
+    def ask(requests: Sequence[Request]) -> None:
+        if failed := closed_loop(server.port, requests, CALLERS).reasons().keys() - {"ok"}:
+            raise RuntimeError(f"requests failed: {failed}")
+
+    def cpu_s(work: Callable[[], object], idle: float = 0.0) -> float:
+        before, taken = cpu_seconds(server.family()), seconds(work)
+        return cpu_seconds(server.family()) - before - idle * taken
+
+    ask([click_request(file, CLICK, "rle") for file in new_images(CALLERS)])  # warm-up
+    idle = cpu_s(partial(time.sleep, IDLE_S)) / IDLE_S
+    works = (uploads, uploads, prompts, embeddings)
+    new, known, prompt, embedding = (cpu_s(partial(ask, each), idle) / len(each) for each in works)
+    return {
+        "encode_s": new - known,
+        "upload_s_per_byte": known / len(files[0]),
+        "prompt_s": prompt,
+        "embedding_s": embedding,
+        "idle_cores": idle,
+        "memory_bytes": resident_bytes(server.family()),
+        "embedding_bytes": len(server.send(embeddings[0]).content),
+        "prompt_in_bytes": len(prompts[0].data()),
+        "prompt_out_bytes": len(server.send(prompts[0]).content),
+    }
+
+
+def report(annotators: Iterable[float]) -> str:
+    """Return a table of what numbers of annotators need with the official weights, in all ways to work."""
+    columns = {f"{people:,.0f}, {way}": {"annotators": people, **WAYS[way]} for people in annotators for way in WAYS}
+    found = [predict(scenario(**changes), FIGURES[OFFICIAL]) for changes in columns.values()]
+    rows = [[name, *(each[name] for each in found)] for name in found[0]]
+    return f"{FIGURES[OFFICIAL]['source']}\n\n{table(('', *columns), rows)}"
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "annotators", nargs="*", type=float, help="by default those of docs/capacity.md, which is written"
+    )
+    parser.add_argument("--measure", metavar="WEIGHTS", help="write the figures of these weights into capacity.yaml")
+    options = parser.parse_args()
+    if options.measure:
+        with running(prepare(options.measure)) as server:
+            found = {name: float(short(value)) for name, value in measure(server).items()}
+        head = FILE.read_text().partition("figures:\n")[0]
+        measured = FIGURES | {options.measure: {"source": machine(versions=False), **found}}
+        FILE.write_text(head + yaml.safe_dump({"figures": measured}, sort_keys=False, width=200))
+        return
+    try:
+        text = report(options.annotators or ANNOTATORS)
+    except ValueError as error:
+        parser.error(str(error))
+    print(text)
+    if not options.annotators:
+        write_blocks({CAPACITY: text})
+
+
+if __name__ == "__main__":
+    main()
