@@ -9,6 +9,7 @@ The first two write `mask.png` (white on black) and `segmented_image.png`, the t
 
 import argparse
 import base64
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -22,14 +23,16 @@ from urllib3 import Retry
 RETRIES = Retry(5, connect=0, read=0, allowed_methods=None, raise_on_status=False)
 
 
-def send(url: str, **fields: Any) -> requests.Response:
-    """Send a request and return the answer; raise the service's reason if it is an error."""
+def send(url: str, image: bytes, **fields: Any) -> requests.Response:
+    """Send a request about an image file and return the answer; raise the service's reason if it is an error."""
     key = os.environ.get("MOBILE_SAM_API_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):  # a library failing to send the key would quote it
         raise requests.RequestException("MOBILE_SAM_API_KEY: expected printable ASCII")
     session = requests.Session()
     session.mount(url, requests.adapters.HTTPAdapter(max_retries=RETRIES))
-    headers = {"X-API-Key": key} if key else {}  # `Authorization` would be overridden by `~/.netrc`
+    headers = {"X-Image-Id": hashlib.sha256(image).hexdigest()}  # for load balancers that route by image
+    headers |= {"X-API-Key": key} if key else {}  # `Authorization` would be overridden by `~/.netrc`
+    fields["input_image"] = base64.b64encode(image).decode()
     answer = session.post(url, json=fields, headers=headers, timeout=60, allow_redirects=False)
     if answer.status_code != requests.codes.ok:
         is_problem = answer.headers.get("Content-Type", "") == "application/problem+json"
@@ -59,13 +62,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--url", default="http://127.0.0.1:3000", help="URL of the service; default: %(default)s")
     options = parser.parse_args(arguments)
     try:
-        image = base64.b64encode(options.image.read_bytes()).decode()
+        image = options.image.read_bytes()
         if options.everything:
-            records = send(f"{options.url}/everything", input_image=image, points_per_side=options.points_per_side)
+            records = send(f"{options.url}/everything", image, points_per_side=options.points_per_side)
             options.everything.write_bytes(records.content)
             return
         fields = {"pos_coords": options.point, "neg_coords": options.negative, "box": options.box, "mask_format": "png"}
-        answer = send(f"{options.url}/mobile_sam", input_image=image, segmented_image=options.picture, **fields)
+        answer = send(f"{options.url}/mobile_sam", image, segmented_image=options.picture, **fields)
         mask, picture, result = MultipartDecoder.from_response(answer).parts
         options.mask_out.write_bytes(mask.content)
         options.picture_out.write_bytes(picture.content)

@@ -163,7 +163,7 @@ def build() -> App:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Image-Id", REQUEST_ID_HEADER.decode()],
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
         )
     trace_requests(service, work_paths)

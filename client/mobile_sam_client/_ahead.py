@@ -9,7 +9,8 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mobile_sam_client import _errors as errors
 
@@ -27,64 +28,77 @@ UNUSABLE = (errors.InvalidImage, errors.InvalidRequest, errors.BodyTooLarge)
 CANCELLED = {"status": 409, "title": "Cancelled", "detail": "the image was taken out of the queue"}
 
 
+@dataclass
+class _Sent(Generic[T]):
+    image: T
+    sha256: str
+    """SHA-256 of the image's file."""
+    image_id: str
+    """SHA-256 of the file that is sent."""
+    body: bytes
+    job: str = ""
+
+
 async def embed_ahead(
     client: BaseClient, images: Iterable[T], load: Callable[[T], Any]
 ) -> AsyncGenerator[tuple[T, str | Exception], None]:
     """Yield each image with its id or its error, as `AsyncClient.embed_ahead`."""
-    sent: deque[tuple[T, str, bytes, str]] = deque()  # image, SHA-256 of its file, request, job
+    queue: deque[_Sent[T]] = deque()
     try:
         for image in images:
             try:
                 loaded = await client._wire.run(load, image)
                 source, scaling = await client._source(await loaded if inspect.isawaitable(loaded) else loaded)
-                file = base64.b64encode(await client._file_to_send(source, scaling)).decode()
-                body = json.dumps({"images": [file], "model_version": client.model_version}).encode()
-                sent.append((image, source.sha256, body, await _queue(client, body)))
+                file = await client._file_to_send(source, scaling)
+                texts = [base64.b64encode(file.file).decode()]
+                body = json.dumps({"images": texts, "model_version": client.model_version}).encode()
+                await _queue(client, sent := _Sent(image, source.sha256, file.sha256, body))
+                queue.append(sent)
             except Exception as error:
                 if isinstance(error, errors.MobileSamError) and not isinstance(error, UNUSABLE):
                     raise
                 yield image, error
-            while len(sent) == MAX_SENT:
-                yield await _result(client, *sent[0])
-                sent.popleft()
-        while sent:
-            yield await _result(client, *sent[0])
-            sent.popleft()
+            while len(queue) == MAX_SENT:
+                yield await _result(client, queue[0])
+                queue.popleft()
+        while queue:
+            yield await _result(client, queue[0])
+            queue.popleft()
     finally:
         with contextlib.suppress(errors.MobileSamError):
-            for *_, job in sent:
-                await client._send("DELETE", f"/embed/{job}")
+            for sent in queue:
+                await client._send("DELETE", f"/embed/{sent.job}", image_id=sent.image_id)
 
 
-async def _queue(client: BaseClient, body: bytes) -> str:
-    return str(await _insist(client, lambda answer: json.loads(answer)["job"], "POST", "/embed", body))
+async def _queue(client: BaseClient, sent: _Sent[T]) -> None:
+    request = "POST", "/embed", sent.body, sent.image_id
+    sent.job = str(await _insist(client, lambda answer: json.loads(answer)["job"], *request))
 
 
-async def _result(client: BaseClient, image: T, sha256: str, body: bytes, job: str) -> tuple[T, str | Exception]:
+async def _result(client: BaseClient, sent: _Sent[T]) -> tuple[T, str | Exception]:
     while True:
+        request = "GET", f"/embed/{sent.job}", None, sent.image_id
         try:
-            found = await _insist(client, lambda answer: json.loads(answer)["images"][0], "GET", f"/embed/{job}")
+            found = await _insist(client, lambda answer: json.loads(answer)["images"][0], *request)
         except errors.Problem as error:
             if error.status != 404:
                 raise
-            job = await _queue(client, body)  # the service has lost its jobs
+            await _queue(client, sent)  # the service has lost its jobs
             continue
         if found["state"] == "done":
-            client._known_id(sha256, image_id := str(found["image_id"]))
-            return image, image_id
+            client._known_id(sent.sha256, sent.image_id)
+            return sent.image, sent.image_id
         if found["state"] != "queued":
-            return image, errors.problem_from_document(found.get("problem", CANCELLED))
+            return sent.image, errors.problem_from_document(found.get("problem", CANCELLED))
         await client._wire.sleep(POLL_S)
 
 
-async def _insist(
-    client: BaseClient, parser: Callable[[bytes], Any], method: str, path: str, body: bytes | None = None
-) -> Any:
+async def _insist(client: BaseClient, parser: Callable[[bytes], Any], *request: Any) -> Any:
     """Return the answer to a request, which is repeated while the service restarts or its queue is full."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return await client._parse(parser, await client._wire.read(await client._send(method, path, body)))
+            return await client._parse(parser, await client._wire.read(await client._send(*request)))
         except BUSY:
             if time.monotonic() > deadline:
                 raise

@@ -17,7 +17,7 @@ import httpx
 
 from mobile_sam_client import _answers
 from mobile_sam_client._errors import ImageNotCached, ServiceUnreachable
-from mobile_sam_client._images import ImageFile, ImageInput, displayed_pixels, load_source
+from mobile_sam_client._images import ImageFile, ImageInput, displayed_pixels, hashed, load_source
 from mobile_sam_client._prompts import region_field, request_body
 from mobile_sam_client._results import Embedding, ImageResult, Segmentation
 from mobile_sam_client._scaling import Scaling
@@ -179,13 +179,14 @@ class BaseClient:
         image_id = source.image_id or self._known_id(source.sha256)
         if image_id is not None:
             try:
-                results = await read(await self._send("POST", path, request_body(image_id, fields)), source)
+                body = request_body(image_id, fields)
+                results = await read(await self._send("POST", path, body, image_id), source)
             except ImageNotCached:
                 logger.info("image %s is no longer cached by the service: sending it again", image_id)
         if results is None:
-            file = await self._file_to_send(source, scaling)
-            body = await self._wire.run(request_body, file, fields)
-            results = await read(await self._send("POST", path, body), source)
+            sent = await self._file_to_send(source, scaling)
+            body = await self._wire.run(request_body, sent.file, fields)
+            results = await read(await self._send("POST", path, body, sent.sha256), source)
             if source.sha256:
                 self._known_id(source.sha256, results[0].image_id)
         return results if scaling is None else [await self._wire.run(scaling.displayed, each) for each in results]
@@ -194,8 +195,10 @@ class BaseClient:
         source = await self._wire.run(load_source, image)
         return source, await self._wire.run(self._scaling, image, source.file)
 
-    async def _file_to_send(self, source: ImageFile, scaling: Scaling | None) -> bytes:
-        return source.file if scaling is None else await self._wire.run(scaling.scaled_file, source.file)
+    async def _file_to_send(self, source: ImageFile, scaling: Scaling | None) -> ImageFile:
+        if scaling is None and source.sha256:
+            return source
+        return await self._wire.run(lambda: hashed(scaling.scaled_file(source.file) if scaling else source.file))
 
     def _scaling(self, image: ImageInput, file: bytes) -> Scaling | None:
         """Return how an image is scaled down; an `Embedding` stays as it was sent. Raises `ValueError`."""
@@ -217,12 +220,17 @@ class BaseClient:
                     del self._known[next(iter(self._known))]
             return image_id
 
-    async def _send(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
-        """Send a request, retrying while the service is busy or unreachable, until a response begins."""
+    async def _send(
+        self, method: str, path: str, body: bytes | None = None, image_id: str | None = None
+    ) -> httpx.Response:
+        """Send a request, retrying while the service is busy or unreachable, until a response begins.
+
+        Load balancers route by `image_id`, the SHA-256 of the file that the request is about.
+        """
         for attempt in range(self._retries + 1):
             retry_after: float | None = None
             try:
-                response = await self._wire.send(method, path, body)
+                response = await self._wire.send(method, path, body, image_id)
                 if response.is_success:
                     return response
                 error = _answers.error_from_response(response, await self._wire.read(response), self.url + path)

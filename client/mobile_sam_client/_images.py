@@ -79,6 +79,11 @@ def load_source(image: ImageInput) -> ImageFile:
     else:
         expected = "a path, the bytes of a file, a PIL image, a NumPy array or an Embedding"
         raise TypeError(f"image: expected {expected}, got {type(image).__name__}")
+    return hashed(file)
+
+
+def hashed(file: bytes) -> ImageFile:
+    """Return an image file with its SHA-256."""
     return ImageFile(file, hashlib.sha256(file).hexdigest())
 
 

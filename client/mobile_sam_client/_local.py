@@ -74,7 +74,7 @@ class LocalDecoding:
             scaling = client._scaling(image, b"")
             sent = scaling.fields_to_send({"region": region})["region"] if scaling else region
             path += f"&region={','.join(map(str, sent))}"
-        sha256, arrays = await client._parse(_parse_safetensors, await self._get(path))
+        sha256, arrays = await client._parse(_parse_safetensors, await self._get(path, image.image_id))
         if sha256 != weights:
             raise Problem({"status": 409})
         if self._decoder[0] != weights:
@@ -86,8 +86,8 @@ class LocalDecoding:
             self._decoder = weights, session
         return _LocalImage(**vars(replace(image, file=b"")), **arrays, decoder=self._decoder)
 
-    async def _get(self, path: str) -> bytes:
-        return await self._client._wire.read(await self._client._send("GET", path))
+    async def _get(self, path: str, image_id: str | None = None) -> bytes:
+        return await self._client._wire.read(await self._client._send("GET", path, image_id=image_id))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

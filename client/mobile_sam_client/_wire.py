@@ -43,11 +43,11 @@ class Wire:
         self._http = http
         self._blocks = isinstance(http, httpx.Client)
 
-    async def send(self, method: str, path: str, body: bytes | None) -> httpx.Response:
-        """Send a request with a JSON body and wait for the response headers."""
-        headers, timeout = {}, self._http.timeout.as_dict()
+    async def send(self, method: str, path: str, body: bytes | None, image_id: str | None) -> httpx.Response:
+        """Send a request with a JSON body, about an image if there is its id, and wait for the response headers."""
+        headers, timeout = {"X-Image-Id": image_id} if image_id else {}, self._http.timeout.as_dict()
         if body is not None:
-            headers = {"Content-Type": "application/json"}
+            headers["Content-Type"] = "application/json"
             # More time for the answer, while buffered bytes are still being sent.
             timeout["read"] = (timeout["read"] or 0) + min(len(body), SEND_BUFFER_BYTES) // MIN_UPLOAD_BYTES_PER_S
         request = self._http.build_request(

@@ -36,9 +36,9 @@ def paths(monkeypatch) -> list[str]:
     monkeypatch.delenv("MOBILE_SAM_API_KEY", raising=False)
     asked, send = [], Wire.send
 
-    async def recorded(wire: Wire, method: str, path: str, body: bytes | None):
+    async def recorded(wire: Wire, method: str, path: str, *more: Any):
         asked.append(path.partition("?")[0].replace("/", " ").split()[0])
-        return await send(wire, method, path, body)
+        return await send(wire, method, path, *more)
 
     monkeypatch.setattr(Wire, "send", recorded)
     return asked

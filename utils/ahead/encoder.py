@@ -22,7 +22,7 @@ from utils.edge.admission import ACTIVE_S
 from utils.edge.rate import RateLimit
 from utils.observability.context import ADDRESS, CALLER
 from utils.observability.logs import logger
-from utils.triton.segmenter import image_id_of
+from utils.triton.segmenter import check_image_id, image_id_of
 
 REST_FACTOR = 24.0
 """Pause after an encode while callers are active, as a multiple of its time: fewer than 1 in 20 requests, those beyond
@@ -90,12 +90,14 @@ class EmbedAhead:
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
             TooManyRequests: the images exceed the rate limit.
+            InvalidRequest: the header `X-Image-Id` names none of the images.
             ServiceError: the files cannot be kept.
         """
         owner, caller = CALLER.get(), CALLER.get() or ADDRESS.get()
         if self._rate is not None and len(images) > 1:
             await self._rate.check(f"key:{owner}" if owner else f"address:{caller}", len(images) - 1)
         sizes = [(await image_id_of(image), len(image.file or b"")) for image in images]
+        check_image_id(*(image_id for image_id, _ in sizes))
         job, numbers = await asyncio.to_thread(self._queue.add, owner, caller, model_version, sizes)
         try:
             for image, (image_id, _), number in zip(images, sizes, numbers, strict=True):

@@ -22,8 +22,8 @@ from starlette.types import Scope
 from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from utils.api.errors import HeadTooLarge, MalformedRequest
-from utils.observability.logs import FloodLog, logger
+from utils.api.errors import HeadTooLarge, MalformedRequest, invalid
+from utils.observability.logs import FloodLog, logger, quoted
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
 """Limits of one request's target and headers; h11 applies the first one to what is still arriving, trailers too."""
@@ -31,6 +31,8 @@ HEAD_TOO_LARGE = f"expected a request line, headers and trailers of at most {MAX
 REQUEST_ID_HEADER = b"x-request-id"
 VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 """Ids that are safe in a log line and in a header."""
+IMAGE_ID_HEADER = b"x-image-id"
+VALID_IMAGE_ID = re.compile(rb"[0-9a-f]{64}")
 IPV6_NETWORK = 64
 """Prefix length of the network that one household or host usually gets."""
 
@@ -226,6 +228,19 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
         if name == REQUEST_ID_HEADER and VALID_REQUEST_ID.fullmatch(value):
             return value.decode()
     return uuid.uuid4().hex
+
+
+def image_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the id in the header `X-Image-Id`; empty without the header.
+
+    Raises:
+        InvalidRequest: the header is not one SHA-256, or is repeated: a proxy may have routed by another value.
+    """
+    values = [value for name, value in headers if name == IMAGE_ID_HEADER]
+    if values and not (len(values) == 1 and VALID_IMAGE_ID.fullmatch(values[0])):
+        expected = "one SHA-256 of an image file, 64 lower-case hexadecimal digits"
+        raise invalid("X-Image-Id", expected, quoted(b", ".join(values).decode("latin-1")))
+    return b"".join(values).decode()
 
 
 def address(scope: Scope) -> str:

@@ -51,12 +51,12 @@ from utils.edge.admission import (
     StartAnswer,
 )
 from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected, run_application
-from utils.edge.connections import JOB, address, check_head, request_id, route_of
+from utils.edge.connections import JOB, address, check_head, image_id, request_id, route_of
 from utils.edge.keys import ApiKeys
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
 from utils.integrations.adapter import Adapters
-from utils.observability.context import ADDRESS, CALLER, REASON, REQUEST_ID, TARGET, AnswerReason
+from utils.observability.context import ADDRESS, CALLER, IMAGE_ID, REASON, REQUEST_ID, TARGET, AnswerReason
 from utils.observability.logs import shown
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
 from utils.triton.health import Health
@@ -226,6 +226,7 @@ class Edge:
         if self.rate is not None:
             await self.rate.check(f"key:{name}" if name else f"address:{address(scope)}")
         CALLER.set(name)
+        IMAGE_ID.set(image_id(scope["headers"]))
         caller = name or ADDRESS.get()
         self.active.note(ADDRESS.get())
         self.admission.check(caller)

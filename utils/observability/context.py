@@ -11,6 +11,8 @@ ADDRESS: ContextVar[str] = ContextVar("address", default="unknown")
 """The caller's address, as returned by `utils.edge.connections.address`."""
 TARGET: ContextVar[str] = ContextVar("target", default="")
 """Method and path of the request, bounded and printable."""
+IMAGE_ID: ContextVar[str] = ContextVar("image_id", default="")
+"""The header `X-Image-Id`, well-formed and not yet compared with the image; empty without one."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
 """OpenTelemetry trace id, 32 hexadecimal digits; empty where the request is not recorded in a trace."""
 

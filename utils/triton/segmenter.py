@@ -30,6 +30,7 @@ from utils.api.errors import (
     Problem,
     RejectedByModel,
     ServiceError,
+    invalid,
     summary,
     unknown_version,
 )
@@ -38,7 +39,7 @@ from utils.api.jobs import AnswerParts, Content, Spooled
 from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.edge.admission import FairSemaphore
 from utils.observability import traces
-from utils.observability.context import ADDRESS, CALLER, TRACE_ID
+from utils.observability.context import ADDRESS, CALLER, IMAGE_ID, TRACE_ID
 from utils.observability.logs import logger
 from utils.triton import tensors
 from utils.triton.watchdog.probes import infer_input
@@ -147,10 +148,12 @@ class TritonSegmenter:
         Raises:
             ImageNotCached: no model knows the image, and the request has no file.
             RejectedByModel: the caller must correct the request.
-            InvalidRequest: the requested version is not loaded.
+            InvalidRequest: the header `X-Image-Id` names another image, or the requested version is not loaded.
             ServiceError: as raised by `service_errors`.
         """
         image_id, by_id = await image_id_of(image), model != tensors.SEGMENT_COSTLY and not job.background
+        if not job.background:  # otherwise the whole list has been checked
+            check_image_id(image_id)
         about = {"image_id": image_id, "owner": image.owner, "region": image.region}
         call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
         waiting = contextlib.nullcontext() if job.background else self.waiting()
@@ -236,6 +239,13 @@ async def image_id_of(image: ImageSource) -> str:
     if len(image.file) <= MAX_BLOCKING_BYTES:
         return hashlib.sha256(image.file).hexdigest()
     return (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
+
+
+def check_image_id(*image_ids: str) -> None:
+    """Raise `InvalidRequest` if the header `X-Image-Id` names none of a request's images: a proxy routed by it."""
+    if (got := IMAGE_ID.get()) and got not in image_ids:
+        image = "one of the images, such as" if len(image_ids) > 1 else "the image,"
+        raise invalid("X-Image-Id", f"the SHA-256 of {image} {image_ids[0]}", got)
 
 
 def image_file(image: ImageSource) -> _Inputs:

@@ -12,7 +12,14 @@ import httpx
 import pytest
 
 from client.request import main
-from tests.unit.client.mobile_sam_client.fake_service import IMAGE, FakeService, make_reply, multipart, problem_reply
+from tests.unit.client.mobile_sam_client.fake_service import (
+    IMAGE,
+    FakeService,
+    make_reply,
+    multipart,
+    named_image,
+    problem_reply,
+)
 
 KEY = "a-key-of-16-characters"
 PARTS = [("mask", b"a mask"), ("segmented_image", b"a picture"), ("result", json.dumps(IMAGE).encode())]
@@ -96,7 +103,8 @@ def test_busy_service_is_retried_as_it_asks(service, run, waits, status):
     service.reply_with(problem_reply(status, Retry_After="2"), problem_reply(status, Retry_After="7"), FOUND)
     assert run("--point", "1,1") is None
     assert waits == [2, 7]
-    assert len({request.content for request in service.requests}) == 1
+    assert len({(request.content, request.headers["X-Image-Id"]) for request in service.requests}) == 1
+    assert service.requests[0].headers["X-Image-Id"] == named_image(service.requests[0])
 
 
 @pytest.mark.parametrize(

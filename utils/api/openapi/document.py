@@ -57,6 +57,13 @@ REQUEST_ID: dict[str, Any] = {
     "description": "request id of your choice: 1 to 128 characters of `A-Z a-z 0-9 . _ -`; other ids are replaced",
     "schema": {"type": "string"},
 }
+IMAGE_ID: dict[str, Any] = {
+    "name": "X-Image-Id",
+    "in": "header",
+    "description": "SHA-256 of the image file in lower-case hexadecimal, as the `image_id` of responses, for load "
+    "balancers that route by image. Another image's is refused; of several images it names one",
+    "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+}
 
 SECURITY_SCHEMES: dict[str, Any] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "API key as a bearer token"},
@@ -83,7 +90,7 @@ def document(
         "components": {
             "schemas": _schemas(admin=admin),
             "headers": HEADERS,
-            "parameters": {"RequestId": REQUEST_ID},
+            "parameters": {"RequestId": REQUEST_ID, "ImageId": IMAGE_ID},
             **security,
         },
     }

@@ -16,6 +16,8 @@ from utils.api.requests import DecoderRequest, EmbedRequest, EverythingRequest, 
 from utils.api.responses import Document, EmbedJob, Everything, Failure, Image, Info, ModelList, Parts, Progress
 from utils.triton.versions import LOAD_ORDER
 
+IMAGE_ID = {"$ref": "#/components/parameters/ImageId"}
+
 Methods = dict[str, dict[str, Any]]
 """Operations of a path by method."""
 
@@ -43,7 +45,7 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
         },
         "examples": _example("lines", "With progress", examples.LINES),
     }
-    operation = partial(_operation, tag="Segmentation", need_key=need_key)
+    operation = partial(_operation, tag="Segmentation", need_key=need_key, parameters=[IMAGE_ID])
     segment = operation(
         "mobile_sam",
         "Segment objects in an image",
@@ -71,7 +73,7 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
     progress = _json(EmbedJob, "One of two images is encoded", examples.JOB)
     embed["responses"]["202"] = response(202, "the job of several images", progress)
     id_of_job = {"name": "job", "in": "path", "required": True, "description": "id", "schema": {"type": "string"}}
-    job = partial(operation, returns="the job", content=progress, parameters=[id_of_job])
+    job = partial(operation, returns="the job", content=progress, parameters=[id_of_job, IMAGE_ID])
     everything = operation(
         "everything",
         "Segment everything in an image",
@@ -105,7 +107,11 @@ def local_paths(need_key: bool) -> dict[str, Methods]:
         "a safetensors file",
         _file("(the bytes of a safetensors file)"),
         problems=[*problems.WITHOUT_BODY, problems.IMAGE[0]],
-        parameters=[{**image_id, "schema": {"type": "string"}}, *_query(ImageFields, "region", "model_version")],
+        parameters=[
+            {**image_id, "schema": {"type": "string"}},
+            *_query(ImageFields, "region", "model_version"),
+            IMAGE_ID,
+        ],
     )
     decoder = operation(
         "decoder",

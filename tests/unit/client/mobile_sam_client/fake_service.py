@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import inspect
 import io
 import json
@@ -91,9 +92,24 @@ class Awaited:
 
 
 def make_client(kind: type[Client] | type[AsyncClient], handler: Reply, url: str = URL, **settings: Any) -> Any:
-    """Create a client of either kind with blocking calls."""
-    client = kind(url, transport=httpx.MockTransport(handler), **settings)
+    """Create a client of either kind with blocking calls, whose requests must name their image in a header."""
+
+    def checked(request: httpx.Request) -> httpx.Response:
+        assert request.headers.get("X-Image-Id") == named_image(request)
+        return handler(request)
+
+    client = kind(url, transport=httpx.MockTransport(checked), **settings)
     return Awaited(client) if isinstance(client, AsyncClient) else client
+
+
+def named_image(request: httpx.Request) -> str | None:
+    """Return the id of the image in a request, or in its path."""
+    folder, _, name = request.url.path.rpartition("/")
+    if folder == "/embeddings":
+        return name
+    fields = json.loads(request.content or b"{}")
+    texts = fields.get("images", [fields["input_image"]] if "input_image" in fields else [])
+    return fields.get("image_id") or next((hashlib.sha256(base64.b64decode(text)).hexdigest() for text in texts), None)
 
 
 def make_reply(content: bytes, content_type: str = "application/json", status: int = 200, **headers: str) -> Reply:

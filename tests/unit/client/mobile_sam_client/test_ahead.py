@@ -24,15 +24,16 @@ class FakeQueue:
         """Replies to files, which are used once."""
 
     def __call__(self, request: httpx.Request) -> Any:
-        path = request.url.path
+        path, image_id = request.url.path, request.headers["X-Image-Id"]
         if path == "/embed":
+            assert image_id == fake.named_image(request)
             (text,) = json.loads(request.content)["images"]
             file = base64.b64decode(text)
             if file in self.failing:
                 return self.failing.pop(file)(request)
             self.files.append(file)
             job = f"job-{len(self.files)}"
-            image = {"image_id": hashlib.sha256(file).hexdigest()}
+            image = {"image_id": image_id}
             self.jobs[job] = [{**image, "state": "queued"}, {**image, "state": "done"}]
             return fake.make_reply(json.dumps({"job": job}).encode(), status=202)(request)
         job = path.removeprefix("/embed/")
@@ -41,6 +42,7 @@ class FakeQueue:
         if job not in self.jobs:
             return fake.problem_reply(404, "not-found")(request)
         states = self.jobs[job]
+        assert image_id == states[0].get("image_id", image_id)
         return fake.json_reply({"images": [states.pop(0) if len(states) > 1 else states[0]]})(request)
 
 
