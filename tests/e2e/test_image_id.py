@@ -27,7 +27,7 @@ def test_header_must_be_one_and_true_and_selects_nothing(server):
     assert ask(server, "/embed", known_id, json={"input_image": as_base64(known)}).status_code == 200
     before = server.embeddings()
     by_file, sent = {"input_image": as_base64(file)}, {"image": as_base64(file)}
-    form = {"files": {"image": file}, "data": {"request": '{"pos_coords": [[240, 160]]}'}}
+    form: dict[str, Any] = {"files": {"image": file}, "data": {"request": '{"pos_coords": [[240, 160]]}'}}
     roboflow = {"image": {"type": "base64", "value": as_base64(file)}}
     requests: list[tuple[str, dict[str, Any]]] = [
         ("/mobile_sam", {"json": {**by_file, **CLICK}}),
