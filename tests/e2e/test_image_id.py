@@ -55,9 +55,8 @@ def test_header_must_be_one_and_true_and_selects_nothing(server):
 
     for path, options in requests[:2]:
         assert ask(server, path, image_id, **options).status_code == 200
-    for path, method in (("/embed", "POST"), (f"/embeddings/{image_id}", "GET")):
-        body = {"json": {"image_id": image_id}} if method == "POST" else {}
-        assert ask(server, path, image_id, method=method, **body).status_code == 200
+    assert ask(server, "/embed", image_id, json={"image_id": image_id}).status_code == 200
+    assert ask(server, f"/embeddings/{image_id}", image_id, method="GET").status_code == 200
     assert server.embeddings()["encoded"] == before["encoded"] + 1
 
 
