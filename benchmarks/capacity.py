@@ -1,7 +1,4 @@
-"""Capacity model: replicas, cores, memory, traffic and cost for a number of annotators, from measured figures.
-
-    python -m benchmarks.capacity 100 10000
-    python -m benchmarks.capacity --measure official
+"""What a number of annotators needs, computed from measured figures: `python -m benchmarks.capacity 100 10000`
 
 docs/capacity.md has the formulas and the results; capacity.yaml the assumptions and the figures, with their units.
 """
@@ -19,14 +16,13 @@ import yaml
 
 from benchmarks.ahead import as_base64, new_images
 from benchmarks.arms import click_request
-from benchmarks.figures import seconds, short, table
+from benchmarks.figures import seconds, table
 from benchmarks.photo import CLICK
 from benchmarks.report import CAPACITY, machine, write_blocks
 from benchmarks.service import OFFICIAL, running
-from harness import Server
 from harness.load import Request, closed_loop, json_request
 from harness.repository import prepare
-from harness.server import cpu_seconds, resident_bytes
+from harness.server import Server, cpu_seconds, resident_bytes
 
 FILE = Path(__file__).with_suffix(".yaml")
 ASSUMPTIONS, FIGURES = yaml.safe_load(FILE.read_text()).values()
@@ -57,7 +53,7 @@ def predict(given: Mapping[str, float], costs: Mapping[str, Any], at_least: int 
     fetched, replicas = 0 if prompts else opened, given["replicas"] or at_least
     homes = 1 if given["hashed"] else replicas * (1 - (1 - 1 / replicas) ** ((opened + prompts) / new))
     encodes = new * (1 if given["redis"] else homes)
-    jobs = [(encodes, costs["encode_s"]), (opened, given["file_bytes"] * costs["upload_s_per_byte"])]
+    jobs = [(encodes, costs["encode_s"]), (opened, given["file_bytes"] * costs["upload_s_per_mb"] / 1e6)]
     jobs += [(prompts, costs["prompt_s"]), (fetched, costs["embedding_s"])]
     busy, squares = (sum(count * cpu_s**power for count, cpu_s in jobs) for power in (1, 2))
     needed = math.ceil(busy / (cores * given["utilisation"] - costs["idle_cores"]) + given["spare_replicas"])
@@ -110,7 +106,7 @@ def measure(server: Server) -> dict[str, float]:
     new, known, prompt, embedding = (cpu_s(partial(ask, each), idle) / len(each) for each in works)
     return {
         "encode_s": new - known,
-        "upload_s_per_byte": known / len(files[0]),
+        "upload_s_per_mb": 1e6 * known / len(files[0]),
         "prompt_s": prompt,
         "embedding_s": embedding,
         "idle_cores": idle,
@@ -132,14 +128,12 @@ def report(annotators: Iterable[float]) -> str:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "annotators", nargs="*", type=float, help="by default those of docs/capacity.md, which is written"
-    )
+    parser.add_argument("annotators", nargs="*", type=float, help="by default those of docs/capacity.md, to write it")
     parser.add_argument("--measure", metavar="WEIGHTS", help="write the figures of these weights into capacity.yaml")
     options = parser.parse_args()
     if options.measure:
         with running(prepare(options.measure)) as server:
-            found = {name: float(short(value)) for name, value in measure(server).items()}
+            found = {name: round(value, 5) for name, value in measure(server).items()}
         head = FILE.read_text().partition("figures:\n")[0]
         measured = FIGURES | {options.measure: {"source": machine(versions=False), **found}}
         FILE.write_text(head + yaml.safe_dump({"figures": measured}, sort_keys=False, width=200))

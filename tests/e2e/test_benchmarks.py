@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import ahead, bench, gate, local, masks, quality, regions
+from benchmarks import ahead, bench, capacity, gate, local, masks, quality, regions
 from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
@@ -40,6 +40,14 @@ def test_ahead_compares_clicks_beside_a_queue_with_clicks_alone_and_the_queue_wi
     figures = ahead.measure(builtin_server, rounds=1, clicks=2, images=2, full=20)
     assert [row.split("|")[1].strip() for row in figures.splitlines()[2:4]] == [ahead.KNOWN, ahead.NEW]
     assert "Images per minute" in figures
+
+
+def test_capacity_measures_what_the_model_computes_with(builtin_server, monkeypatch):
+    monkeypatch.setattr(capacity, "IMAGES", 2)
+    monkeypatch.setattr(capacity, "IDLE_S", 0.1)
+    figures = capacity.measure(builtin_server)
+    assert figures.keys() == capacity.FIGURES["builtin"].keys() - {"source"}
+    assert figures["embedding_bytes"] > 2 * 64 * 64 * 256
 
 
 def test_local_compares_callers_who_decode_with_the_service(builtin_server, tmp_path, monkeypatch):

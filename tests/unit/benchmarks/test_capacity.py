@@ -13,7 +13,7 @@ from harness import ROOT
 
 COSTS = {
     "encode_s": 0.3,
-    "upload_s_per_byte": 1e-8,
+    "upload_s_per_mb": 0.01,
     "prompt_s": 0.03,
     "embedding_s": 0.01,
     "idle_cores": 0.02,
@@ -33,14 +33,14 @@ def fixed(**changes: float) -> dict[str, float]:
 
 def test_cores_in_use_are_the_sum_of_encodes_uploads_prompts_and_idle_replicas():
     found = fixed()
-    assert found["cores in use"] == pytest.approx(0.3 + 500_000 * 1e-8 + 20 * 0.03 + 4 * 0.02)
+    assert found["cores in use"] == pytest.approx(0.3 + 0.5 * 0.01 + 20 * 0.03 + 4 * 0.02)
     assert (found["requests/s"], found["encoded images/s"]) == (21, 1)
     assert found["received, MB/s"] == pytest.approx(0.5 * 4 / 3 + 20 * 250 / 1e6)
 
 
 def test_local_decoding_sends_an_embedding_for_each_image_and_no_masks():
     found = fixed(requests_per_click=0)
-    assert found["cores in use"] == pytest.approx(0.3 + 500_000 * 1e-8 + 0.01 + 4 * 0.02)
+    assert found["cores in use"] == pytest.approx(0.3 + 0.5 * 0.01 + 0.01 + 4 * 0.02)
     assert found["sent, MB/s"] == pytest.approx(2)
 
 
@@ -57,7 +57,7 @@ def test_known_images_are_not_encoded_again():
 
 @pytest.mark.parametrize(("cores", "erlang_wait"), [(1, 1.0), (2, 1 / 3)])
 def test_wait_is_that_of_a_queue_with_one_core_and_near_that_with_two(cores, erlang_wait):
-    costs = {**COSTS, "prompt_s": 0.5, "idle_cores": 0, "encode_s": 0, "upload_s_per_byte": 0}
+    costs = {**COSTS, "prompt_s": 0.5, "idle_cores": 0, "encode_s": 0, "upload_s_per_mb": 0}
     given = scenario(
         annotators=60, active=1, clicks_per_minute=cores, requests_per_click=1, replicas=1, cores_per_replica=cores
     )
