@@ -6,12 +6,14 @@ envoy.set_replicas([first.port])
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
+from requests import get
 
 from harness.server import ROOT, Server
 from harness.waiting import free_ports
@@ -30,6 +32,11 @@ class Envoy(Server):
         new = file.with_suffix(".new")
         new.write_text(json.dumps({"resources": [{**REPLICAS, "endpoints": [{"lb_endpoints": endpoints}]}]}))
         new.replace(file)
+
+    def healthy(self) -> int:
+        """Return the number of replicas that answer Envoy's health checks."""
+        counts = re.findall(r"^envoy_cluster_membership_healthy\S* (\d+)", get(self.metrics_url, timeout=60).text, re.M)
+        return min(map(int, counts))
 
 
 def start(folder: Path, ports: Sequence[int]) -> Envoy:

@@ -15,7 +15,6 @@ PACKAGES = {
     "debootstrap": "debootstrap",
     "dockerd": "docker.io",
     "go": "golang-go",
-    "haproxy": "haproxy",
     "java": "default-jdk-headless",
     "kubectl": "kubernetes-client",
     "libb64": "libb64-0d",

@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ import pytest
 import requests
 from PIL import Image
 
-from harness import ROOT, free_ports
+from harness import ROOT, free_ports, wait_until
+from harness.load import crowd, json_request
 from harness.server import embedding_counts
 from mobile_sam_client import Client
 from tests.containers.docker import CLICK_XY, KILL_TRITON, PICTURE, click, docker, run, step
@@ -63,15 +65,42 @@ def stop(compose: Callable[..., str], count: int) -> None:
     assert docker("inspect", "--format", "{{.State.ExitCode}}", *names).split() == ["0"] * count
 
 
+def metrics_url(container: str) -> str:
+    """Return the URL of a replica's metrics, which this machine reaches by the container's address."""
+    address = docker(
+        "inspect", "--format", '{{(index .NetworkSettings.Networks "mobile-sam-test_default").IPAddress}}', container
+    )
+    return f"http://{address}:3000/metrics"
+
+
 def has_values(prometheus: str, query: str) -> bool:
     """Return whether a query has a number at this time."""
     answer = requests.get(f"{prometheus}/api/v1/query", params={"query": query}, timeout=10).json()
     return any(math.isfinite(float(series["value"][1])) for series in answer["data"]["result"])
 
 
+def check_replicas(compose: Callable[..., str], port: int) -> None:
+    """Start two replicas and Envoy in place of the service, and stop one under clicks."""
+    compose("rm", "--stop", "--force", "mobile-sam")
+    compose("up", "--detach", "--wait", "envoy")
+    assert click(port) == "official"
+    replicas = compose("ps", "--quiet", "mobile-sam-replicas").split()
+    with Client(f"http://127.0.0.1:{port}") as client:
+        for _ in range(4):
+            client.segment(np.zeros((64, 64, 3), np.uint8), pos_coords=(32, 32))
+    assert sorted(embedding_counts(metrics_url(replica))["encoded"] for replica in replicas) == [0, 1]
+    with crowd(port, lambda: json_request(EXAMPLE), callers=4) as replies:
+        docker("stop", replicas[0])
+        count = len(replies.all)
+        wait_until(lambda: len(replies.all) > count + 8)
+    assert replies.reasons().keys() == {"ok"}
+    assert requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).status_code == 404
+
+
 def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, tmp_path):
     ports = free_ports(2)
     variables = {"PORT": ports[0], "PROMETHEUS_PORT": ports[1], "SECRETS": secrets, "WEIGHTS": "official"}
+    variables["ENVOY"] = Path(sysconfig.get_path("purelib"), "envoy", "_bin", "envoy")
     service, prometheus = (f"http://127.0.0.1:{port}" for port in ports)
     with project("docker-compose.yml", "tests/containers/compose.yml", **variables) as compose:
         with step("build and start"):
@@ -113,8 +142,11 @@ def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, 
         rules = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
         assert rules == dict.fromkeys((alert["alert"] for alert in ALERTS), "ok")
 
+        with step("two replicas behind Envoy, of which one stops"):
+            check_replicas(compose, ports[0])
+
         with step("stop"):
-            stop(compose, len(STARTED) + 1)
+            stop(compose, 2 + len({*STARTED, "redis", "envoy"} - {"mobile-sam"}))
 
 
 def test_text_generation_streams_a_text_to_its_client(image, secrets, tmp_path):

@@ -1,33 +1,25 @@
-"""Two replicas: what they share through Redis, and what callers of HAProxy see when one of them is killed."""
+"""Two replicas: what they share through Redis, and what callers of Envoy see when one of them hangs or is killed."""
 
-import csv
-import re
-import subprocess
+import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 import requests
 
-from harness import ROOT, Server, free_ports, launch_server, wait_until
+from harness import Server, launch_server, wait_until
+from harness.envoy import Envoy, start
+from harness.load import json_request
 from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.redis_server import RedisServer, redis_server
-from tests.skips import require
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 CLICK = {"pos_coords": [[240, 160]], **NPY_ONLY}
 CLICKS, CALLERS = 20, 8
-CONFIGURATION = ROOT / "deploy" / "haproxy.cfg"
-STATISTICS = """
-frontend statistics
-    bind 127.0.0.1:{port}
-    stats enable
-    stats uri /
-"""
 
 
 @pytest.fixture(scope="module")
@@ -48,32 +40,51 @@ def replicas(redis, builtin_repository, tmp_path_factory) -> Iterator[list[Serve
         yield [server.wait_until_ready() for server in servers]
 
 
+@pytest.fixture(scope="module")
+def envoy(replicas, tmp_path_factory) -> Iterator[Envoy]:
+    running = start(tmp_path_factory.mktemp("envoy"), [server.port for server in replicas])
+    wait_until(lambda: running.readiness() and running.healthy() == len(replicas))
+    yield running
+    running.request_stop()
+
+
+def sent_again(envoy: Envoy) -> int:
+    """Return how often Envoy has sent a click to another replica."""
+    clusters = ("by_image", "least_requests")
+    return sum(envoy.count(f'envoy_cluster_upstream_rq_retry{{envoy_cluster_name="{name}"}}') for name in clusters)
+
+
+def post(server: Server, header: str, /, **fields: object) -> requests.Response:
+    return server.send(json_request(fields, headers={"X-Image-Id": header}))
+
+
 @pytest.fixture
-def balancer(replicas, tmp_path) -> Iterator[Server]:
-    """Run HAProxy with the documented configuration, the addresses of this test, and a page of statistics."""
-    port, statistics_port = free_ports(2)
-    text = CONFIGURATION.read_text() + STATISTICS.format(port=statistics_port)
-    addresses = {"bind :80": f"bind 127.0.0.1:{port}"}
-    addresses |= {f"10.0.0.{5 + number}:3000": f"127.0.0.1:{server.port}" for number, server in enumerate(replicas)}
-    for documented, here in addresses.items():
-        assert text.count(documented) == 1
-        text = text.replace(documented, here)
-    file, log = tmp_path / "haproxy.cfg", tmp_path / "haproxy.log"
-    file.write_text(text)
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [require("haproxy"), "-db", "-f", file], stdout=output, stderr=output, start_new_session=True
-        )
-    running = Server(process, f"http://127.0.0.1:{port}", log, f"http://127.0.0.1:{statistics_port}/;csv")
-    yield running.wait_until_ready()
-    running.kill()
+def clicking(envoy) -> Callable[[], AbstractContextManager[list[requests.Response]]]:
+    """Return a context in which callers click, half of them with the image's id; all get the same answer."""
+    file = scene(56)
+    image, image_id = {"input_image": as_base64(file)}, hashlib.sha256(file).hexdigest()
 
+    @contextmanager
+    def clicks() -> Iterator[list[requests.Response]]:
+        expected = segmentation(envoy.post(**image, **CLICK)).result
+        answers: list[requests.Response] = []
+        over = threading.Event()
 
-def in_progress(balancer: Server, replica: str) -> int:
-    """Return the number of requests that HAProxy has sent to a replica and that are not answered."""
-    table = csv.DictReader(requests.get(balancer.metrics_url, timeout=60).text.splitlines())
-    (row,) = (row for row in table if row["svname"] == replica)
-    return int(row["scur"])
+        def click(number: int) -> None:
+            while not over.is_set():
+                answers.append(post(envoy, image_id, **image, **CLICK) if number % 2 else envoy.post(**image, **CLICK))
+
+        with ThreadPoolExecutor(CALLERS) as pool:
+            callers = [pool.submit(click, number) for number in range(CALLERS)]
+            try:
+                wait_until(lambda: len(answers) > CLICKS)
+                yield answers
+            finally:
+                over.set()
+        assert [caller.exception() for caller in callers] == [None] * CALLERS
+        assert all(segmentation(answer).result == expected for answer in answers)
+
+    return clicks
 
 
 def test_replicas_share_embeddings_and_survive_the_loss_of_redis(replicas, redis):
@@ -96,31 +107,41 @@ def test_replicas_share_embeddings_and_survive_the_loss_of_redis(replicas, redis
     assert 1 <= warnings <= max_warnings
 
 
-# Runs last, because it kills a replica.
-def test_clicks_of_a_killed_replica_are_answered_by_the_other(replicas, balancer):
-    image = {"input_image": as_base64(scene(56))}
-    expected = segmentation(balancer.post(**image, **CLICK)).result
-    answers: list[requests.Response] = []
-    over = threading.Event()
+def test_requests_of_an_image_reach_one_replica(replicas, envoy):
+    def counts() -> list[int]:
+        return [sum(server.embeddings().values()) for server in replicas]
 
-    def click() -> None:
-        while not over.is_set():
-            answers.append(balancer.post(**image, **CLICK))
+    for seed in range(58, 61):
+        file, before = scene(seed), counts()
+        image_id = hashlib.sha256(file).hexdigest()
+        segmentation(post(envoy, image_id, input_image=as_base64(file), **CLICK))
+        segmentation(post(envoy, image_id, image_id=image_id, **CLICK))
+        assert sorted(after - earlier for after, earlier in zip(counts(), before, strict=True)) == [0, 2]
 
-    with ThreadPoolExecutor(CALLERS) as pool:
-        callers = [pool.submit(click) for _ in range(CALLERS)]
-        try:
-            wait_until(lambda: len(answers) > CLICKS)
-            # So that it dies with requests whose answers have not begun: HAProxy cannot repeat the others.
-            replicas[0].triton().suspend()
-            wait_until(lambda: in_progress(balancer, "first") == CALLERS // 2)
-            replicas[0].kill()
-        finally:
-            over.set()
-    assert [caller.exception() for caller in callers] == [None] * CALLERS
-    assert all(segmentation(answer).result == expected for answer in answers)
 
-    large = as_base64(scene(57, (1600, 1400)))
-    (buffer,) = re.findall(r"tune.bufsize (\d+)", CONFIGURATION.read_text())
-    assert len(large) > int(buffer)
-    assert segmentation(balancer.post(input_image=large, **CLICK))
+def test_job_is_found_and_the_limit_of_bodies_is_explained(envoy):
+    job = envoy.post("/embed", images=[as_base64(scene(seed)) for seed in (61, 62)]).json()["job"]
+    for _ in range(4):
+        assert requests.get(f"{envoy.url}/embed/{job}", timeout=60).json()["job"] == job
+    refused = requests.post(f"{envoy.url}/embed", bytes(2**25 + 1), timeout=60)
+    assert refused.json()["type"] == "urn:mobile-sam:body-too-large"
+
+
+# The next two run last, because they stop and kill a replica.
+def test_clicks_of_a_hanging_replica_are_answered_by_the_other(replicas, envoy, clicking):
+    with clicking() as answers:
+        for process in (hanging := replicas[0].family()):
+            process.suspend()
+        count = len(answers)
+        wait_until(lambda: sent_again(envoy) and len(answers) > count + CLICKS)
+    for process in hanging:
+        process.resume()
+    replicas[0].wait_until_ready()
+
+
+def test_clicks_of_a_killed_replica_are_answered_by_the_other(replicas, envoy, clicking):
+    retries = sent_again(envoy)
+    with clicking() as answers:
+        replicas[0].kill()
+        count = len(answers)
+        wait_until(lambda: sent_again(envoy) > retries and len(answers) > count + CLICKS)

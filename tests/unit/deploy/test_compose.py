@@ -41,19 +41,19 @@ def test_container_is_restricted_and_its_files_exist(name):
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     for source in (volume.partition(":")[0] for volume in service.get("volumes", [])):
-        assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
+        assert (ROOT / source).exists() if source.startswith("./") else source in {*COMPOSE["volumes"], "/cache"}
 
 
-@pytest.mark.parametrize("name", ["mobile-sam", "mobile-sam-gpu"])
+@pytest.mark.parametrize("name", ["mobile-sam", "mobile-sam-gpu", "mobile-sam-replicas"])
 def test_shared_memory_grace_period_and_cache_fit_the_service(name):
     service = SERVICES[name]
     assert amount(service["shm_size"]) >= MIN_SHARED_MEMORY_AT_START_BYTES
     assert amount(service["stop_grace_period"]) > FINISH_TIMEOUT_S + TRITON_STOP_TIMEOUT_S
     assert "MOBILE_SAM_CACHE_DIR=/cache" in (ROOT / "Dockerfile").read_text()
-    assert service["volumes"] == ["cache:/cache"]
+    assert service["volumes"] == (["/cache"] if name == "mobile-sam-replicas" else ["cache:/cache"])
 
 
-@pytest.mark.parametrize("name", ["mobile-sam", "mobile-sam-gpu"])
+@pytest.mark.parametrize("name", ["mobile-sam", "mobile-sam-gpu", "mobile-sam-replicas"])
 def test_every_setting_is_passed_to_the_service(name):
     passed = {name for name in SERVICES[name]["environment"] if name.startswith(PREFIX)}
     fields = set(Settings.model_fields)

@@ -1,0 +1,154 @@
+"""envoy.yaml before servers that tell what reaches them."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import requests
+import yaml
+
+from harness import wait_until
+from harness.envoy import CONFIGURATION, Envoy, start
+from utils.settings import INFERENCE_TIMEOUT_S, Settings
+
+IDS = [f"{number:064x}" for number in range(100)]
+
+
+class Replica(ThreadingHTTPServer):
+    """Server that answers with its port and the request's headers, or as `fail` does."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.fail: Callable[[Handler], None] | None = None
+        self.paths: Counter[str] = Counter()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Replica
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.paths[self.path] += 1
+        if self.server.fail and self.path != "/readyz":
+            self.server.fail(self)
+        else:
+            self.answer(200, json.dumps({"port": self.server.server_port, **self.headers}).encode())
+
+    do_POST = do_GET  # noqa: N815
+
+
+def busy(handler: Handler) -> None:
+    handler.answer(503)
+
+
+def break_off(handler: Handler) -> None:
+    handler.close_connection = True
+
+
+@pytest.fixture(scope="module")
+def replicas() -> Iterator[list[Replica]]:
+    with ExitStack() as stack:
+        running = [stack.enter_context(Replica()) for _ in range(3)]
+        yield running
+        for each in running:
+            each.shutdown()
+
+
+@pytest.fixture(scope="module")
+def envoy(replicas, tmp_path_factory) -> Iterator[Envoy]:
+    running = start(tmp_path_factory.mktemp("envoy"), [each.server_port for each in replicas[:2]])
+    running.wait_until_ready()
+    wait_until(lambda: running.healthy() == 2)
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(autouse=True)
+def _reset(replicas) -> None:
+    for each in replicas:
+        each.fail = None
+        each.paths.clear()
+
+
+def post(envoy: Envoy, path: str = "/mobile_sam", **headers: str) -> requests.Response:
+    return requests.post(envoy.url + path, b"{}", headers=headers, timeout=60)
+
+
+def test_limits_fit_the_service():
+    text = CONFIGURATION.read_text()
+    assert f"request_body_buffer_limit: {Settings.model_fields['max_body_bytes'].default}\n" in text
+    (listener,) = yaml.safe_load(text)["static_resources"]["listeners"]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    assert float(manager["stream_idle_timeout"].rstrip("s")) > INFERENCE_TIMEOUT_S + 8
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/%6Detrics", "/x/../metrics", "/metrics?x", "/admin/models"])
+def test_paths_of_a_single_replica_are_hidden(envoy, path, replicas):
+    request = requests.Request("GET", envoy.url).prepare()
+    request.url = envoy.url + path
+    answer = requests.Session().send(request, timeout=60)
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.json()["status"] == answer.status_code == 404
+    assert not any(path in each.paths for each in replicas)
+
+
+def test_address_of_the_caller_is_set_and_its_request_id_kept(envoy):
+    sent = {"X-Forwarded-For": "192.0.2.1", "X-Request-Id": "mine"}
+    seen = {name.lower(): value for name, value in post(envoy, **sent).json().items()}
+    assert (seen["x-forwarded-for"], seen["x-request-id"]) == ("127.0.0.1", "mine")
+
+
+def test_requests_of_an_image_and_of_a_job_reach_one_replica(envoy):
+    for path in ("/mobile_sam", "/everything", "/embed/job"):
+        ports = [{post(envoy, path, **{"X-Image-Id": name}).json()["port"] for _ in range(2)} for name in IDS[:16]]
+        assert set(map(len, ports)) == {1}
+        assert len(set.union(*ports)) == 2
+    for headers in ({}, {"X-API-Key": "a"}, {"Authorization": "Bearer b"}):
+        assert len({post(envoy, path, **headers).json()["port"] for path in ("/embed", "/embed/job") * 4}) == 1
+
+
+def test_new_replica_gets_its_share_of_the_images(envoy, replicas):
+    def found() -> list[int]:
+        with requests.Session() as session:
+            return [session.get(envoy.url, headers={"X-Image-Id": name}, timeout=60).json()["port"] for name in IDS]
+
+    before = found()
+    envoy.set_replicas([each.server_port for each in replicas])
+    wait_until(lambda: envoy.healthy() == 3)
+    moved = [new for old, new in zip(before, found(), strict=True) if old != new]
+    assert len(IDS) / 6 < len(moved) < len(IDS) * 0.55
+    assert Counter(moved)[replicas[2].server_port] > 0.9 * len(moved)
+    envoy.set_replicas([each.server_port for each in replicas[:2]])
+    wait_until(lambda: found() == before)
+
+
+@pytest.mark.parametrize("fault", [busy, break_off])
+@pytest.mark.parametrize("headers", [{}, {"X-Image-Id": IDS[0]}], ids=["any", "image"])
+def test_refused_or_lost_request_is_sent_to_another_replica(envoy, replicas, fault, headers):
+    for failing in replicas[:2]:
+        replicas[0].fail = replicas[1].fail = None
+        failing.fail = fault
+        assert {post(envoy, **headers).status_code for _ in range(4)} == {200}
+
+
+@pytest.mark.parametrize(("fault", "tried"), [(busy, 2), (break_off, 1)])
+def test_list_of_images_is_sent_again_only_if_it_was_refused(envoy, replicas, fault, tried):
+    for each in replicas:
+        each.fail = fault
+    answer = post(envoy, "/embed")
+    assert (answer.status_code, sum(each.paths["/embed"] > 0 for each in replicas)) == (503, tried)
