@@ -26,7 +26,7 @@ let latest = { request: 0, id: null };
 /** @type {Map<number, string | null>} the service's ids of images that it encodes ahead, by id; null: not sent yet */
 const ahead = new Map();
 /** Job of the last of them. */
-let job = "";
+let job = null;
 
 /**
  * Add images to the project and open the first of them. Files that cannot be added are listed.
@@ -253,9 +253,9 @@ async function encodeAhead(current) {
     ahead.set(image.id, null);
     try {
       const queued = await service.embedAhead(new RemoteImage(() => image.file));
-      job = queued.job;
+      job = queued;
       ahead.set(image.id, queued.images[0].image_id);
-      while (current === session && (await service.job(queued.job)).queued) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      while (current === session && (await service.job(queued)).queued) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     } catch {
       ahead.delete(image.id);
       return; // the service is away or full: opening the image encodes it

@@ -29,7 +29,7 @@ async function read(path, query, headers) {
 /** Keep an image's embedding and the decoder of the weights that made it; return the SHA-256 of these, and the keys that made room. */
 async function load(key, { id, model_version, region, headers }) {
   const { Tensor, InferenceSession } = await (runtime ??= startRuntime());
-  const file = await read(`embeddings/${id}`, { model_version, region }, headers);
+  const file = await read(`embeddings/${id}`, { model_version, region }, { ...headers, "X-Image-Id": id });
   const start = 8 + new DataView(file).getUint32(0, true);
   const { __metadata__: about, ...tensors } = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, start - 8)));
   const tensorOf = ({ shape, data_offsets: [from, to] }) => new Tensor("float16", new Uint16Array(file.slice(start + from, start + to)), shape);

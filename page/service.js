@@ -47,6 +47,13 @@ export class RemoteImage {
     this.load = load;
     this.id = null;
     this.knownId = knownId;
+    /** @type {Promise<string | null>} */
+    this.hash = null;
+  }
+
+  /** Return the file's SHA-256, which will be its id; null on a page over plain http, where browsers compute none. */
+  sha256() {
+    return (this.hash ??= sha256Of(this.load()));
   }
 
   /** @returns {Promise<string>} the file as a `data:` URL */
@@ -102,12 +109,14 @@ export class Service {
 
   /** Have an image encoded while no caller waits: return the job with its id. */
   async embedAhead(image) {
-    return this.#send("embed", { images: [await image.dataUrl()], ...versionField() }, undefined, (response) => response.json());
+    const [file, id] = await Promise.all([image.dataUrl(), image.sha256()]);
+    return this.#send("embed", { images: [file], ...versionField() }, undefined, (response) => response.json(), MAX_RETRIES, id);
   }
 
   /** Return the state of a job, which the method `DELETE` cancels, also while the page closes. */
-  async job(id, method = "GET") {
-    return this.#read(`embed/${id}`, { method, headers: this.#keyHeader, keepalive: true }, (response) => response.json());
+  async job({ job, images }, method = "GET") {
+    const headers = { ...imageHeader(images[0].image_id), ...this.#keyHeader };
+    return this.#read(`embed/${job}`, { method, headers, keepalive: true }, (response) => response.json());
   }
 
   /**
@@ -159,12 +168,14 @@ export class Service {
         if (error.slug !== "image-not-cached") throw error;
       }
     }
-    return this.#send(path, { input_image: await image.dataUrl(), ...fields }, signal, read, retries);
+    const [input_image, id] = await Promise.all([image.dataUrl(), image.sha256()]);
+    return this.#send(path, { input_image, ...fields }, signal, read, retries, id);
   }
 
-  /** Send a request; retry as `Retry-After` says, unless a rate limit refuses requests for long. */
-  async #send(path, body, signal, read, retries = MAX_RETRIES) {
-    const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json", Accept: "application/json", ...this.#keyHeader } };
+  /** Send a request about an image; retry as `Retry-After` says, unless a rate limit refuses requests for long. */
+  async #send(path, body, signal, read, retries = MAX_RETRIES, id = body.image_id) {
+    const headers = { "Content-Type": "application/json", Accept: "application/json", ...imageHeader(id), ...this.#keyHeader };
+    const options = { method: "POST", body: JSON.stringify(body), signal, headers };
     for (let left = retries; ; left--) {
       try {
         return await this.#read(path, options, read);
@@ -195,6 +206,18 @@ export class Service {
     }
     throw problem;
   }
+}
+
+/** Return the header by which load balancers find the replica that has an image. */
+function imageHeader(id) {
+  return id ? { "X-Image-Id": id } : {};
+}
+
+/** Return the SHA-256 of a file in hexadecimal, or null. */
+async function sha256Of(file) {
+  if (!crypto.subtle) return null;
+  const digest = await crypto.subtle.digest("SHA-256", await (await file).arrayBuffer());
+  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** Return a number of seconds from now in words. */
