@@ -100,7 +100,10 @@ def check_replicas(compose: Callable[..., str], port: int) -> None:
 def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, tmp_path):
     ports = free_ports(2)
     variables = {"PORT": ports[0], "PROMETHEUS_PORT": ports[1], "SECRETS": secrets, "WEIGHTS": "official"}
-    variables["ENVOY"] = Path(sysconfig.get_path("purelib"), "envoy", "_bin", "envoy")
+    variables |= {
+        "COMPOSE_PROFILES": "replicas",
+        "ENVOY": Path(sysconfig.get_path("purelib"), "envoy", "_bin", "envoy"),
+    }
     service, prometheus = (f"http://127.0.0.1:{port}" for port in ports)
     with project("docker-compose.yml", "tests/containers/compose.yml", **variables) as compose:
         with step("build and start"):
