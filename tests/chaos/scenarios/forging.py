@@ -27,7 +27,8 @@ HEADERS = (
     *("Host", "User-Agent", "X-Request-ID", "Authorization", "X-API-Key", "Content-Type", "Content-Length", "Accept"),
     *("Content-Encoding", "Transfer-Encoding", "Origin", "Access-Control-Request-Method", "Cookie", "traceparent"),
     *("tracestate", "baggage", "X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Referer", "Range", "Expect"),
-    *("If-None-Match", "Accept-Language", "Upgrade", "Connection", "Bentoml-Payload-Meta", "X-B3-TraceId"),
+    *("X-Image-Id", "If-None-Match", "Accept-Language", "Upgrade", "Connection", "Bentoml-Payload-Meta"),
+    "X-B3-TraceId",
 )
 LOG_DELAY_S = 2
 """Time for the last lines to reach the log."""
