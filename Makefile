@@ -205,7 +205,7 @@ container-test: env-compose ## develop: run image-test and compose-test, and fre
 	@$(RUN) pytest --capture=no tests/containers
 
 image-test: env-dev ## develop: build and run the images with Docker, as root on Debian; needs docker.io, debootstrap; 4 minutes
-	@$(RUN) pytest --capture=no tests/containers/test_image.py tests/containers/test_gpu.py
+	@$(RUN) pytest --capture=no tests/containers/test_image.py tests/containers/test_gpu.py tests/containers/test_pod.py
 
 compose-test: env-compose ## develop: run the services of docker-compose.yml, as image-test runs the images; 3 minutes
 	@$(RUN) pytest --capture=no tests/containers/test_compose.py

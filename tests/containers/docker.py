@@ -74,9 +74,9 @@ def documented(start: str, port: int = 3000) -> list[str]:
     return shlex.split(re.sub(r"mobile-sam(?!-triton)", "mobile-sam-test", command.replace(":3000:", f":{port}:")))
 
 
-def click(port: int) -> str:
-    """Wait until a service is ready, check the mask of a click, and return the name of the weights."""
-    with Client(f"http://127.0.0.1:{port}", retries=15) as client:
+def click(port: int, *, api_key: str | None = None, retries: int = 15) -> str:
+    """Check the mask of a click, and return the name of the weights. Retries until the service is ready."""
+    with Client(f"http://127.0.0.1:{port}", api_key=api_key, retries=retries) as client:
         found = client.segment(PICTURE, pos_coords=CLICK_XY)
     x, y = CLICK_XY
     assert found.mask.shape == (found.height, found.width)
