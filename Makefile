@@ -180,7 +180,7 @@ env-dev env-bench env-batch env-chaos env-storage:
 
 env-text:
 	@$(INSTALL) $(VENV) text
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
 
 # The newest wheel is marked as one for Python 3.13, but brings a program that needs none: Docker's own build.
 env-compose: env-dev
@@ -189,13 +189,13 @@ env-compose: env-dev
 
 env-peers:
 	@$(INSTALL) $(PEERS_VENV) peers
-	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
+	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 torchvision==0.28.0
 
 env-family:
 	@$(INSTALL) $(FAMILY_VENV) family
-	@$(FAMILY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(FAMILY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
 	@SAM2_BUILD_CUDA=0 $(FAMILY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--no-deps --no-build-isolation sam2==1.1.0
+		--no-compile --no-deps --no-build-isolation sam2==1.1.0
 
 image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
 	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS="$(WEIGHTS)" --tag mobile-sam-triton:$(HARDWARE) .

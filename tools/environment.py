@@ -36,8 +36,9 @@ MAX_LINES_SHOWN = 20
 UNFINISHED = "unfinished"
 """Content of a stamp during an installation, or after an interrupted one."""
 PIP_INSTALL = ("-m", "pip", "install", "--no-deps", "--disable-pip-version-check")
-UV_INSTALL = ("pip", "install", "--no-config", "--compile-bytecode", "--no-deps", "--python")
-"""Arguments of uv. It compiles the modules, which all processes of the first start would otherwise do at once."""
+UV_INSTALL = ("pip", "install", "--no-config", "--no-deps", "--python")
+COMPILE = "--compile-bytecode"
+"""Option of uv for a service's environment: all processes of the first start would compile the modules at once."""
 
 
 def install(folder: Path, names: Sequence[str]) -> None:
@@ -90,7 +91,7 @@ def _install(folder: Path, names: Sequence[str], *, again: bool) -> None:
     environment = _install_uv(folder, log, again=again)
     steps = [["--require-hashes", *[option for name in names for option in ("-r", str(_requirements(name)))]]]
     steps += [["--no-build-isolation", "--editable", str(ROOT / PROJECT)]] * (PROJECT in names)
-    uv = [str(folder / "bin" / "uv"), *UV_INSTALL, python, *["--reinstall"] * again]
+    uv = [str(folder / "bin" / "uv"), *UV_INSTALL, python, *["--reinstall"] * again, *[COMPILE] * (PROJECT in names)]
     if environment and all(_run(log, [*uv, *step], environment) for step in steps):
         return
     print("uv cannot install the packages: pip installs them, which takes longer", flush=True)

@@ -12,12 +12,12 @@ from benchmarks.gate import BASELINE, CLICKS, compare, engines_line, fastest, ke
 from benchmarks.objects import LabelledObject
 from harness.repository import make_repository
 from tests.family.cases import MODELS, noisy_state, sam_shapes
-from tests.family.cases_hq import MODELS as HQ_MODELS
 from tests.family.cases_hq import state_of
 
 OBJECTS, BOX = 20, CLICKS
 NEAR = np.ones((OBJECTS, CLICKS + 1, 4))
 HUMAN = np.full((OBJECTS, CLICKS + 1, 2), 0.7)
+SHALLOW = {**MODELS["small"], "depth": 1, "global_blocks": (0,)}
 
 
 def changed(values: np.ndarray, where: tuple, value: float) -> np.ndarray:
@@ -68,8 +68,8 @@ def labelled(tmp_path: Path) -> LabelledObject:
 @pytest.mark.parametrize(
     ("word", "state"),
     [
-        pytest.param("medsam:", lambda: noisy_state(sam_shapes(**MODELS["small"])), id="squashed-only-boxes"),
-        pytest.param("", lambda: state_of(HQ_MODELS["vit"]), id="several-tensors"),
+        pytest.param("medsam:", lambda: noisy_state(sam_shapes(**SHALLOW)), id="squashed-only-boxes"),
+        pytest.param("", lambda: state_of(SHALLOW), id="several-tensors"),
     ],
 )
 def test_weights_that_are_used_otherwise_are_compared(word, state, labelled, tmp_path, monkeypatch):
@@ -83,6 +83,7 @@ def test_weights_that_are_used_otherwise_are_compared(word, state, labelled, tmp
     assert kept == "yes"
     assert keeping[:2] == [BASELINE, (OPENVINO_F32, OPENVINO_F32)]
     monkeypatch.setattr(gate, "ROUNDS", 1)
+    monkeypatch.setattr(gate, "LARGE_BATCH", 2)
     monkeypatch.setattr(figures, "WARM_UP", 0)
     table, times = time_graphs(repository, "small")
     assert "decoder, 1 prompt: openvino f32" in table

@@ -46,15 +46,16 @@ def embedding() -> dict[str, Array]:
 
 @pytest.mark.parametrize("name", ["small", "deep", "edgetam", pytest.param("tiny", marks=pytest.mark.slow)])
 def test_answers_match_the_authors_code(name, expected):
-    descriptor, (encoder, decoder) = build(authors_layout(sam2_state(**MODELS[name])))
-    found = session(encoder)(images=image(SIZE_HW)[None], sizes_hw=np.array([[1024, 1024]], np.int32))
+    descriptor, networks = build(authors_layout(sam2_state(**MODELS[name])))
+    encoder, decoder = map(session, networks)
+    found = encoder(images=image(SIZE_HW)[None], sizes_hw=np.array([[1024, 1024]], np.int32))
     embedding = dict(zip(descriptor.embedding, found, strict=True))
     assert [list(embedding[key].shape) for key in descriptor.embedding] == [*descriptor.embedding.values()]
     for key in TENSORS:
         assert_close(sampled(embedding[key][0].transpose(2, 0, 1)), expected[f"{name}/{key}"])
     earlier: dict[str, Array] = {}
     for prompt, fields in prompts_of(name).items():
-        (masks,), (scores,) = answers(session(decoder), embedding, fields, earlier)
+        (masks,), (scores,) = answers(decoder, embedding, fields, earlier)
         earlier[prompt] = masks
         logits, bits = sampled_masks(masks)
         assert_close(logits, expected[f"{name}/logits/{prompt}"])

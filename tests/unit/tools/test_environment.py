@@ -73,7 +73,8 @@ def test_pip_installs_uv_and_uv_installs_the_rest_and_changes(fake, capsys):
     pip, files, project = fake.taken()
     requirements = environment.ROOT / "requirements"
     assert pip == f"{PIP_INSTALL} --require-hashes -r {requirements}/uv.txt"
-    assert files.startswith("uv pip install --no-config --compile-bytecode --no-deps --python ")
+    assert files.startswith("uv pip install --no-config --no-deps --python ")
+    assert " --compile-bytecode " in files
     assert f" --require-hashes -r {requirements}/cpu.txt -r {requirements}/client.txt " in files
     assert f" --no-build-isolation --editable {environment.ROOT}/client " in project
     assert files.endswith(" index=https://me:secret@one.example/simple")
@@ -111,6 +112,7 @@ def test_failed_installation_shows_its_output_and_the_next_run_reinstalls(fake, 
     environment.install(fake.folder, ["cpu"])
     uv, by_uv, by_pip = fake.taken()
     assert "--reinstall" in by_uv
+    assert "--compile-bytecode" not in by_uv  # only with the client, beside which a service runs
     assert "--ignore-installed" in uv
     assert "--ignore-installed" in by_pip
 
