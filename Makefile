@@ -90,7 +90,7 @@ batch-test: env-batch ## develop: test batches on a local Ray whose workers get 
 
 family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 2 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
-	@$(RUN) pytest $(addprefix tests/unit/sam_onnx/test_,family.py efficientvit.py hq.py sam2.py)
+	@$(RUN) pytest -k "authors or layouts or token or cases" $(addprefix tests/unit/sam_onnx/test_,family.py efficientvit.py hq.py sam2.py)
 	@$(RUN) python -m benchmarks.family --rounds 1 $(FAMILY_VENV)/bin/python efficientvit_sam_l0
 
 # pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...

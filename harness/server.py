@@ -136,7 +136,7 @@ class Server:
         def settled() -> bool:
             return self.process.poll() is not None or self.readiness() == 200
 
-        if seconds_until(settled, READY_TIMEOUT_S) > READY_TIMEOUT_S or self.process.poll() is not None:
+        if seconds_until(settled, READY_TIMEOUT_S, 0.1) > READY_TIMEOUT_S or self.process.poll() is not None:
             self.kill()
             raise ServerError(f"the server did not become ready; its log:\n{self.log.read_text()[-5000:]}")
         return self

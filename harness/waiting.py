@@ -32,6 +32,6 @@ def seconds_until(condition: Callable[[], object], seconds: float, every: float 
     return time.monotonic() - began
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60, what: str = "") -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60, what: str = "", every: float = 0.02) -> None:
     """Wait until a condition holds; fail the test if it does not in time, with `what` as the message."""
-    assert math.isfinite(seconds_until(condition, seconds, 0.02)), what
+    assert math.isfinite(seconds_until(condition, seconds, every)), what

@@ -28,6 +28,8 @@ TIMEOUT_S = 60
 """Limit of every wait: on a busy machine, a process may not run for seconds."""
 BALL, BESIDE, BALL_RADIUS = (1210, 804), (1235, 790), 9
 """Centre of the disc of the fixture `large`, and a pixel beside it."""
+SAVE_DATA = "Object.defineProperty(navigator.connection, 'saveData', {value: true});"
+"""Script of a browser that makes no masks. An answer for each request to `/info` would slow all others down."""
 IMAGE_TO_SCREEN = """([x, y]) => {
   const view = document.getElementById("view").getBoundingClientRect();
   const at = new DOMMatrix(getComputedStyle(document.getElementById("scene")).transform);
@@ -38,8 +40,8 @@ IMAGE_TO_SCREEN = """([x, y]) => {
 class Person:
     """A user of the page; records script errors and requests."""
 
-    def __init__(self, page: Page, server: Server, *, decodes: bool = False) -> None:
-        self.page, self.server, self.decodes = page, server, decodes
+    def __init__(self, page: Page, server: Server) -> None:
+        self.page, self.server = page, server
         self.image = Path()
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -66,10 +68,10 @@ class Person:
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
         context = browser.new_context(**settings)
         context.set_default_timeout(1000 * TIMEOUT_S)
-        if script:
-            context.add_init_script(script)
-        person = cls(context.new_page(), server, decodes=decodes)
-        person.answer_info(**(info or {}))
+        context.add_init_script(script if decodes else f"{SAVE_DATA}\n{script}")
+        person = cls(context.new_page(), server)
+        if info:
+            person.answer_info(**info)
         person.page.goto(f"{server.url}/ui")
         yield person
         hosts = {urlsplit(url).netloc for url in person.requests if not url.startswith(("data:", "blob:"))}
@@ -140,7 +142,7 @@ class Person:
         deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             assert time.monotonic() < deadline, f"condition not met within {TIMEOUT_S} s"
-            self.page.wait_for_timeout(10)
+            self.page.wait_for_timeout(30)
 
     def answer(self, path: str, *answers: dict[str, Any]) -> list[Any]:
         """Answer requests for a path with these, the last one again and again; an empty one passes the request on.
@@ -163,9 +165,7 @@ class Person:
 
         def handle(route: Route) -> None:
             response = route.fetch()
-            answer = response.json()
-            decodes = answer["local_decoding"] and self.decodes
-            route.fulfill(response=response, json={**answer, "local_decoding": decodes, **fields})
+            route.fulfill(response=response, json={**response.json(), **fields})
 
         self.page.route("**/info", handle)
 

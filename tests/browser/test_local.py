@@ -238,7 +238,7 @@ def test_service_makes_all_masks_if_something_is_missing(open_page, photo, path,
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"decodes": True, "script": "Object.defineProperty(navigator.connection, 'saveData', {value: true})"}],
+    [{"decodes": True, "info": {"local_decoding": False}}, {"decodes": False}],
 )
 def test_nothing_is_fetched_if_the_service_does_not_allow_it_or_the_browser_saves_data(open_page, photo, settings):
     with open_page(**settings) as person:

@@ -125,7 +125,7 @@ def engine() -> Iterator[None]:
         patch.setenv("PATH", f"/usr/bin:{os.environ['PATH']}")
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            wait_until(lambda: process.poll() is not None or succeeds("docker", "version"))
+            wait_until(lambda: process.poll() is not None or succeeds("docker", "version"), every=0.5)
             if process.poll() is not None:
                 pytest.skip(f"dockerd cannot start: {(FOLDER / 'log').read_text().splitlines()[-1]}")
             for leftover in ("container", "network", "volume", "image"):

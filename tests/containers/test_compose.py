@@ -140,6 +140,7 @@ def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, 
                     for _ in ("new", "cached"):
                         client.segment(image, pos_coords=(32, 32))
                     client.everything(image, points_per_side=2)
+                    time.sleep(3)  # Prometheus asks every 15 s
 
         groups = requests.get(f"{prometheus}/api/v1/rules", timeout=10).json()["data"]["groups"]
         rules = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}

@@ -36,7 +36,7 @@ def test_image_serves_a_foreign_user_and_recovers_and_stops(image, port):
     with container([*command, "--user", FOREIGN_USER, image]) as name:
         with step("healthy, and a click"):
             state = "{{.State.Health.Status}}"
-            wait_until(lambda: docker("inspect", "--format", state, name) == "healthy", 90)
+            wait_until(lambda: docker("inspect", "--format", state, name) == "healthy", 90, every=0.5)
             assert docker("exec", name, "id", "--user") == FOREIGN_USER.partition(":")[0]
             assert click(port) == "official"
             httpx.head(f"http://127.0.0.1:{port}/{RUNTIME}").raise_for_status()
@@ -44,7 +44,7 @@ def test_image_serves_a_foreign_user_and_recovers_and_stops(image, port):
             docker("exec", name, *KILL_TRITON)
             assert click(port) == "official"
             assert "restarting Triton: " in docker("logs", name)
-            wait_until(lambda: docker("exec", name, *ZOMBIES) == "[]")
+            wait_until(lambda: docker("exec", name, *ZOMBIES) == "[]", every=0.5)
         with step("a stop"):
             stop(name)
 

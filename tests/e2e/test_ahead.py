@@ -42,7 +42,7 @@ class Queued:
         assert self.states()["queued"] > 2
 
     def wait_until_all_are_done(self) -> None:
-        wait_until(lambda: self.states().get("queued") == 0)
+        wait_until(lambda: self.states().get("queued") == 0, every=0.1)
         assert self.states() == {"queued": 0, "done": len(self.files), "failed": 0, "cancelled": 0}
 
 
