@@ -33,7 +33,7 @@ bentoml_runner_needs := weights
 # as tests also wait; with a service each needs about 2 GB of memory, slow ones with several services up to 5 GB.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure scale quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -144,6 +144,9 @@ capacity-measure: env-dev ## measure: measure what `make capacity` computes with
 	@MOBILE_SAM_THREADS=1 MOBILE_SAM_ORCHESTRATORS=1 BENTOML_CONFIG_OPTIONS=api_server.workers=1 \
 		$(RUN) python -m benchmarks.capacity --measure builtin
 	@$(RUN) python -m benchmarks.capacity
+
+scale: env-dev ## measure: kill, stop, restart and change replicas behind Envoy, or ask those at TARGET; ROWS: some of it; writes docs/kubernetes.md; needs redis-server; 11 minutes
+	@$(RUN) python -m benchmarks.scale $(if $(ROWS),--rows $(ROWS)) $(if $(TARGET),--target $(TARGET))
 
 quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin; 30 minutes
 	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))

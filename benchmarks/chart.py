@@ -1,5 +1,8 @@
 """Bar charts of the tables in the documentation: `python -m benchmarks.chart` writes speed.svg and quality.svg."""
 
+import math
+from collections.abc import Mapping, Sequence
+
 from harness import ROOT
 
 DOCS = ROOT / "docs"
@@ -23,6 +26,25 @@ def chart(panels: dict[str, dict[str, str]], longest: float = 0) -> str:
             shapes.append(f'<text x="{258 + width:.0f}" y="{y + 15}">{value}</text>')
             y += 26
     return "\n".join([START.format(y + 12), *shapes, "</svg>\n"])
+
+
+def timeline(points: Sequence[tuple[float, float]], events: Mapping[str, tuple[float, float]]) -> str:
+    """Return an SVG of times in milliseconds over seconds, with the start and end of events."""
+    scale = 640 / max(seconds for seconds, _ in points)
+    shapes = ['<rect width="720" height="100%" fill="#fff"/>', '<text x="16" y="24">p95 of clicks, ms</text>']
+    for power in range(1, 5):
+        y = 410 - 90 * power
+        shapes.append(
+            f'<path d="M60 {y}H700" stroke="#ddd"/><text x="52" y="{y + 5}" text-anchor="end">{10**power}</text>'
+        )
+    for name, (start, end) in events.items():
+        x, width = 60 + scale * start, scale * (end - start)
+        shapes.append(f'<rect x="{x:.1f}" y="40" width="{width:.1f}" height="280" fill="#f3d9b1"/>')
+        shapes.append(f'<text transform="translate({x + 8:.1f} 316) rotate(-90)" font-size="11">{name}</text>')
+    for seconds, found_ms in points:
+        height = 90 * math.log10(found_ms)
+        shapes.append(f'<circle cx="{60 + scale * seconds:.1f}" cy="{410 - height:.1f}" r="2" fill="#1f6fd6"/>')
+    return "\n".join([START.format(340), *shapes, "</svg>\n"])
 
 
 def charts() -> dict[str, str]:

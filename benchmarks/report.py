@@ -12,11 +12,13 @@ import psutil
 
 from harness import ROOT
 
-PAGES = tuple(ROOT / "docs" / name for name in ("performance.md", "performance-details.md", "capacity.md"))
+PAGES = tuple(
+    ROOT / "docs" / name for name in ("performance.md", "performance-details.md", "capacity.md", "kubernetes.md")
+)
 BLOCKS = ("machine", "answer", "answer-builtin", "closed")
 """Blocks of the pages that a full run generates."""
-PEERS, CLICKS_IN_PAGE, AHEAD, LOCAL, CAPACITY = "peers", "page", "ahead", "local", "capacity"
-"""Blocks of the pages that `make bench-peers`, `bench-page`, `bench-ahead`, `bench-local` and `capacity` generate."""
+PEERS, CLICKS_IN_PAGE, AHEAD, LOCAL, CAPACITY, SCALE = "peers", "page", "ahead", "local", "capacity", "scale"
+"""Blocks that `make bench-peers`, `bench-page`, `bench-ahead`, `bench-local`, `capacity` and `scale` generate."""
 START = re.compile(r"^<!-- bench (\S+) -->$", re.MULTILINE)
 PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "openvino", "numpy")
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")

@@ -9,8 +9,9 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from requests import get
@@ -39,8 +40,11 @@ class Envoy(Server):
         return min(map(int, counts))
 
 
-def start(folder: Path, ports: Sequence[int]) -> Envoy:
-    """Start Envoy before the replicas on these ports, without waiting for it; its files are in `folder`."""
+def start(folder: Path, ports: Sequence[int], change: Callable[[dict[str, Any]], None] = lambda _: None) -> Envoy:
+    """Start Envoy before the replicas on these ports, without waiting for it; its files are in `folder`.
+
+    `change` changes the configuration.
+    """
     configuration, log = yaml.safe_load(CONFIGURATION.read_text()), folder / "log"
     port, admin_port = free_ports(2)
     configuration["node"] = {"id": "envoy", "cluster": "envoy"}
@@ -50,6 +54,7 @@ def start(folder: Path, ports: Sequence[int]) -> Envoy:
     for cluster in configuration["static_resources"]["clusters"]:
         name = cluster.pop("load_assignment")["cluster_name"]
         cluster |= {"type": "EDS", "eds_cluster_config": {"eds_config": source, "service_name": name}}
+    change(configuration)
     log.with_name("envoy.json").write_text(json.dumps(configuration))
     with log.open("wb") as output:
         command = [str(Path(sys.executable).with_name("envoy")), "--disable-hot-restart", "--config-path", "envoy.json"]

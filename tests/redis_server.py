@@ -58,5 +58,7 @@ def redis_server(folder: Path) -> Iterator[RedisServer]:
     """Run Redis on a free port, or skip the test if it is not installed."""
     running = RedisServer(require("redis-server"), folder)
     running.start()
-    yield running
-    running.stop()
+    try:
+        yield running
+    finally:
+        running.stop()

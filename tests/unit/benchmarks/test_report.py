@@ -5,7 +5,18 @@ import re
 import pytest
 
 from benchmarks import report
-from benchmarks.report import AHEAD, BLOCKS, CAPACITY, CLICKS_IN_PAGE, LOCAL, PEERS, START, check_blocks, with_blocks
+from benchmarks.report import (
+    AHEAD,
+    BLOCKS,
+    CAPACITY,
+    CLICKS_IN_PAGE,
+    LOCAL,
+    PEERS,
+    SCALE,
+    START,
+    check_blocks,
+    with_blocks,
+)
 
 PAGE = "# Page\n\n<!-- bench one -->\nold\n<!-- end -->\n\ntext\n\n<!-- bench two -->\n<!-- end -->\n"
 
@@ -25,4 +36,4 @@ def test_block_that_no_page_has_is_rejected(tmp_path):
 
 def test_performance_pages_have_all_generated_blocks():
     names = [name for page in report.PAGES for name in START.findall(page.read_text())]
-    assert sorted(names) == sorted((*BLOCKS, PEERS, CLICKS_IN_PAGE, AHEAD, LOCAL, CAPACITY))
+    assert sorted(names) == sorted((*BLOCKS, PEERS, CLICKS_IN_PAGE, AHEAD, LOCAL, CAPACITY, SCALE))
