@@ -111,7 +111,7 @@ def test_service_survives_a_full_and_a_cleared_temporary_folder_and_stops_cleanl
     assert pids(server) == workers
     assert server.readiness() == 200
     server.workers()[0].kill()
-    wait_until(lambda: len(pids(server) - workers) == 1)
+    wait_until(lambda: len(pids(server) - workers) == 1, every=0.1)
     use_every_endpoint(server, 21)
     assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
 

@@ -165,7 +165,7 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
     triton = server.triton()
     for process in (triton, *server.workers()):
         process.kill()
-    wait_until(lambda: triton not in server.family() and server.stubs() and server.readiness() == 200)
+    wait_until(lambda: triton not in server.family() and server.stubs() and server.readiness() == 200, every=0.1)
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
     decoder.write_bytes(intact)

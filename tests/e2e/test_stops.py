@@ -27,7 +27,7 @@ def server(builtin_repository, tmp_path) -> Iterator[Server]:
 def wait_for(state: str, server: Server) -> list[psutil.Process]:
     """Wait until the service loads its models (`starting`) or is ready, and return its processes."""
     if state == "starting":
-        wait_until(lambda: bool(server.stubs()))
+        wait_until(lambda: bool(server.stubs()), every=0.1)
     else:
         server.wait_until_ready()
     return server.family()
