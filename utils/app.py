@@ -4,7 +4,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,7 @@ def build() -> App:
         keys, rate, admin_keys = _access(settings)
     except (SettingsError, PlanError) as error:
         raise SystemExit(f"error: {error}") from None
+    replace(RunState.current(), timeout_s=settings.timeout_s(0)).publish()  # for the watchdog
     served = _served_repository(source, plan, settings)
     need_key, metrics_need_key = keys is not None, settings.metrics == "key"
     service_info = describe(Path(served) if source else None, settings, key_needed=need_key)

@@ -59,7 +59,7 @@ def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
         return Path(run.repository)
     parent = settings.cache_dir if settings.model_control_mode == "none" else Path(run.folder)
     deployed = deploy(repository, plan, parent)
-    replace(run, repository=str(deployed)).publish()
+    replace(run, repository=str(deployed), source=str(repository)).publish()
     return deployed
 
 

@@ -51,6 +51,10 @@ class RunState:
     """Process id of the service's first process, whose children the others are."""
     repository: str | None = None
     """Model repository that Triton reads, once it is deployed."""
+    source: str | None = None
+    """Model repository to whose versions that one has links; None if Triton reads another one itself."""
+    timeout_s: float = 55.0
+    """Maximum time for one call of Triton; the default is that of the setting."""
     probe_models: bool = True
     """True if the watchdog probes MobileSAM's models; False for the server only."""
 

@@ -24,10 +24,8 @@ from pathlib import Path
 
 from orchestrator.memory import return_large_blocks_on_free
 from utils.observability.logs import configure_logging
-from utils.settings import Settings
 from utils.triton import health, processes
 from utils.triton.health import Health, State
-from utils.triton.installation import ROOT
 from utils.triton.release import age_warning, flags
 from utils.triton.run import RunState, shared_memory_problem
 from utils.triton.versions import Deployment
@@ -58,13 +56,11 @@ class Watchdog:
         self._command, self._run, self._timings = command, run, timings
         self._file = run.health_file
         self._manager, self._workers = manager, Workers(manager)
-        given, settings = flags(command), Settings.from_environment()
+        given = flags(command)
         self._local = LocalTriton(int(given["http-port"]), run.key_header, run.metrics_port)
-        self._hang_timeout_s = settings.timeout_s(0) + timings.hang_margin_s
+        self._hang_timeout_s = run.timeout_s + timings.hang_margin_s
         self._models_change = given["model-control-mode"] != "none"
-        repository, deployed = settings.repository_in(ROOT), Path(given["model-repository"])
-        # None if Triton reads the repository itself.
-        self._deployment = Deployment(repository, deployed) if repository and repository != deployed else None
+        self._deployment = Deployment(Path(run.source), Path(given["model-repository"])) if run.source else None
         self._hidden: set[int] = set()
         self._restarts: Counter[str] = Counter()
         self._started_at = time.monotonic()

@@ -111,7 +111,7 @@ def start(folder: Path, settings: dict[str, str], program: str = PROGRAM) -> Wat
     command.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     port, metrics_port = free_ports(2)
-    run = RunState(str(folder / "run_of_a_test"), "key", metrics_port)
+    run = RunState(str(folder / "run_of_a_test"), "key", metrics_port, source=settings.get("source"), timeout_s=0.5)
     run.restore_folder()
     mode = settings.get("MOBILE_SAM_MODEL_CONTROL_MODE", "none")
     flags = {"http-port": port, "metrics-port": metrics_port, "model-control-mode": mode}
@@ -123,7 +123,6 @@ def start(folder: Path, settings: dict[str, str], program: str = PROGRAM) -> Wat
                 **os.environ,
                 "FAKE_TRITON": str(folder),
                 VARIABLE: json.dumps(asdict(run)),
-                "MOBILE_SAM_INFERENCE_TIMEOUT": "0.5",
                 **settings,
             },
             stderr=log,

@@ -212,7 +212,7 @@ def linked(deployment: Deployment, settings: dict[str, str]) -> Deployment:
     """A model repository that Triton reads through links, and whose models can be loaded."""
     settings |= {
         "MOBILE_SAM_MODEL_CONTROL_MODE": "explicit",
-        "MOBILE_SAM_MODEL_REPOSITORY": str(deployment.repository),
+        "source": str(deployment.repository),
     }
     return deployment
 
@@ -267,10 +267,7 @@ def test_a_restarted_triton_sees_only_complete_versions(linked, watched):
 @pytest.fixture
 def polled(deployment: Deployment, settings: dict[str, str]) -> Path:
     """A version that lacks files, in a repository that Triton polls itself."""
-    settings |= {
-        "MOBILE_SAM_MODEL_CONTROL_MODE": "poll",
-        "MOBILE_SAM_MODEL_REPOSITORY": str(deployment.folder),
-    }
+    settings["MOBILE_SAM_MODEL_CONTROL_MODE"] = "poll"
     version = deployment.folder / "mobile_sam" / "2"
     version.mkdir()
     return version
