@@ -158,6 +158,8 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
         _warm_up_every_batch(config)
     else:
         _set_threads(config, network)
+        if config.name == ENCODER:  # the watchdog runs it before callers do, and a run takes long
+            config.ClearField("model_warmup")
     if network.tensorrt:
         accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
         accelerator.parameters["precision_mode"] = "FP16"

@@ -44,6 +44,7 @@ def test_openvino_runs_the_encoder_alone_in_bfloat16():
     assert (cached["decoder_backend"], "decoder_backend" in new) == ("openvino", False)
     assert cached["INFERENCE_NUM_THREADS"] == of_decoder["INFERENCE_NUM_THREADS"] == "2"
     assert not encoder.HasField("dynamic_batching")  # this backend runs images one by one
+    assert (len(encoder.model_warmup), len(decoder.model_warmup)) == (0, 1)
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "tensorrt"])
@@ -79,7 +80,7 @@ def test_apply_plan_keeps_all_other_settings(model):
     before, (after, _, parameters) = text_format.Parse(source(model), ModelConfig()), applied(model, LAPTOP)
     assert before.parameters.keys() <= parameters.keys()
     for parsed in (before, after):
-        for changed in ("instance_group", "parameters", "backend", "dynamic_batching"):
+        for changed in ("instance_group", "parameters", "backend", "dynamic_batching", "model_warmup"):
             parsed.ClearField(changed)
     assert before == after
 
