@@ -1,6 +1,10 @@
+# ruff: noqa: E402  (imports at the top)
 """MobileSAM behind BentoML: HTTP here, inference in the Triton that BentoML starts and owns."""
 
 import asyncio
+import gc
+
+gc.disable()  # an eighth of the time of the imports, which leave no garbage
 
 import bentoml
 import orjson
@@ -24,6 +28,8 @@ from utils.app import build
 
 app = build()
 svc = app.service
+gc.freeze()  # otherwise a full collection searches all modules: 80 ms without an answer
+gc.enable()
 
 
 @svc.api(
