@@ -24,11 +24,10 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def raise_descriptor_limit() -> int:
-    """Raise the file descriptor limit of this process and its future children to the hard limit, and return it."""
+def raise_descriptor_limit() -> None:
+    """Raise the file descriptor limit of this process and its future children to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
 
 
 def state(pid: int) -> str:
