@@ -10,6 +10,7 @@ and `keys`: (N, 2) text, the keys of transformers' `SamModel` with the authors' 
 The first mask and score are the single mask's, the others those of the candidates.
 """
 
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -93,6 +94,7 @@ def _noise(key: str, shape: Shape) -> Array:
     return values if table and "proj" not in key else values / np.float32(np.sqrt(np.prod(shape[1:])))
 
 
+@cache
 def image(size_hw: tuple[int, int]) -> npt.NDArray[np.uint8]:
     """Return coloured stripes with noise, (1024, 1024, 3) uint8, of which only size_hw in the top left is the image."""
     y, x = np.mgrid[0:1024, 0:1024]
