@@ -16,8 +16,9 @@ FAMILY_VENV ?= .venv-family
 BUILDER ?= docker
 NAME ?=
 OPEN ?=
+PROVIDER ?= cuda
 
-# With an NVIDIA driver, the CUDA build of ONNX Runtime is installed.
+# With an NVIDIA driver, the CUDA build of ONNX Runtime is installed, and the libraries that it loads.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 SERVE := env MOBILE_SAM_LOG_FORMAT="$${MOBILE_SAM_LOG_FORMAT:-console}" $(RUN) bentoml serve
@@ -37,7 +38,7 @@ E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deplo
 # Folders with no others.
 ALL_E2E := tests/browser tests/containers tests/integrations tests/storage
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure scale quality gate try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -101,7 +102,7 @@ family-test: env-dev env-family ## develop: compare the graphs of the SAM family
 # version of each package. An accepted vulnerability is added to AUDIT as --ignore-vuln ID, with a comment that says why.
 # A package index may have no vulnerability data, or be out of reach: then it has none of this old version either.
 AUDIT := $(BIN)/pip-audit --no-deps --disable-pip --progress-spinner off --timeout 10 --requirement
-AUDITED := uv cpu gpu client dev
+AUDITED := uv cpu gpu cuda client dev
 audit: env-dev ## develop: look for known vulnerabilities in the locked requirements
 	@parts=$$(mktemp -d); trap 'rm -r $$parts' EXIT; echo 'jinja2==2.4.1' >$$parts/old; \
 	$(AUDIT) $$parts/old 2>&1 | grep --quiet '^jinja2 *2.4.1 ' || { echo "audit: skipped, no vulnerability data is reachable"; exit 0; }; \
@@ -158,6 +159,12 @@ quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WE
 gate: env-bench ## measure: compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
+gpu-check: ## measure: check masks, tests and times on an NVIDIA GPU; writes docs/performance-gpu.md; without a GPU, PROVIDER=cpu only prints
+	@$(MAKE) --no-print-directory HARDWARE=gpu VENV=$(if $(filter gpu,$(HARDWARE)),$(VENV),.venv-gpu) run-gpu-check
+
+run-gpu-check: env-dev env-bench
+	@$(RUN) python -m benchmarks.gpu --provider $(PROVIDER)
+
 try-label-studio: env weights ## use: start Label Studio with a sample project, and the service for its clicks
 	@exec $(RUN) python -m tools.try_label_studio
 
@@ -168,7 +175,7 @@ bento: weights page/onnxruntime ## use: package the service: `bentoml serve mobi
 	@$(RUN) bentoml build
 
 env:
-	@$(INSTALL) $(VENV) $(HARDWARE) client
+	@$(INSTALL) $(VENV) $(HARDWARE) $(if $(filter gpu,$(HARDWARE)),cuda) client
 
 # Tried once, with pip's certificates: the page works without it. `rm -r page/onnxruntime` has it tried again.
 page/onnxruntime: tools/onnxruntime_web.lock | env
@@ -227,7 +234,7 @@ lock: ## develop: lock the newest allowed versions; needs uv
 	uv lock --upgrade --project benchmarks/peers
 	uv lock --upgrade --project tests/family
 	for name in cpu gpu; do $(EXPORT) --extra $$name --output-file requirements/$$name.txt || exit 1; done
-	for name in uv client page dev bench batch chaos storage text; do $(EXPORT) --only-group $$name --output-file requirements/$$name.txt || exit 1; done
+	for name in uv client cuda page dev bench batch chaos storage text; do $(EXPORT) --only-group $$name --output-file requirements/$$name.txt || exit 1; done
 	$(EXPORT) --project benchmarks/peers --output-file requirements/peers.txt
 	$(EXPORT) --project tests/family --output-file requirements/family.txt
 	for name in $(TOOLS); do \
@@ -236,4 +243,4 @@ lock: ## develop: lock the newest allowed versions; needs uv
 	done
 
 clean: ## use: remove the environment and the generated model files
-	rm -rf $(VENV) $(PEERS_VENV) $(FAMILY_VENV) .venv-integrations model_repository/*/1/model.onnx* model_repository/*/1/weights.json model_repository/*/[2-9] page/onnxruntime
+	rm -rf $(VENV) $(PEERS_VENV) $(FAMILY_VENV) .venv-gpu .venv-integrations model_repository/*/1/model.onnx* model_repository/*/1/weights.json model_repository/*/[2-9] page/onnxruntime

@@ -19,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.clicks import Click, next_click
-from benchmarks.engines import ENGINES, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Graph, load
+from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Graph, available, load
 from benchmarks.figures import interleaved, ratio_table, table
 from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
 from benchmarks.raw import RawModel, descriptor_of, record_of
@@ -27,7 +27,6 @@ from benchmarks.service import BUILTIN, OFFICIAL
 from harness.repository import prepare
 from orchestrator import images, pipeline
 from orchestrator.masks import upsample
-from utils.triton.machine import has_bf16
 
 CLICKS = 5
 MIN_IOU = 0.98
@@ -41,7 +40,8 @@ SERVICE_ENGINES: dict[str, Pair] = {
     "openvino": (OPENVINO_F32, OPENVINO_F32),
     "openvino-bf16": (OPENVINO_BF16, OPENVINO_F32),
 }
-PAIRS: tuple[Pair, ...] = (*SERVICE_ENGINES.values(), (OPENVINO_BF16, OPENVINO_BF16))
+ON_GPU: Pair = (CUDA, CUDA)
+PAIRS: tuple[Pair, ...] = (*SERVICE_ENGINES.values(), ON_GPU, (OPENVINO_BF16, OPENVINO_BF16))
 HUMAN, BEST = "human", "best of 3"
 COLUMNS = ("figure", *(f"click {number}" for number in range(1, CLICKS + 1)), "all clicks", "box", "masks kept")
 LEGEND = (
@@ -167,10 +167,19 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
     return bool(near and few_low and max(drops[:, 0].max(), drops[0, 1]) <= MAX_DROP)
 
 
-def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -> tuple[list[list[str]], list[Pair]]:
-    """Return the rows of the mask table, and the engines that keep the masks."""
+def compare(
+    weights: str, repository: Path, objects: Sequence[LabelledObject], pairs: Sequence[Pair] = PAIRS
+) -> tuple[list[list[str]], list[Pair]]:
+    """Return the rows of the mask table, and the engines that keep the masks.
+
+    Args:
+        weights: name of the weights, for the table.
+        repository: model repository with them.
+        objects: objects to click on.
+        pairs: engines to compare, the baseline first; those that this machine lacks are left out.
+    """
     networks = Networks(repository)
-    pairs = [pair for pair in PAIRS if OPENVINO_BF16 not in pair or has_bf16()]
+    pairs = [pair for pair in pairs if set(pair) <= set(available())]
     keeping = [BASELINE]
     measured: dict[Pair, list[tuple[list[list[float]], list[tuple[float, float]]]]] = {pair: [] for pair in pairs}
     for labelled in tqdm(objects, desc=f"{weights}, masks", unit="object"):
@@ -218,7 +227,7 @@ def time_graphs(repository: Path, title: str) -> tuple[str, dict[str, list[float
     """
     arms: dict[str, Callable[[], object]] = {}
     baselines = {}
-    for engine in (engine for engine in ENGINES if engine != OPENVINO_BF16 or has_bf16()):
+    for engine in available():
         model = RawModel(repository, engine, engine)
         work: dict[str, Callable[[], object]] = {
             ENCODER: model.encode,

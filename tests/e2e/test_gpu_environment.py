@@ -1,8 +1,12 @@
 """The environment of `HARDWARE=gpu` on a machine without a GPU."""
 
+import sys
+
 import pytest
 
+from benchmarks import figures, gate, gpu
 from harness import serving
+from harness.load import client_process
 from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.environments import environment
@@ -24,3 +28,19 @@ def test_service_answers_a_click(builtin_repository, tmp_path):
     assert found.masks.any()
     assert found.result["engine"] == {"encoder": "onnxruntime f32", "decoder": "onnxruntime f32"}
     assert "ExecutionProvider" not in log
+
+
+def test_gpu_check_runs_the_plan_for_a_gpu_on_the_cpu(monkeypatch):
+    python = environment("gpu", "gpu", "client") / "python"
+    monkeypatch.setattr(sys, "executable", str(python))  # programs of servers lie beside it
+    monkeypatch.setattr(gpu, "REQUESTS", dict.fromkeys(gpu.REQUESTS, 2))
+    monkeypatch.setattr(gpu, "ROUNDS", 1)
+    monkeypatch.setattr(gpu, "POINTS_PER_SIDE", 4)
+    monkeypatch.setattr(gpu, "POINTS", gpu.POINTS[:1])
+    monkeypatch.setattr(gate, "ROUNDS", 1)
+    monkeypatch.setattr(figures, "WARM_UP", 0)
+    with client_process() as client:
+        text, kept = gpu.check("builtin", gpu.CPU_PROVIDER, client)
+    assert text.startswith(gpu.NO_GPU)
+    assert kept
+    assert text.count(" met ") + text.count(" missed ") == 4

@@ -18,6 +18,7 @@ Provider = tuple[str, dict[str, str]]
 ERROR = 3
 """ONNX Runtime's log severity."""
 CPU: Provider = ("CPUExecutionProvider", {})
+CUDA = "CUDAExecutionProvider"
 
 
 class Engine:
@@ -38,6 +39,8 @@ class Engine:
         """
         # Otherwise ONNX Runtime would replace a provider without its libraries by the CPU, with a page of messages.
         ort.set_default_logger_severity(ERROR)
+        if CUDA in dict(providers):
+            ort.preload_dlls()  # CUDA's from their packages, which are on no search path, else the machine's
         options = session_options(parameters)
         self.session = ort.InferenceSession(str(path), options, providers=list(providers), enable_fallback=0)
         if missing := [name for name, _ in providers if name not in self.session.get_providers()]:

@@ -21,7 +21,7 @@ import onnxruntime as ort
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))  # Triton knows the backend's own folder only
 from graph_model import GraphModel, parameters_of
-from onnxruntime_engine import CPU, Engine, Provider, read_signatures
+from onnxruntime_engine import CPU, CUDA, Engine, Provider, read_signatures
 
 CUDA_OPTIONS: dict[str, dict[str, str]] = {
     "cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"},
@@ -89,4 +89,4 @@ def cuda_provider(config: dict[str, Any], device: int) -> Provider:
     for key, names in CUDA_OPTIONS.items():
         if key in given:
             options[key] = names[given[key]] if names else given[key]
-    return "CUDAExecutionProvider", options
+    return CUDA, options

@@ -1,5 +1,7 @@
 """Options of the Python-based onnxruntime backend from config.pbtxt."""
 
+from unittest.mock import Mock
+
 import onnxruntime
 import pytest
 
@@ -30,9 +32,13 @@ def test_gpu_instance_without_a_gpu_build_is_an_error(backend, tmp_path, monkeyp
 def test_gpu_instance_without_the_libraries_of_cuda_is_an_error(backend, tmp_path, monkeypatch):
     names = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(backend.ort, "get_available_providers", lambda: names)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", preload := Mock())
     write_model(tmp_path)
     with pytest.raises(TritonModelException, match="cannot load CUDAExecutionProvider"):
         load(backend, tmp_path, config(), kind="GPU")
+    preload.assert_called_once_with()  # from the packages of CUDA
+    load(backend, tmp_path, config())
+    preload.assert_called_once_with()
 
 
 def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):

@@ -58,6 +58,7 @@ def test_both_networks_run_on_a_gpu_and_tensorrt_accelerates_the_encoder(engine)
         assert (parsed.backend, instances) == ("onnxruntime", (1, ModelInstanceGroup.KIND_GPU))
         assert parameters["cudnn_conv_algo_search"] == "1"
         assert int(parameters["gpu_mem_limit"]) >= 2**30
+        assert "arena_extend_strategy" not in parameters  # batches of rising sizes would exceed the limit
         warmed = [warmup.batch_size for warmup in parsed.model_warmup]
         assert warmed == list(range(1, parsed.max_batch_size + 1)) or model == "mobile_sam_decoder"
         assert len({warmup.name for warmup in parsed.model_warmup}) == len(warmed) == max(1, parsed.max_batch_size)
