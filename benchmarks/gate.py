@@ -170,14 +170,7 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
 def compare(
     weights: str, repository: Path, objects: Sequence[LabelledObject], pairs: Sequence[Pair] = PAIRS
 ) -> tuple[list[list[str]], list[Pair]]:
-    """Return the rows of the mask table, and the engines that keep the masks.
-
-    Args:
-        weights: name of the weights, for the table.
-        repository: model repository with them.
-        objects: objects to click on.
-        pairs: engines to compare, the baseline first; those that this machine lacks are left out.
-    """
+    """Return the rows of the mask table, and the engines that keep the masks, of those that this machine can run."""
     networks = Networks(repository)
     pairs = [pair for pair in pairs if set(pair) <= set(available())]
     keeping = [BASELINE]

@@ -1,11 +1,8 @@
 """Check of the service on an NVIDIA GPU: `make gpu-check`
 
 It runs the end-to-end tests, compares the masks with those of float32 on the CPU, measures, and writes
-docs/performance-gpu.md. For machines without a GPU,
-
-    python -m benchmarks.gpu --provider cpu
-
-does the same on ONNX Runtime's CPU provider, with the plan for a GPU, and only prints.
+docs/performance-gpu.md. `python -m benchmarks.gpu --provider cpu` is for machines without a GPU: ONNX Runtime's CPU
+provider runs the plan for a GPU, and nothing is written.
 """
 
 import argparse
@@ -38,7 +35,6 @@ from utils.triton.plan import MOBILE_SAM_ENGINES, make_plan
 from utils.triton.repository import CONFIG, export
 
 PAGE, BLOCK = ROOT / "docs" / "performance-gpu.md", "gpu"
-CUDA_PROVIDER, CPU_PROVIDER = PROVIDERS = ("cuda", "cpu")
 ALONE, KNOWN, TOGETHER = Cell(OURS, COLD), Cell(OURS, CACHED), Cell(OURS, COLD, 16)
 REQUESTS = {ALONE: 20, KNOWN: 50, TOGETHER: 160}
 """Requests per round."""
@@ -50,23 +46,17 @@ NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figur
 
 
 def devices() -> str:
-    """Return the GPUs, the memory in use on them, and the driver; raise `NVMLError` without a driver."""
+    """Return the GPUs, their memory in use, and the driver; raise `NVMLError` without a driver."""
     pynvml.nvmlInit()
-    texts = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        texts.append(
-            f"{pynvml.nvmlDeviceGetName(handle)}, {memory.used / 1e9:.2f} of {memory.total / 1e9:.0f} GB in use"
-        )
-    major, minor = divmod(pynvml.nvmlSystemGetCudaDriverVersion_v2(), 1000)
-    return f"{'; '.join(texts)}; driver {pynvml.nvmlSystemGetDriverVersion()} for CUDA {major}.{minor // 10}"
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    used = sum(pynvml.nvmlDeviceGetMemoryInfo(each).used for each in gpus) / 1e9
+    names, driver = ", ".join(map(pynvml.nvmlDeviceGetName, gpus)), pynvml.nvmlSystemGetDriverVersion()
+    return f"{names}, {used:.2f} GB in use, driver {driver}."
 
 
 def with_cpu_provider(repository: Path, folder: Path) -> Path:
     """Write a copy of a model repository with the plan for a GPU, but with instances on the CPU; return the folder."""
-    plan = make_plan(replace(this_machine(), gpus=1), MOBILE_SAM_ENGINES, Settings())
-    export(repository, plan, CACHE, folder)
+    export(repository, make_plan(replace(this_machine(), gpus=1), MOBILE_SAM_ENGINES, Settings()), CACHE, folder)
     for file in folder.glob(f"*/{CONFIG}"):
         file.write_text(file.read_text().replace("KIND_GPU", "KIND_CPU").replace(CUDA, ONNX_RUNTIME))
     return folder
@@ -76,18 +66,19 @@ def photo_objects(arm: ServerArm, folder: Path) -> list[LabelledObject]:
     """Return the objects of the measurements' photo, outlined by the service's masks."""
     file = folder / "photo.jpg"
     file.write_bytes(photo())
-    objects = []
-    for point, mask in zip(POINTS, arm.masks(POINTS), strict=True):
-        x0, y0, x1, y1 = area_and_box(mask)[1]
-        objects.append(LabelledObject(file, read_picture(file), mask, point, (x0, y0, x1, y1)))
-    return objects
+    picture, masks = read_picture(file), arm.masks(POINTS)
+    boxes = [[float(side) for side in area_and_box(mask)[1]] for mask in masks]
+    return [
+        LabelledObject(file, picture, mask, point, (x0, y0, x1, y1))
+        for point, mask, (x0, y0, x1, y1) in zip(POINTS, masks, boxes, strict=True)
+    ]
 
 
 def everything_ms(arm: ServerArm) -> float:
     """Return the median time to find all masks of the known photo."""
     fields = {"image_id": hashlib.sha256(photo()).hexdigest()}
     request = json_request(fields, f"/everything?points_per_side={POINTS_PER_SIDE}")
-    return 1e3 * statistics.median(seconds(arm.server.send(request).raise_for_status) for _ in range(ROUNDS))
+    return 1e3 * statistics.median(seconds(lambda: arm.server.send(request).raise_for_status()) for _ in range(ROUNDS))
 
 
 def goals_table(cells: Cells, everything: float) -> str:
@@ -103,30 +94,28 @@ def goals_table(cells: Cells, everything: float) -> str:
     return table(("", "", "goal", ""), [(*row, "met" if met else "missed") for *row, met in rows])
 
 
-def check(weights: str, provider: str, client: Executor) -> tuple[str, bool]:
-    """Measure with a set of weights; return the text for the page, and whether masks are kept.
+def check(weights: str, client: Executor, *, on_gpu: bool) -> tuple[str, bool]:
+    """Measure with a set of weights; return the text for the page, and whether the masks are kept.
 
     Raises:
         RuntimeError: the service runs on another engine, or does not answer all requests.
     """
-    engine = CUDA if provider == CUDA_PROVIDER else ONNX_RUNTIME
-    pair = gate.ON_GPU if provider == CUDA_PROVIDER else (OPENVINO_F32, OPENVINO_F32)
+    engine, pair = (CUDA, gate.ON_GPU) if on_gpu else (ONNX_RUNTIME, (OPENVINO_F32, OPENVINO_F32))
     repository = prepare(weights)
     with tempfile.TemporaryDirectory() as temporary:
-        served, settings = repository, dict[str, str]()
-        if provider == CPU_PROVIDER:
-            served = with_cpu_provider(repository, Path(temporary, "model_repository"))
-            settings = {"MOBILE_SAM_MODEL_CONTROL_MODE": "poll"}  # the service does not replace the plan
+        served = repository if on_gpu else with_cpu_provider(repository, Path(temporary, "model_repository"))
+        # With `poll`, the service does not replace the plan.
+        settings = {} if on_gpu else {"MOBILE_SAM_MODEL_CONTROL_MODE": "poll"}
         with running(served, **settings) as service:
             if (found := engines_of(service)) != (engine, engine):
                 raise RuntimeError(f"expected encoder and decoder on {engine}, got {' and '.join(found)}")
             arm = ServerArm(service)
             objects = photo_objects(arm, Path(temporary))
-            before = service.embeddings()["encoded"], service.metric(*RUNS)
+            images, runs = service.embeddings()["encoded"], service.metric(*RUNS)
             cells = closed_loop({OURS: arm}, REQUESTS, client, ROUNDS)
-            images, runs = service.embeddings()["encoded"] - before[0], service.metric(*RUNS) - before[1]
+            images, runs = service.embeddings()["encoded"] - images, service.metric(*RUNS) - runs
             goals, memory = goals_table(cells, everything_ms(arm)), memory_line({OURS: arm})
-            gpus = f"{devices()}." if provider == CUDA_PROVIDER else NO_GPU
+            gpus = devices() if on_gpu else NO_GPU
         rows, keeping = gate.compare(weights, repository, objects, (gate.BASELINE, pair))
     times, _ = gate.time_graphs(repository, "graphs")
     about = f"{gpus} {report.machine()} {ROUNDS} rounds. The encoder ran {images / runs:.2f} images at once. {memory}"
@@ -137,20 +126,18 @@ def check(weights: str, provider: str, client: Executor) -> tuple[str, bool]:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--provider", choices=PROVIDERS, default=CUDA_PROVIDER, help="of ONNX Runtime; default: cuda")
-    provider = parser.parse_args().provider
-    if provider == CUDA_PROVIDER and not this_machine().gpus:
-        parser.error(
-            "no NVIDIA GPU with its driver, or no onnxruntime-gpu: `make gpu-check PROVIDER=cpu` needs neither"
-        )
-    tests = subprocess.run([sys.executable, *TESTS], cwd=ROOT, check=False).returncode
+    parser.add_argument("--provider", choices=("cuda", "cpu"), default="cuda", help="of ONNX Runtime; default: cuda")
+    on_gpu = parser.parse_args().provider == "cuda"
+    if on_gpu and not this_machine().gpus:
+        parser.error("no NVIDIA GPU with its driver, or no onnxruntime-gpu: `make gpu-check PROVIDER=cpu` needs no GPU")
+    failed = subprocess.run([sys.executable, *TESTS], cwd=ROOT, check=False).returncode
     with client_process() as client:
-        text, kept = check(OFFICIAL, provider, client)
-    text += f"\n\nMasks kept: {'yes' if kept else 'no'}. End-to-end tests: {'failed' if tests else 'passed'}."
+        text, kept = check(OFFICIAL, client, on_gpu=on_gpu)
+    text += f"\n\nMasks kept: {'yes' if kept else 'no'}. End-to-end tests: {'failed' if failed else 'passed'}."
     print(f"\n{text}")
-    if provider == CUDA_PROVIDER:
+    if on_gpu:
         report.write_blocks({BLOCK: text}, [PAGE])
-    sys.exit(bool(tests) or not kept)
+    sys.exit(bool(failed) or not kept)
 
 
 if __name__ == "__main__":

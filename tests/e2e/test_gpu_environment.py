@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from benchmarks import figures, gate, gpu
+from benchmarks.photo import POINTS
 from harness import serving
 from harness.load import client_process
 from tests.e2e.answers import NPY_ONLY, segmentation
@@ -36,11 +37,11 @@ def test_gpu_check_runs_the_plan_for_a_gpu_on_the_cpu(monkeypatch):
     monkeypatch.setattr(gpu, "REQUESTS", dict.fromkeys(gpu.REQUESTS, 2))
     monkeypatch.setattr(gpu, "ROUNDS", 1)
     monkeypatch.setattr(gpu, "POINTS_PER_SIDE", 4)
-    monkeypatch.setattr(gpu, "POINTS", gpu.POINTS[:1])
+    monkeypatch.setattr("benchmarks.gpu.POINTS", POINTS[:1])
     monkeypatch.setattr(gate, "ROUNDS", 1)
     monkeypatch.setattr(figures, "WARM_UP", 0)
     with client_process() as client:
-        text, kept = gpu.check("builtin", gpu.CPU_PROVIDER, client)
+        text, kept = gpu.check("builtin", client, on_gpu=False)
     assert text.startswith(gpu.NO_GPU)
     assert kept
     assert text.count(" met ") + text.count(" missed ") == 4

@@ -1,6 +1,7 @@
 """Goals on a GPU, and the refusal to write a GPU's page without one."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,19 @@ def test_without_a_gpu_the_command_fails_and_names_the_way_to_try_it(monkeypatch
     with pytest.raises(SystemExit, match="2"):
         gpu.main()
     assert "no NVIDIA GPU" in capsys.readouterr().err
+
+
+def test_devices_have_names_memory_and_driver(monkeypatch):
+    driver = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": ("NVIDIA H200", "NVIDIA L4").__getitem__,
+        "nvmlDeviceGetName": str,
+        "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(used=1_500_000_000),
+        "nvmlSystemGetDriverVersion": lambda: "580.65",
+    }
+    monkeypatch.setattr(gpu, "pynvml", SimpleNamespace(**driver))
+    assert gpu.devices() == "NVIDIA H200, NVIDIA L4, 3.00 GB in use, driver 580.65."
 
 
 def test_page_has_the_generated_block():
