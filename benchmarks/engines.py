@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
 import openvino
 
+from triton_backends.common import onnxruntime_engine
 from utils.triton.machine import this_machine
 
 Array = npt.NDArray[Any]
@@ -40,16 +39,10 @@ def load(graph: Path, engine: str) -> Graph:
 
 
 def _onnxruntime(graph: Path, *, on_gpu: bool) -> Graph:
-    if on_gpu:
-        ort.preload_dlls()
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    # As in the service's backend: spinning threads would slow down the next arm.
-    options.add_session_config_entry("session.intra_op.spin_duration_us", "20")
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    providers = ["CUDAExecutionProvider"] * on_gpu + ["CPUExecutionProvider"]
-    session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
-    return lambda outputs, inputs: [np.asarray(tensor) for tensor in session.run(outputs, inputs)]
+    # As in config.pbtxt: the default measures all convolutions first.
+    gpu = [(onnxruntime_engine.CUDA, {"cudnn_conv_algo_search": "HEURISTIC"})] * on_gpu
+    engine = onnxruntime_engine.Engine(graph, {}, [*gpu, onnxruntime_engine.CPU])
+    return lambda outputs, inputs: engine.run(dict(inputs), list(outputs))
 
 
 def _openvino(graph: Path, precision: str) -> Graph:
