@@ -36,7 +36,7 @@ from utils.triton.repository import CONFIG, export
 
 PAGE, BLOCK = ROOT / "docs" / "performance-gpu.md", "gpu"
 ALONE, KNOWN, TOGETHER = Cell(OURS, COLD), Cell(OURS, CACHED), Cell(OURS, COLD, 16)
-REQUESTS = {ALONE: 20, KNOWN: 50, TOGETHER: 160}
+REQUESTS = {ALONE: 10, KNOWN: 30, TOGETHER: 80}
 """Requests per round."""
 ROUNDS = 5
 POINTS_PER_SIDE = 32
