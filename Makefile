@@ -160,6 +160,8 @@ gate: env-bench ## measure: compare masks and times of the engines on OBJECTS wi
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
 gpu-check: ## measure: check masks, tests and times on an NVIDIA GPU; writes docs/performance-gpu.md; without a GPU, PROVIDER=cpu only prints
+	@[ "$(PROVIDER)" != cuda ] || nvidia-smi --list-gpus 2>/dev/null || \
+		{ echo "error: no NVIDIA GPU that nvidia-smi lists: make gpu-check PROVIDER=cpu runs all but the GPU, and writes nothing" >&2; exit 1; }
 	@$(MAKE) --no-print-directory HARDWARE=gpu VENV=$(if $(filter gpu,$(HARDWARE)),$(VENV),.venv-gpu) run-gpu-check
 
 run-gpu-check: env-dev env-bench
