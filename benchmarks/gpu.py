@@ -76,8 +76,8 @@ def photo_objects(arm: ServerArm, folder: Path) -> list[LabelledObject]:
 
 def everything_ms(arm: ServerArm) -> float:
     """Return the median time to find all masks of the known photo."""
-    fields = {"image_id": hashlib.sha256(photo()).hexdigest()}
-    request = json_request(fields, f"/everything?points_per_side={POINTS_PER_SIDE}")
+    fields = {"image_id": hashlib.sha256(photo()).hexdigest(), "points_per_side": POINTS_PER_SIDE}
+    request = json_request(fields, "/everything")
     return 1e3 * statistics.median(seconds(lambda: arm.server.send(request).raise_for_status()) for _ in range(ROUNDS))
 
 

@@ -20,7 +20,7 @@ BLOCKS = ("machine", "answer", "answer-builtin", "closed")
 PEERS, CLICKS_IN_PAGE, AHEAD, LOCAL, CAPACITY, SCALE = "peers", "page", "ahead", "local", "capacity", "scale"
 """Blocks that `make bench-peers`, `bench-page`, `bench-ahead`, `bench-local`, `capacity` and `scale` generate."""
 START = re.compile(r"^<!-- bench (\S+) -->$", re.MULTILINE)
-PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "openvino", "numpy")
+PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "onnxruntime-gpu", "openvino", "numpy")
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
