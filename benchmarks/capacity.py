@@ -6,7 +6,6 @@ docs/capacity.md has the formulas and the results; capacity.yaml the assumptions
 import argparse
 import hashlib
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from benchmarks.figures import seconds, table
 from benchmarks.photo import CLICK
 from benchmarks.report import CAPACITY, machine, write_blocks
 from benchmarks.service import OFFICIAL, running
-from harness.load import Request, closed_loop, json_request
+from harness.load import Request, json_request, open_loop
 from harness.repository import prepare
 from harness.server import Server, cpu_seconds, resident_bytes
 
@@ -30,8 +29,11 @@ LIMITS = {"annotators": (1, 1e9), "images_per_minute": (0.01, 1e3), "cores_per_r
 LIMITS |= dict.fromkeys(("active", "new_share", "utilisation"), (0.05, 1))
 ANNOTATORS = (100, 10_000, 1_000_000)
 WAYS = {"previews": {}, "no previews": {"requests_per_click": 1}, "local decoding": {"requests_per_click": 0}}
-IMAGES, CALLERS, IDLE_S = 40, 2, 20.0
-"""Images of a measurement, more than a process keeps in memory; callers at once; seconds without requests."""
+IMAGES, RATE, IDLE_S = 40, 5.0, 20.0
+"""Images of a measurement, more than a process keeps in memory; requests per second, since without pauses each takes less
+processor time; seconds without requests."""
+CHECKS_PER_S = 8.0
+"""Health checks by the clusters of two Envoys."""
 
 
 def scenario(**changes: float) -> dict[str, float]:
@@ -89,19 +91,20 @@ def measure(server: Server) -> dict[str, float]:
     files = new_images(IMAGES)
     ids = [hashlib.sha256(file).hexdigest() for file in files]
     uploads = [json_request({"input_image": as_base64(file)}, "/embed") for file in files]
-    prompts = [click_request(image_id, CLICK, "rle") for image_id in ids] * 10
+    prompts = [click_request(image_id, CLICK, "rle") for image_id in ids] * 4
     embeddings = [Request(f"/embeddings/{image_id}") for image_id in ids]
 
-    def ask(requests: Sequence[Request]) -> None:
-        if failed := closed_loop(server.port, requests, CALLERS).reasons().keys() - {"ok"}:
+    def ask(requests: Sequence[Request], rate: float = RATE) -> None:
+        replies = open_loop(server.port, iter(requests).__next__, rate, len(requests) / rate)
+        if failed := replies.reasons().keys() - {"ok"}:
             raise RuntimeError(f"requests failed: {failed}")
 
     def cpu_s(work: Callable[[], object], idle: float = 0.0) -> float:
         before, taken = cpu_seconds(server.family()), seconds(work)
         return cpu_seconds(server.family()) - before - idle * taken
 
-    ask([click_request(file, CLICK, "rle") for file in new_images(CALLERS)])  # warm-up
-    idle = cpu_s(partial(time.sleep, IDLE_S)) / IDLE_S
+    ask([click_request(file, CLICK, "rle") for file in new_images(2)])  # warm-up
+    idle = cpu_s(partial(ask, [Request("/readyz")] * int(CHECKS_PER_S * IDLE_S), CHECKS_PER_S)) / IDLE_S
     works = (uploads, uploads, prompts, embeddings)
     new, known, prompt, embedding = (cpu_s(partial(ask, each), idle) / len(each) for each in works)
     return {
