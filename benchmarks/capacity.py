@@ -30,7 +30,7 @@ LIMITS |= dict.fromkeys(("active", "new_share", "utilisation"), (0.05, 1))
 ANNOTATORS = (100, 10_000, 1_000_000)
 WAYS = {"previews": {}, "no previews": {"requests_per_click": 1}, "local decoding": {"requests_per_click": 0}}
 IMAGES, RATE, IDLE_S = 40, 5.0, 20.0
-"""Images of a measurement, more than a process keeps in memory; requests per second, since without pauses each takes less
+"""Images of a measurement, more than a process keeps in memory; requests per second: without pauses each takes less
 processor time; seconds without requests."""
 CHECKS_PER_S = 8.0
 """Health checks by the clusters of two Envoys."""
