@@ -99,7 +99,7 @@ ENV PATH=/opt/venv/bin:${PATH} HOME=/cache MOBILE_SAM_CACHE_DIR=/cache BENTOML_H
 VOLUME /cache
 USER 10001:10001
 EXPOSE 3000
-# Accepted requests are finished within 40 s: allow more before the kill (stop_grace_period: 45s).
+# A graceful stop takes up to 40 s: allow more before the kill (stop_grace_period: 45s).
 STOPSIGNAL SIGTERM
 # The first start on a GPU compiles kernels.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ['BENTOML_PORT']), timeout=4); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
