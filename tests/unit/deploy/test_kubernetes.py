@@ -261,6 +261,9 @@ def test_envoy_is_between_callers_and_replicas():
     (listening,) = values_of("socket_address", configuration["static_resources"]["listeners"])
     assert listening["port_value"] == only["ports"][0]["containerPort"]
     replicas = named("example", "Service", "mobile-sam-replicas")["spec"]
+    # Envoy knows a new pod by DNS, which may be cached for 30 s, before an old one ends.
+    assert replicas["publishNotReadyAddresses"]
+    assert container("example")["lifecycle"]["preStop"]["sleep"]["seconds"] >= 30
     (pod,) = selected("example", replicas["selector"])
     assert replicas["ports"][0]["port"] == pod["spec"]["containers"][0]["ports"][0]["containerPort"]
     targets = [*values_of("socket_address", configuration["static_resources"]["clusters"])]
