@@ -6,9 +6,7 @@ One person clicks on a known image and on new images, alone and beside a queue, 
 begin. The queue and a plain loop of `/embed` encode new images. All take turns.
 """
 
-import base64
 import contextlib
-import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,12 +15,13 @@ from functools import partial
 import requests
 from tqdm import tqdm
 
+from benchmarks.arms import click_request, image_fields
 from benchmarks.figures import percentile, ratios, seconds, table
-from benchmarks.photo import CLICK, photo, unseen
+from benchmarks.photo import CLICK, new_photo, photo
 from benchmarks.report import AHEAD, machine, write_blocks
 from benchmarks.service import OFFICIAL, running
 from harness import Server
-from harness.load import closed_loop, json_request
+from harness.load import closed_loop
 from harness.repository import prepare
 from harness.server import cpu_seconds
 from mobile_sam_client import Client
@@ -35,7 +34,6 @@ PAUSE_S = 0.4
 """Time from a person's mask to the next click."""
 KNOWN, NEW = "known image", "new image"
 HEADER = ("click on a", "alone, p50 ms", "p95", "beside a full queue, p50 ms", "p95", "ratio of p95", "images/min")
-_numbers = itertools.count(2**40)
 
 
 @dataclass
@@ -53,26 +51,15 @@ class Clicks:
         return [kind, *times, times[3] / times[1], 60 * self.encoded / self.seconds]
 
 
-def new_images(count: int) -> list[bytes]:
-    """Return files that the service has not seen."""
-    return [unseen(photo(), next(_numbers)) for _ in range(count)]
-
-
-def as_base64(file: bytes) -> str:
-    """Return a file as a field of a request."""
-    return base64.b64encode(file).decode()
-
-
 def click(server: Server, kind: str, count: int) -> list[float]:
     """Return the latencies of a person's clicks."""
-    sources = [{"input_image": as_base64(file)} for file in new_images(count if kind == NEW else 1)]
+    images: list[bytes | str] = [new_photo() for _ in range(count)]
     if kind == KNOWN:
-        sources = [{"image_id": server.post("/embed", **sources[0]).json()["image_id"]}] * count
-    fields = {"pos_coords": [CLICK], "mask_format": "rle", "segmented_image": "none"}
+        images = [server.post("/embed", **image_fields(images[0])).json()["image_id"]] * count
     found = []
-    for source in sources:
+    for image in images:
         time.sleep(PAUSE_S)
-        (reply,) = closed_loop(server.port, [json_request({**source, **fields})]).all
+        (reply,) = closed_loop(server.port, [click_request(image, CLICK, "rle")]).all
         if not reply.ok:
             raise RuntimeError(f"a click failed: {reply.reason}")
         found.append(reply.seconds)
@@ -84,8 +71,8 @@ def full_queue(server: Server, images: int) -> Iterator[list[str]]:
     """Queue images, wait until they are encoded at full speed, and yield the URLs of their jobs; then cancel them."""
     jobs = []
     for _ in range(0, images, 20):
-        job = server.post("/embed", images=[as_base64(file) for file in new_images(20)]).json()["job"]
-        jobs.append(f"{server.url}/embed/{job}")
+        files = [image_fields(new_photo())["input_image"] for _ in range(20)]
+        jobs.append(f"{server.url}/embed/{server.post('/embed', images=files).json()['job']}")
     time.sleep(ACTIVE_S + 1)
     yield jobs
     for job in jobs:
@@ -122,7 +109,7 @@ def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMA
                     first += click(server, NEW, 1)
             for name, work in works.items():
                 time.sleep(ACTIVE_S)
-                files, spent = new_images(images), cpu_seconds(server.family())
+                files, spent = [new_photo() for _ in range(images)], cpu_seconds(server.family())
                 speeds[name].append(60 * images / seconds(partial(work, files)))
                 spends[name].append(1e3 * (cpu_seconds(server.family()) - spent) / images)
     loop, queue = (sum(speeds[name]) / rounds for name in works)

@@ -1,29 +1,25 @@
 """Servers under measurement: their requests for the mask of a click, and readers of their answers."""
 
-import contextlib
 import hashlib
-import io
 import itertools
 import json
 import shutil
 import statistics
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pybase64
-from PIL import Image
 from requests import Response
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 from urllib3 import encode_multipart_formdata
 
-from benchmarks.objects import Mask, iou
-from benchmarks.photo import CLICK, POINTS, photo, unseen
+from benchmarks.objects import Mask, iou, read_png
+from benchmarks.photo import CLICK, POINTS, new_photo, photo
 from benchmarks.service import running, serving
 from examples.bentoml_runner.predictor import REPOSITORY
 from harness import ROOT, Server
@@ -40,7 +36,6 @@ MIN_IOU = 0.98
 
 Point = tuple[int, int]
 
-_numbers = itertools.count(time.time_ns())  # new images also differ from earlier runs' images, which a cache may hold
 _points = itertools.cycle(POINTS)
 
 
@@ -150,12 +145,6 @@ def click_request(image: bytes | str, point: Point, mask_format: str) -> Request
     return json_request(image_fields(image) | fields)
 
 
-def read_png(data: bytes) -> Mask:
-    """Return the mask in a PNG file, (H, W) bool."""
-    mask: Mask = np.asarray(Image.open(io.BytesIO(data)).convert("L")) > 0
-    return mask
-
-
 def engines_of(service: Server) -> tuple[str, str]:
     """Return the engines of encoder and decoder, as named in the service's answer."""
     answer = service.send(click_request(new_photo(), CLICK, "rle"))
@@ -168,11 +157,6 @@ def is_new(workload: str, index: int) -> bool:
     return workload == COLD or (workload == MIXED and index % NEW_OF_MIXED == 0)
 
 
-def new_photo() -> bytes:
-    """Return `photo()` as a file that no server has seen."""
-    return unseen(photo(), next(_numbers))
-
-
 @contextmanager
 def start_arms(
     names: Collection[str], repository: Path, service: Server, engines: tuple[str, str]
@@ -180,7 +164,7 @@ def start_arms(
     """Start the named servers, check that all return the same masks, and yield them by name.
 
     Args:
-        names: names of the arms to start.
+        names: names of the arms to start, beside the service.
         repository: the model repository.
         service: the running service.
         engines: engines of encoder and decoder.
@@ -194,10 +178,8 @@ def start_arms(
         "BENCHMARK_EMBEDDING_CACHE_DIR": str(embeddings),
         "PYTHONPATH": str(ROOT),
     }
-    with contextlib.ExitStack() as stack:
-        arms: dict[str, ServerArm] = {}
-        if OURS in names:
-            arms[OURS] = ServerArm(service)
+    with ExitStack() as stack:
+        arms = {OURS: ServerArm(service)}
         if SAME_ENGINE in names:
             arms[SAME_ENGINE] = ServerArm(stack.enter_context(running(repository, engine="onnxruntime")))
         for name, (kind, command) in PEER_SERVERS.items():

@@ -17,6 +17,7 @@ from benchmarks import report
 from benchmarks.arms import (
     CACHED,
     COLD,
+    MIXED,
     OURS,
     PLAIN_BENTOML,
     SAME_ENGINE,
@@ -27,7 +28,7 @@ from benchmarks.arms import (
     start_arms,
 )
 from benchmarks.figures import spread, table
-from benchmarks.loops import Cell, Cells, closed_loop, memory_line, plan
+from benchmarks.loops import Cell, Cells, closed_loop, memory_line
 from benchmarks.raw import RawModel
 from benchmarks.service import BUILTIN, OFFICIAL, running
 from harness.load import client_process
@@ -46,6 +47,17 @@ COLUMNS = {
     "new images, 8 callers": (COLD, 8),
     "known image, 8 callers": (CACHED, 8),
 }
+
+
+def plan(raw: str) -> dict[Cell, int]:
+    """Return the requests per round of each cell; `raw` is the name of the raw model's arm."""
+    cells = {Cell(raw, COLD): 4, Cell(raw, CACHED): 20}
+    cells |= {Cell(PLAIN_BENTOML, COLD): 2, Cell(PLAIN_BENTOML, COLD, 8): 8, Cell(PLAIN_BENTOML, CACHED, 8): 8}
+    cells |= {Cell(SAME_ENGINE, COLD): 3, Cell(SAME_ENGINE, COLD, 8): 10, Cell(SAME_ENGINE, CACHED, 8): 40}
+    for arm in (OURS, WITHOUT_TRITON):
+        cells |= {Cell(arm, COLD): 4, Cell(arm, COLD, 8): 12, Cell(arm, CACHED): 20, Cell(arm, CACHED, 8): 40}
+        cells |= {Cell(arm, MIXED): 10, Cell(arm, MIXED, 8): 24}
+    return cells
 
 
 def summary(cells: Cells) -> str:

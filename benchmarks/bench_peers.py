@@ -20,21 +20,10 @@ import requests
 from requests import Response
 
 from benchmarks import chart
-from benchmarks.arms import (
-    CACHED,
-    COLD,
-    OURS,
-    SAME_ENGINE,
-    ServerArm,
-    Turn,
-    compare_masks,
-    engines_of,
-    image_fields,
-    read_png,
-)
+from benchmarks.arms import CACHED, COLD, OURS, SAME_ENGINE, ServerArm, Turn, compare_masks, engines_of, image_fields
 from benchmarks.figures import Spread, percentile, ratios, table
 from benchmarks.loops import Cell, Cells, closed_loop, memory_line
-from benchmarks.objects import Mask
+from benchmarks.objects import Mask, read_png
 from benchmarks.photo import CLICK, POINTS, photo
 from benchmarks.report import PEERS, machine, write_blocks
 from benchmarks.service import OFFICIAL, running, serving

@@ -13,10 +13,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks.ahead import as_base64, new_images
-from benchmarks.arms import click_request
+from benchmarks.arms import click_request, image_fields
 from benchmarks.figures import seconds, table
-from benchmarks.photo import CLICK
+from benchmarks.photo import CLICK, new_photo
 from benchmarks.report import CAPACITY, machine, write_blocks
 from benchmarks.service import OFFICIAL, running
 from harness.load import Request, json_request, open_loop
@@ -88,9 +87,9 @@ def predict(given: Mapping[str, float], costs: Mapping[str, Any], at_least: int 
 
 def measure(server: Server) -> dict[str, float]:
     """Return the costs of a replica without other callers; raise RuntimeError if a request fails."""
-    files = new_images(IMAGES)
+    files = [new_photo() for _ in range(IMAGES)]
     ids = [hashlib.sha256(file).hexdigest() for file in files]
-    uploads = [json_request({"input_image": as_base64(file)}, "/embed") for file in files]
+    uploads = [json_request(image_fields(file), "/embed") for file in files]
     prompts = [click_request(image_id, CLICK, "rle") for image_id in ids] * 4
     embeddings = [Request(f"/embeddings/{image_id}") for image_id in ids]
 
@@ -103,7 +102,7 @@ def measure(server: Server) -> dict[str, float]:
         before, taken = cpu_seconds(server.family()), seconds(work)
         return cpu_seconds(server.family()) - before - idle * taken
 
-    ask([click_request(file, CLICK, "rle") for file in new_images(2)])  # warm-up
+    ask([click_request(new_photo(), CLICK, "rle") for _ in range(2)])  # warm-up
     idle = cpu_s(partial(ask, [Request("/readyz")] * int(CHECKS_PER_S * IDLE_S), CHECKS_PER_S)) / IDLE_S
     works = (uploads, uploads, prompts, embeddings)
     new, known, prompt, embedding = (cpu_s(partial(ask, each), idle) / len(each) for each in works)

@@ -20,9 +20,9 @@ from playwright.sync_api import Browser, Page, Request
 from tqdm import tqdm
 
 from benchmarks import page as in_page
-from benchmarks.ahead import as_base64, new_images
+from benchmarks.arms import click_request, image_fields
 from benchmarks.figures import percentile, ratios, seconds, short, table
-from benchmarks.photo import CLICK, photo
+from benchmarks.photo import CLICK, new_photo, photo
 from benchmarks.report import LOCAL, machine, write_blocks
 from benchmarks.service import OFFICIAL, running
 from harness import Server
@@ -41,7 +41,6 @@ PAUSE_S, CLICKS_A_MINUTE, CALLERS = 2.0, 20, 4
 PAINTED, HOVERED = "click to painted mask, p50 / p95 ms", "requests of 100 hovers"
 CLICKED, CARRIED = "clicks per second of the Python client", "annotators"
 OFF = {"local_decoding": False}
-FIELDS: dict[str, Any] = {"pos_coords": [CLICK], "mask_format": "rle", "segmented_image": "none"}
 Found = dict[str, list[float]]
 
 
@@ -51,7 +50,7 @@ def visit(page: Page, server: Server, image: Path, clicks: int, hovers: int) -> 
     requests: list[Request] = []
     page.on("request", lambda request: requests.append(request))  # noqa: PLW0108 (Playwright takes no built-in functions)
     network, nothing = page.context.new_cdp_session(page), SimpleNamespace(decode=lambda: None)
-    others = json_request({"image_id": hashlib.sha256(photo()).hexdigest(), **FIELDS})
+    others = click_request(hashlib.sha256(photo()).hexdigest(), CLICK, "rle")
     for name, (delay_ms, people) in SITUATIONS.items():
         limits = {"offline": False, "latency": delay_ms, "downloadThroughput": -1, "uploadThroughput": -1}
         network.send("Network.emulateNetworkConditions", limits)
@@ -75,10 +74,10 @@ def visit(page: Page, server: Server, image: Path, clicks: int, hovers: int) -> 
 def annotators(server: Server, minutes: int, prompts: int) -> float:
     """Return how many annotators the service carries. Each opens an image a minute, and sends prompts or decodes."""
     work = []
-    for file in new_images(minutes):
+    for file in (new_photo() for _ in range(minutes)):
         image_id = hashlib.sha256(file).hexdigest()
-        later = [json_request({"image_id": image_id, **FIELDS})] * prompts or [Call(f"/embeddings/{image_id}")]
-        work.append([json_request({"input_image": as_base64(file)}, "/embed"), *later])
+        later = [click_request(image_id, CLICK, "rle")] * prompts or [Call(f"/embeddings/{image_id}")]
+        work.append([json_request(image_fields(file), "/embed"), *later])
 
     def send(calls: list[Call]) -> None:
         if failed := {reply.reason for reply in closed_loop(server.port, calls).all if not reply.ok}:

@@ -7,19 +7,7 @@ from dataclasses import dataclass, field
 
 from tqdm import tqdm
 
-from benchmarks.arms import (
-    CACHED,
-    COLD,
-    MIXED,
-    OURS,
-    PLAIN_BENTOML,
-    SAME_ENGINE,
-    WITHOUT_TRITON,
-    WORKLOADS,
-    Arm,
-    ServerArm,
-    Turn,
-)
+from benchmarks.arms import CACHED, WORKLOADS, Arm, ServerArm, Turn
 from benchmarks.figures import Spread, percentile, ratios, spread, table
 from harness.server import resident_bytes
 
@@ -77,17 +65,6 @@ class Cells:
             speed = spread(self.throughputs(cell))
             rows.append((f"{cell.workload}, {cell.concurrency}", cell.arm, *times, speed, cpu))
         return table(("load, callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms"), rows)
-
-
-def plan(raw: str) -> dict[Cell, int]:
-    """Return the requests per round of each cell; `raw` is the name of the raw model's arm."""
-    cells = {Cell(raw, COLD): 4, Cell(raw, CACHED): 20}
-    cells |= {Cell(PLAIN_BENTOML, COLD): 2, Cell(PLAIN_BENTOML, COLD, 8): 8, Cell(PLAIN_BENTOML, CACHED, 8): 8}
-    cells |= {Cell(SAME_ENGINE, COLD): 3, Cell(SAME_ENGINE, COLD, 8): 10, Cell(SAME_ENGINE, CACHED, 8): 40}
-    for arm in (OURS, WITHOUT_TRITON):
-        cells |= {Cell(arm, COLD): 4, Cell(arm, COLD, 8): 12, Cell(arm, CACHED): 20, Cell(arm, CACHED, 8): 40}
-        cells |= {Cell(arm, MIXED): 10, Cell(arm, MIXED, 8): 24}
-    return cells
 
 
 def closed_loop(arms: Mapping[str, Arm], planned: Mapping[Cell, int], client: Executor, rounds: int) -> Cells:

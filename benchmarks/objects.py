@@ -4,6 +4,7 @@ A folder holds the pictures, label maps in which an object has the value `label`
 {"image", "mask", "label", "point" [x, y], "box" [x0, y0, x1, y1]}.
 """
 
+import io
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -47,6 +48,12 @@ def read_objects(folder: Path) -> list[LabelledObject]:
 def read_picture(file: Path) -> Picture:
     """Return a picture, (H, W, 3) uint8 RGB."""
     return np.asarray(Image.open(file).convert("RGB"))
+
+
+def read_png(data: bytes) -> Mask:
+    """Return the mask in a PNG file, (H, W) bool."""
+    mask: Mask = np.asarray(Image.open(io.BytesIO(data)).convert("L")) > 0
+    return mask
 
 
 def iou(one: Mask, other: Mask) -> float:

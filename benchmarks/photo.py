@@ -1,6 +1,8 @@
 """Image of the measurements: one of the page's samples at 2 megapixels, with clicks on its objects."""
 
 import io
+import itertools
+import time
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +25,7 @@ POINTS = (
 )
 """Clicks on ten objects, x then y."""
 CLICK = POINTS[0]
+_numbers = itertools.count(time.time_ns())  # not those of earlier runs, whose images a cache may hold
 
 
 @cache
@@ -33,6 +36,6 @@ def photo() -> bytes:
     return file.getvalue()
 
 
-def unseen(file: bytes, number: int) -> bytes:
-    """Return a file with the same pixels and another hash: it has `number` after the JPEG's end."""
-    return file + number.to_bytes(8, "big")
+def new_photo() -> bytes:
+    """Return the image as a file that no server has seen: it has a number after the JPEG's end."""
+    return photo() + next(_numbers).to_bytes(8, "big")

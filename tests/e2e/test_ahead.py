@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import hashlib
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,20 @@ import psutil
 import pytest
 import requests
 
-from benchmarks.photo import CLICK, photo, unseen
+from benchmarks.photo import CLICK, new_photo, photo
 from harness import Server, launch_server, wait_until
 from harness.server import until_end
 from mobile_sam_client import Client
 from tests.services import KEYS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-numbers = itertools.count()
 
 
 class Queued:
     """A job of new images."""
 
     def __init__(self, server: Server, count: int) -> None:
-        self.server, self.files = server, [unseen(photo(), next(numbers)) for _ in range(count)]
+        self.server, self.files = server, [new_photo() for _ in range(count)]
         texts = [base64.b64encode(file).decode() for file in self.files]
         self.job = ask(server, "POST", "/embed", images=texts)
 
@@ -151,7 +149,7 @@ def test_restart_of_triton_loses_nothing(server):
 
 
 def test_client_goes_on_through_a_restart_of_the_service(server, folder, builtin_repository, key_file):
-    files = [unseen(photo(), next(numbers)) for _ in range(40)]
+    files = [new_photo() for _ in range(40)]
     queued = Queued(server, 20)
     with contextlib.ExitStack() as stack, Client(server.url, api_key=KEYS["alice"]) as client:
         results = client.embed_ahead(files)

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import bench, bench_peers
 from benchmarks.arms import COLD, OURS, SAME_ENGINE, WITHOUT_TRITON, Turn
-from benchmarks.loops import Cell, Cells, plan
+from benchmarks.loops import Cell, Cells
 
 
 def measured(planned, slower) -> Cells:
@@ -17,7 +17,7 @@ def measured(planned, slower) -> Cells:
 
 
 def test_plan_measures_all_that_the_summary_needs():
-    cells = measured(plan("raw"), lambda arm: 1.25 if arm == WITHOUT_TRITON else 1.0)
+    cells = measured(bench.plan("raw"), lambda arm: 1.25 if arm == WITHOUT_TRITON else 1.0)
     lines = bench.summary(cells).splitlines()
     assert len(lines) == 2 + len(bench.ROWS) + 1
     assert lines[-1].count("1.25 (1.25-1.25)") == 3
