@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.photo import POINTS, photo, unseen
+from benchmarks.photo import POINTS, new_photo
 from mobile_sam_client import Client, Embedding, MobileSamError, Segmentation
 
 REPLICA = "X-Replica"
@@ -66,27 +66,41 @@ class Annotators:
     url: str
     plan: dict[str, Any]
     """Scenario, as in scale.yaml."""
-    files: list[bytes] = field(default_factory=list)
-    """Images with the same pixels, which no service has seen."""
     calls: list[Call] = field(default_factory=list)
+    events: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Start and end of what happened meanwhile, on the monotonic clock."""
 
     def __post_init__(self) -> None:
-        self.files += [unseen(photo(), time.time_ns()) for _ in range(self.plan["images"])]
+        self.files = [new_photo() for _ in range(self.plan["images"])]
 
     @contextmanager
-    def working(self) -> Iterator[list[Call]]:
-        """Let all work until the end of the block, and yield their calls."""
+    def working(self) -> Iterator[None]:
+        """Let all work during the block, and a while before and after it."""
         over = threading.Event()
         with ThreadPoolExecutor(self.plan["annotators"]) as pool:
             done = [pool.submit(self._work, number, over) for number in range(self.plan["annotators"])]
             try:
-                yield self.calls
+                time.sleep(self.plan["quiet_s"])
+                yield
+                time.sleep(self.plan["quiet_s"])
             finally:
                 over.set()
         for each in done:
             each.result()
 
-    def open_all(self) -> Sequence[Call]:
+    @contextmanager
+    def event(self, name: str) -> Iterator[None]:
+        """Note what happens during the block."""
+        began = time.monotonic()
+        yield
+        self.events[name] = began, time.monotonic()
+
+    def during(self, name: str) -> list[Call]:
+        """Return the calls that were in progress during an event."""
+        began, ended = self.events[name]
+        return [call for call in self.calls if call.ended > began and call.began < ended]
+
+    def open_all(self) -> list[Call]:
         """Upload each image, one after another, and return the calls."""
         with Client(self.url, retries=1, transport=(noting := _Noting())) as client:
             for image, file in enumerate(self.files):

@@ -29,7 +29,7 @@ from benchmarks.capacity import FIGURES, predict, scenario
 from benchmarks.chart import DOCS, timeline
 from benchmarks.figures import percentile, short, table
 from benchmarks.fleet import BY_IMAGE, NOTICED_S, TURNS, Fleet, running
-from benchmarks.photo import CLICK, POINTS, photo, unseen
+from benchmarks.photo import CLICK, POINTS, new_photo, photo
 from benchmarks.report import SCALE, machine, write_blocks
 from benchmarks.service import BUILTIN
 from harness import ROOT, free_ports
@@ -48,27 +48,6 @@ FLOODER, CONNECTIONS = "127.0.2.1", 8
 
 
 @dataclass
-class Load:
-    """Calls of annotators, and what happened meanwhile."""
-
-    calls: list[Call]
-    events: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Start and end on the monotonic clock."""
-
-    @contextmanager
-    def event(self, name: str) -> Iterator[None]:
-        """Note what happens during the block."""
-        began = time.monotonic()
-        yield
-        self.events[name] = began, time.monotonic()
-
-    def during(self, name: str) -> list[Call]:
-        """Return the calls that were in progress during an event."""
-        began, ended = self.events[name]
-        return [call for call in self.calls if call.ended > began and call.began < ended]
-
-
-@dataclass
 class Bench:
     """The service under test, and what is found."""
 
@@ -77,22 +56,20 @@ class Bench:
     """URLs by routing."""
     fleet: Fleet
     redis: RedisServer | None = None
-    loads: list[Load] = field(default_factory=list)
+    loads: list[Annotators] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     usual_s: float = 1.0
     """95th percentile of the clicks without a fault."""
 
     @contextmanager
-    def load(self, routing: str = BY_IMAGE) -> Iterator[Load]:
+    def load(self, routing: str = BY_IMAGE) -> Iterator[Annotators]:
         """Empty Redis, and let annotators work on new images during the block, and a while before and after it."""
         if self.redis:
             with self.redis.client() as client:
                 client.flushall()
-        with Annotators(self.urls[routing], self.plan).working() as calls:
-            self.loads.append(Load(calls))
-            time.sleep(self.plan["quiet_s"])
+        self.loads.append(Annotators(self.urls[routing], self.plan))
+        with self.loads[-1].working():
             yield self.loads[-1]
-            time.sleep(self.plan["quiet_s"])
 
     def add(self, name: str, goal: str, measured: str, met: bool | None) -> None:
         """Add a row to the table; `met` is None without a goal."""
@@ -261,7 +238,7 @@ def flood(bench: Bench) -> None:
 def masks(url: str) -> dict[tuple[str, int], str]:
     """Return the masks by weights and point, of a new image with the pixels of all others."""
     with Client(url) as client:
-        opened = client.embed(unseen(photo(), time.time_ns()))
+        opened = client.embed(new_photo())
         found = [client.segment(opened, pos_coords=point, segmented_image="none") for point in POINTS]
     return {(each.weights.name, index): each.rle["counts"] for index, each in enumerate(found)}
 
@@ -321,7 +298,7 @@ def measure(plan: dict[str, Any], folder: Path, rows: Collection[str]) -> Bench:
     return found
 
 
-def picture(loads: Sequence[Load]) -> str:
+def picture(loads: Sequence[Annotators]) -> str:
     """Return a chart of the clicks' 95th percentile over time, with the events."""
     clicks = clicks_of(call for load in loads for call in load.calls)
     began = clicks[0].began

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from benchmarks.annotators import Call
-from benchmarks.scale import Load, failures, p95, picture, recovery_s
+from benchmarks.annotators import Annotators, Call
+from benchmarks.scale import failures, p95, picture, recovery_s
 
 
 def click(began, seconds, point=0, failed=0) -> Call:
@@ -35,6 +35,6 @@ def test_uploads_are_no_clicks_but_their_failures_count():
 
 def test_load_has_the_calls_that_an_event_touched_and_a_picture():
     calls = [click(at, 1.5) for at in range(10)]
-    load = Load(calls, {"kill": (4, 5)})
+    load = Annotators("", {"images": 0}, calls, {"kill": (4, 5)})
     assert load.during("kill") == calls[3:5]
     assert picture([load]).count("<circle") == 5
