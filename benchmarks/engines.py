@@ -30,11 +30,11 @@ def available() -> list[str]:
     return [engine for engine in ENGINES if not missing.get(engine)]
 
 
-def load(graph: Path, engine: str) -> Graph:
-    """Load a graph into an engine, one of `ENGINES`."""
+def load(repository: Path, part: str, engine: str) -> Graph:
+    """Load the `encoder` or the `decoder` of a model repository into an engine, one of `ENGINES`."""
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    name, precision = engine.split()
+    graph, (name, precision) = repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine.split()
     return _openvino(graph, precision) if name == "openvino" else _onnxruntime(graph, on_gpu=name == "cuda")
 
 

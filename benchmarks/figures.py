@@ -1,7 +1,6 @@
 """Times of functions that take turns, their percentiles, quartiles and ratios, and Markdown tables."""
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,18 +77,3 @@ def interleaved(arms: Mapping[str, Callable[[], object]], rounds: int, title: st
             if index >= WARM_UP:
                 times[name].append(taken)
     return times
-
-
-def ratio_table(times: Mapping[str, Sequence[float]], baselines: Mapping[str, str]) -> str:
-    """Return a table of each arm's median, 95th percentile and median ratio to its baseline.
-
-    Args:
-        times: seconds of each arm in each round.
-        baselines: name of the baseline, for each arm that has one.
-    """
-    rows = []
-    for name, values in times.items():
-        base = baselines.get(name)
-        over = (ratios(values, times[base]), base) if base else ("", "")
-        rows.append((name, statistics.median(values) * 1e3, percentile(values, 95) * 1e3, *over))
-    return table(("", "p50 ms", "p95 ms", "ratio (quartiles)", "to"), rows)

@@ -19,8 +19,8 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.clicks import Click, next_click
-from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Graph, available, load
-from benchmarks.figures import interleaved, ratio_table, table
+from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, available, load
+from benchmarks.figures import interleaved, percentile, ratios, table
 from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
 from benchmarks.raw import RawModel, descriptor_of, record_of
 from benchmarks.service import BUILTIN, OFFICIAL
@@ -61,12 +61,11 @@ class Networks:
     """Encoder and decoder of a model repository on several engines."""
 
     def __init__(self, repository: Path) -> None:
-        self._repository = repository
         descriptor = descriptor_of(repository)
         self._scaling = images.Preprocessing(descriptor.side, descriptor.resize)
         self._tensors = list(descriptor.embedding)
         self._clicks = CLICKS if "points" in descriptor.prompts else 0
-        self._graph = cache(self._load)
+        self._graph = cache(partial(load, repository))
         self._embedding = cache(self._encode)
 
     def answer(
@@ -120,9 +119,6 @@ class Networks:
         }
         (logits,) = self._graph("decoder", decoder)(["low_res_masks"], feed)
         return [upsample(low_res, valid_hw, size_hw) > 0 for low_res in logits[0]], logits[:, :1].copy()
-
-    def _load(self, part: str, engine: str) -> Graph:
-        return load(self._repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine)
 
     def _encode(self, file: Path, engine: str) -> tuple[dict[str, Array], tuple[int, int]]:
         """Return the embedding, and the height and width of the picture."""
@@ -219,19 +215,17 @@ def time_graphs(repository: Path, title: str) -> tuple[str, dict[str, list[float
         The table, and the seconds of each round by its first column, such as "encoder: openvino f32".
     """
     arms: dict[str, Callable[[], object]] = {}
-    baselines = {}
     for engine in available():
         model = RawModel(repository, engine, engine)
-        work: dict[str, Callable[[], object]] = {
-            ENCODER: model.encode,
-            ONE_PROMPT: model.decode,
-            f"decoder, {LARGE_BATCH} prompts": partial(model.decode, count=LARGE_BATCH),
-        }
-        for name, run in work.items():
-            arms[f"{name}: {engine}"] = run
-            baselines[f"{name}: {engine}"] = f"{name}: {OPENVINO_F32}"
-    times = interleaved(arms, ROUNDS, title)
-    return ratio_table(times, baselines), times
+        arms[f"{ENCODER}: {engine}"] = model.encode
+        arms[f"{ONE_PROMPT}: {engine}"] = model.decode
+        arms[f"decoder, {LARGE_BATCH} prompts: {engine}"] = partial(model.decode, count=LARGE_BATCH)
+    times, rows = interleaved(arms, ROUNDS, title), []
+    for name, values in times.items():
+        base = f"{name.partition(':')[0]}: {OPENVINO_F32}"
+        middle, slow = statistics.median(values), percentile(values, 95)
+        rows.append((name, 1e3 * middle, 1e3 * slow, ratios(values, times[base]), base))
+    return table(("", "p50 ms", "p95 ms", "ratio (quartiles)", "to"), rows), times
 
 
 def fastest(keeping: Collection[Pair], times: Mapping[str, Sequence[float]]) -> list[str]:

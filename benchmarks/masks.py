@@ -4,9 +4,7 @@ In each round the command makes masks of 10 boxes on each of some new images, fr
 Loops encode the same pixels in other files, and segment 10 boxes on them, as many at once. All take turns.
 """
 
-import argparse
 import asyncio
-import io
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,9 +35,7 @@ def write_images(folder: Path, count: int, seed: int) -> None:
     (folder / "images").mkdir(parents=True)
     for number in range(count):
         coarse = Image.fromarray(random.integers(0, 255, (6, 8, 3), np.uint8))
-        file = io.BytesIO()
-        coarse.resize(SIZE_WH, Image.Resampling.BICUBIC).save(file, "JPEG")
-        (folder / "images" / f"{number}.jpg").write_bytes(file.getvalue())
+        coarse.resize(SIZE_WH, Image.Resampling.BICUBIC).save(folder / "images" / f"{number}.jpg")
         images.append({"id": number, "file_name": f"images/{number}.jpg"})
         for _ in range(BOXES):
             bbox = (random.uniform((0, 0, 0.1, 0.1), (0.6, 0.6, 0.4, 0.4)) * (SIZE_WH * 2)).tolist()
@@ -85,15 +81,5 @@ def measure(weights: str, rounds: int, images: int) -> str:
     return table((f"{rounds} x {images} images", "images/s (quartiles)", "the command's ratio to it"), rows)
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weights", default=OFFICIAL)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--images", type=int, default=100)
-    options = parser.parse_args()
-    print(measure(options.weights, options.rounds, options.images))
-
-
 if __name__ == "__main__":
-    main()
+    print(measure(OFFICIAL, rounds=10, images=100))

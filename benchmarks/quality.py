@@ -115,15 +115,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
     parser.add_argument("--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin")
-    engine = os.environ.get("MOBILE_SAM_ENGINE", "auto")
-    parser.add_argument("--engine", default=engine, help="as in MOBILE_SAM_ENGINE; default: %(default)s")
     options = parser.parse_args()
-    objects = read_objects(options.folder)
+    objects, engine = read_objects(options.folder), os.environ.get("MOBILE_SAM_ENGINE", "auto")
     scores: dict[str, list[Score]] = {}
     by_region: regions.Scores = {}
     for weights in options.weights:
         name = Path(weights).stem
-        with running(prepare(weights), engine=options.engine) as service, TemporaryDirectory() as folder:
+        with running(prepare(weights), engine) as service, TemporaryDirectory() as folder:
             scores[name] = [measure(service.url, labelled) for labelled in tqdm(objects, desc=name, unit="object")]
             by_region = by_region or regions.measure_all(service.url, objects, Path(folder))
     print(f"Objects: {len(objects)}.\n\n{iou_table(scores)}\n\n{clicks_table(scores)}")

@@ -38,10 +38,7 @@ class RawModel:
     """Encoder and decoder of a model repository, each on an engine with its default number of threads."""
 
     def __init__(self, repository: Path, encoder: str = ONNX_RUNTIME, decoder: str = ONNX_RUNTIME) -> None:
-        self._encoder, self._decoder = (
-            load(repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine)
-            for part, engine in (("encoder", encoder), ("decoder", decoder))
-        )
+        self._encoder, self._decoder = load(repository, "encoder", encoder), load(repository, "decoder", decoder)
         descriptor = descriptor_of(repository)
         side = descriptor.side
         self._inputs: dict[str, Array] = {

@@ -69,13 +69,9 @@ def measure(client: Client, labelled: LabelledObject, region: Any) -> list[float
             return [*ious, *ious[-1:]][: len(PROMPTS)]
         clicks.append(click)
         region, earlier = answer.region, {"mask_input": answer.low_res_mask}
-        if region and not contains(region, click.point_xy):
+        x, y = click.point_xy
+        if region and not (region[0] <= x <= region[2] and region[1] <= y <= region[3]):
             region, earlier = asked, {}
-
-
-def contains(region: Sequence[int], point_xy: Sequence[float]) -> bool:
-    """Return whether a point is in a region x0, y0, x1, y1."""
-    return all(low <= at <= high for at, low, high in zip(point_xy, region[:2], region[2:], strict=True))
 
 
 def view_of(labelled: LabelledObject, generator: np.random.Generator) -> list[float]:

@@ -26,13 +26,11 @@ FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 def machine(*, versions: bool = True) -> str:
     """Return date, processor, memory and, if wanted, versions of Python and packages as a line of text."""
-    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
-    model = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
-    flags = (re.search(r"^flags\s*: (.*)", text, re.MULTILINE) or ["", ""])[1].split()
-    features = ", ".join(name for name in FEATURES if name in flags)
+    cpu = dict(re.findall(r"^(model name|flags)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
+    features = ", ".join(name for name in FEATURES if name in cpu.get("flags", "").split())
     date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
-    processor = model[1] if model else platform.processor()
+    processor = cpu.get("model name", platform.machine())
     hardware = f"Measured on {date} on {os.cpu_count()} cores of an {processor} ({features}), {memory}."
     if not versions:
         return hardware

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from harness import ROOT, Server, launch_server
-from harness.server import SERVICE, STOP_TIMEOUT_S, launch, until_end
+from harness.server import STOP_TIMEOUT_S, launch, until_end
 
 OFFICIAL, BUILTIN = "official", "builtin"
 """Weights of the measurements."""
@@ -21,19 +21,9 @@ def running(repository: Path, engine: str = "auto", **settings: str) -> Abstract
         engine: as in `MOBILE_SAM_ENGINE`; services of different engines may run at once.
         settings: environment variables.
     """
-    embeddings = CACHE / f"benchmark-embeddings-{engine}"
-    shutil.rmtree(embeddings, ignore_errors=True)
-    server = launch_server(
-        CACHE / f"benchmark-service-{engine}.log",
-        SERVICE,
-        None,
-        (),
-        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
-        MOBILE_SAM_ENGINE=engine,
-        MOBILE_SAM_EMBEDDING_CACHE_DIR=str(embeddings),
-        **settings,
-    )
-    return _until_gone(server)
+    shutil.rmtree(folder := CACHE / f"benchmark-service-{engine}", ignore_errors=True)
+    settings |= {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_ENGINE": engine}
+    return _until_gone(launch_server(folder / "log", port=None, **settings))
 
 
 def serving(name: str, command: Sequence[str], environment: Mapping[str, str]) -> AbstractContextManager[Server]:

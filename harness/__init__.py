@@ -6,7 +6,7 @@ with serving(Path("log"), MOBILE_SAM_ENGINE="onnxruntime") as server:
 The names that most callers need are here; the others are in its modules.
 """
 
-from harness.server import ROOT, Server, launch_server, serving, start_server
+from harness.server import ROOT, Server, launch_server, serving
 from harness.waiting import free_ports, seconds_until, wait_until
 
-__all__ = ["ROOT", "Server", "free_ports", "launch_server", "seconds_until", "serving", "start_server", "wait_until"]
+__all__ = ["ROOT", "Server", "free_ports", "launch_server", "seconds_until", "serving", "wait_until"]

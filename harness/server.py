@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 import psutil
 import requests
 
-from harness.load import Request
+from harness.load import Request, json_request
 from harness.waiting import free_ports, seconds_until, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,10 +57,8 @@ class Server:
     @contextlib.contextmanager
     def sending(self, path: str = "/mobile_sam", **fields: object) -> Iterator[socket.socket]:
         """Send a request without waiting for the answer; yield its connection, which is closed at the end."""
-        body = json.dumps(fields).encode()
-        headers = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         with socket.create_connection(("127.0.0.1", self.port), READY_TIMEOUT_S) as connection:
-            connection.sendall(f"POST {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode() + body)
+            connection.sendall(json_request(fields, path).data())
             yield connection
 
     def readiness(self) -> int:
@@ -236,13 +233,6 @@ def launch_server(
     server = launch(log, ["bentoml", "serve", target], port, wrapper, **own | environment)
     server.metrics_url = f"http://127.0.0.1:{metrics_port}/metrics"
     return server
-
-
-def start_server(
-    log: Path, target: str = SERVICE, port: int | None = None, wrapper: Sequence[str] = (), **environment: str
-) -> Server:
-    """Launch a BentoML service and wait until it is ready."""
-    return launch_server(log, target, port, wrapper, **environment).wait_until_ready()
 
 
 @contextlib.contextmanager

@@ -52,10 +52,8 @@ class InProcessSegmenter:
 
     def __init__(self) -> None:
         repository = Path(os.environ[REPOSITORY])
-        self._encoder, self._decoder = (
-            load(repository / f"mobile_sam_{part}" / "1" / "model.onnx", os.environ[engine])
-            for part, engine in (("encoder", ENCODER), ("decoder", DECODER))
-        )
+        self._encoder = load(repository, "encoder", os.environ[ENCODER])
+        self._decoder = load(repository, "decoder", os.environ[DECODER])
         self._identity = orjson.loads((repository / "mobile_sam" / "1" / "weights.json").read_bytes())
         self._threads = ThreadPoolExecutor(CORES)
         self._own = threading.local()

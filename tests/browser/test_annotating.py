@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, expect
 from pycocotools import mask as coco_mask
 
-from harness import Server, start_server
+from harness import Server, launch_server
 from tests.browser.person import Person
 from tests.browser.test_project_files import LEAST_IOU, dataset
 
@@ -156,7 +156,7 @@ class Annotator:
             self.remember()
             if number == KILL_AT:
                 server.kill()
-                server = start_server(log, port=server.port, **settings)
+                server = launch_server(log, port=server.port, **settings).wait_until_ready()
             if number == RELOAD_AT:
                 self.reload()
         return server
@@ -191,7 +191,7 @@ def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_pat
     for index in range(IMAGES):
         scene(index).save(folder / f"{index:02}.png")
     settings: dict[str, Any] = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)}
-    server = start_server(tmp_path / "log", **settings)
+    server = launch_server(tmp_path / "log", **settings).wait_until_ready()
     with Person.open_page(browser, server) as person:
         person.page.set_input_files("#folder", folder)
         expect(person.page.locator("#image-list li")).to_have_count(IMAGES)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import psutil
 import requests
 
-from harness import Server, seconds_until, start_server
+from harness import Server, launch_server, seconds_until
 from harness.load import Replies
 
 MEGABYTE = 2**20
@@ -69,7 +69,7 @@ def starter(folder: Path, answers: Counter[AnswerKind], **common: str) -> Start:
         count += 1
         own = folder / str(count)
         own.mkdir(parents=True)
-        server = start_server(own / "log", port=port, wrapper=through, **(common | settings))
+        server = launch_server(own / "log", port=port, wrapper=through, **(common | settings)).wait_until_ready()
         try:
             yield server
             with contextlib.suppress(requests.RequestException):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Server, start_server
+from harness import Server, launch_server
 from tests.chaos.figures import Scenario, Start, end
 from tests.chaos.scenarios import bodies, connections, forging, kills, load
 
@@ -28,7 +28,8 @@ def start(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) ->
         server = running.pop(str(settings), None)
         if port or server is None or server.process.poll() is not None:
             log = tmp_path_factory.mktemp("faults") / "log"
-            server = start_server(log, port=port, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **settings)
+            server = launch_server(log, port=port, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **settings)
+            server.wait_until_ready()
         try:
             yield server
         except BaseException:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import requests
 
-from harness import Server, serving, start_server, wait_until
+from harness import Server, launch_server, serving, wait_until
 from harness.repository import make_repository
 from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
@@ -40,7 +40,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES),
     }
     log = tmp_path_factory.mktemp("restarts") / "log"
-    first = start_server(log, **settings)
+    first = launch_server(log, **settings).wait_until_ready()
     assert first.post(**IMAGE, **CLICK).ok
     assert first.stop() == 0
     with serving(log, **settings) as server:
