@@ -21,7 +21,7 @@ from requests import Response
 
 from benchmarks import chart
 from benchmarks.arms import CACHED, COLD, OURS, SAME_ENGINE, ServerArm, Turn, compare_masks, engines_of, image_fields
-from benchmarks.figures import Spread, percentile, ratios, table
+from benchmarks.figures import percentile, ratios, table
 from benchmarks.loops import Cell, Cells, closed_loop, memory_line
 from benchmarks.objects import Mask, read_png
 from benchmarks.photo import CLICK, POINTS, photo
@@ -72,13 +72,7 @@ class OfficialFastapi(ServerArm):
 class Predictor(OfficialFastapi):
     """Official predictor, timed within its process."""
 
-    def turn(
-        self,
-        workload: str,
-        callers: int,  # noqa: ARG002
-        count: int,
-        client: Executor,  # noqa: ARG002
-    ) -> Turn:
+    def turn(self, workload: str, callers: int, count: int, client: Executor) -> Turn:  # noqa: ARG002
         """Click `count` times on the photo, for one caller."""
         points = list(islice(cycle(POINTS), count))
         request = json_request({"points": points, "cold": workload == COLD, **image_fields(photo())}, "/seconds")
@@ -86,26 +80,18 @@ class Predictor(OfficialFastapi):
         return Turn(times["seconds"], sum(times["seconds"]), cpu_seconds=times["cpu_seconds"])
 
 
-def speed(cells: Cells, peer: Cell, arm: str = OURS) -> Spread:
-    """Return the speed-up of an arm over a peer: by latency for one caller, else by answers per second."""
-    ours = Cell(arm, peer.workload, peer.concurrency)
-    if peer.concurrency > 1:
-        return cells.throughput_ratio(ours, peer)
-    return ratios(cells.medians(peer), cells.medians(ours))
-
-
 def speeds_table(cells: Cells) -> str:
-    """Return a table of each peer's figures, the service's, and the service's speed-up."""
+    """Return a table of each peer's figures, the service's, and its speed-up: by latency if there is one caller."""
     rows = []
     for cell, arm in ((cell, arm) for cell in cells.rounds for arm in (OURS, SAME_ENGINE) if cell.arm in PEERS_OF[arm]):
-        pair = (cell, Cell(arm, cell.workload, cell.concurrency))
+        ours = Cell(arm, cell.workload, cell.concurrency)
         if cell.concurrency > 1:
-            load = f"{cell.workload}, {cell.concurrency} callers, answers/s"
-            figures = [percentile(cells.throughputs(each), 50) for each in pair]
+            load, speed = f"{cell.workload}, {cell.concurrency} callers, answers/s", cells.throughput_ratio(ours, cell)
+            figures = [percentile(cells.throughputs(each), 50) for each in (cell, ours)]
         else:
-            load = f"{cell.workload} click, ms"
-            figures = [percentile(cells.latencies(each), 50) * 1e3 for each in pair]
-        rows.append((cell.arm, f"{load}{' (ONNX Runtime)' * (arm == SAME_ENGINE)}", *figures, speed(cells, cell, arm)))
+            load, speed = f"{cell.workload} click, ms", ratios(cells.medians(cell), cells.medians(ours))
+            figures = [percentile(cells.latencies(each), 50) * 1e3 for each in (cell, ours)]
+        rows.append((cell.arm, f"{load}{' (ONNX Runtime)' * (arm == SAME_ENGINE)}", *figures, speed))
     return table(("", "", "peer", "this service", "times as fast (quartiles)"), rows)
 
 

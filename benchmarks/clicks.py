@@ -66,11 +66,6 @@ def clicks_to_reach(ious: Sequence[float], target: float) -> int | None:
     return next((number for number, iou in enumerate(ious[:MAX_CLICKS], 1) if iou >= target), None)
 
 
-def number_of_clicks(needed: Sequence[int | None]) -> float:
-    """Return the mean of the clicks needed; None counts as `MAX_CLICKS`."""
-    return float(np.mean([MAX_CLICKS if clicks is None else clicks for clicks in needed]))
-
-
 def iou_after(ious: Sequence[float], clicks: int) -> float:
     """Return the IoU after that many clicks; a user who stopped earlier keeps the last mask."""
     return ious[min(clicks, len(ious)) - 1]

@@ -67,11 +67,8 @@ def photo_objects(arm: ServerArm, folder: Path) -> list[LabelledObject]:
     file = folder / "photo.jpg"
     file.write_bytes(photo())
     picture, masks = read_picture(file), arm.masks(POINTS)
-    boxes = [[float(side) for side in area_and_box(mask)[1]] for mask in masks]
-    return [
-        LabelledObject(file, picture, mask, point, (x0, y0, x1, y1))
-        for point, mask, (x0, y0, x1, y1) in zip(POINTS, masks, boxes, strict=True)
-    ]
+    found = zip(masks, POINTS, strict=True)
+    return [LabelledObject(file, picture, mask, point, area_and_box(mask)[1]) for mask, point in found]
 
 
 def everything_ms(arm: ServerArm) -> float:

@@ -79,12 +79,9 @@ def annotators(server: Server, minutes: int, prompts: int) -> float:
         later = [click_request(image_id, CLICK, "rle")] * prompts or [Call(f"/embeddings/{image_id}")]
         work.append([json_request(image_fields(file), "/embed"), *later])
 
-    def send(calls: list[Call]) -> None:
-        if failed := {reply.reason for reply in closed_loop(server.port, calls).all if not reply.ok}:
-            raise RuntimeError(f"requests failed: {failed}")
-
     with ThreadPoolExecutor(CALLERS) as callers:
-        return 60 * minutes / seconds(lambda: list(callers.map(send, work)))
+        sent = partial(callers.map, lambda calls: closed_loop(server.port, calls).all_ok(), work)
+        return 60 * minutes / seconds(lambda: list(sent()))
 
 
 def measure(server: Server, browser: Browser, folder: Path, counts: Sequence[int] = COUNTS) -> str:

@@ -6,6 +6,7 @@ A folder holds the pictures, label maps in which an object has the value `label`
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ class LabelledObject:
     image: Picture
     mask: Mask
     point: tuple[float, float]
-    box: tuple[float, float, float, float]
+    box: Sequence[float]
 
 
 def read_objects(folder: Path) -> list[LabelledObject]:
@@ -38,7 +39,7 @@ def read_objects(folder: Path) -> list[LabelledObject]:
             read_picture(folder / entry["image"]),
             np.asarray(Image.open(folder / entry["mask"])) == entry["label"],
             tuple(entry["point"]),
-            tuple(entry["box"]),
+            entry["box"],
         )
         for entry in sorted(entries, key=lambda entry: str(entry["image"]))
     ]

@@ -54,18 +54,16 @@ class Clicks:
     """Part of `painted`: the time until the page had the answer."""
     decoder: list[float]
 
-    def row(self) -> list[str]:
-        """Return the cells of a row of `as_table`, without the first."""
-        painted, service, decoder = (statistics.median(times) for times in (self.painted, self.service, self.decoder))
-        worst = percentile(self.painted, 95)
-        times = [f"{value:.0f} ms" for value in (painted, worst, service, decoder, painted - decoder)]
-        return [*times, f"{painted / decoder:.1f}"]
-
 
 def as_table(runs: Sequence[tuple[str, Clicks]]) -> str:
     """Return a table with one row per run, each with its name."""
     columns = ("click to painted mask, p50", "p95", "part of the service, p50", "raw decoder, p50", "over it", "ratio")
-    return table(("clicks", *columns), [(name, *run.row()) for name, run in runs])
+    rows = []
+    for name, run in runs:
+        painted, service, decoder = (statistics.median(times) for times in (run.painted, run.service, run.decoder))
+        times = painted, percentile(run.painted, 95), service, decoder, painted - decoder
+        rows.append([name, *(f"{value:.0f} ms" for value in times), f"{painted / decoder:.1f}"])
+    return table(("clicks", *columns), rows)
 
 
 def write_annotations(url: str, path: Path, count: int = OBJECTS) -> Path:

@@ -20,7 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks import regions
-from benchmarks.clicks import MAX_CLICKS, Click, clicks_to_reach, iou_after, next_click, number_of_clicks
+from benchmarks.clicks import MAX_CLICKS, Click, clicks_to_reach, iou_after, next_click
 from benchmarks.figures import table
 from benchmarks.objects import LabelledObject, iou, read_objects
 from benchmarks.service import BUILTIN, OFFICIAL, running
@@ -98,7 +98,8 @@ def clicks_table(scores: Mapping[str, Sequence[Score]]) -> str:
     rows: list[list[str]] = []
     for target in TARGETS:
         needed = {name: [clicks_to_reach(score.after, target) for score in each] for name, each in scores.items()}
-        rows.append([f"NoC@{target * 100:.0f}", *(f"{number_of_clicks(each):.2f}" for each in needed.values())])
+        means = (np.mean([clicks or MAX_CLICKS for clicks in each]) for each in needed.values())
+        rows.append([f"NoC@{target * 100:.0f}", *(f"{mean:.2f}" for mean in means)])
         never = (f"{each.count(None)} of {len(each)}" for each in needed.values())
         rows.append([f"IoU {target:.2f} not reached with {MAX_CLICKS} clicks", *never])
     means = (np.mean([iou_after(score.after, CLICKS) for score in each]) for each in scores.values())

@@ -94,6 +94,12 @@ class Replies:
         """Return the number of outcomes by reason."""
         return Counter(outcome.reason for outcome in self.all)
 
+    def all_ok(self) -> list[Reply]:
+        """Return all outcomes; raise RuntimeError if a request failed."""
+        if failed := self.reasons().keys() - {"ok"}:
+            raise RuntimeError(f"requests failed: {', '.join(failed)}")
+        return self.all
+
     def before(self, moment: float) -> Replies:
         """Return the outcomes of requests that began earlier."""
         return Replies([outcome for outcome in self.all if outcome.began < moment])
