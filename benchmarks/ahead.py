@@ -112,9 +112,8 @@ def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMA
                 spends[name].append(1e3 * (cpu_seconds(server.family()) - spent) / images)
     loop, queue = (sum(speeds[name]) / rounds for name in works)
     cpu = " and ".join(f"{sum(spends[name]) / rounds:.0f} ms" for name in works)
-    speed = (
-        f"Images per minute: a plain loop {loop:.0f}, the queue {queue:.0f}; ratio {ratios(*[*speeds.values()][::-1])}."
-    )
+    ratio = ratios(speeds["queue"], speeds["loop"])
+    speed = f"Images per minute: a plain loop {loop:.0f}, the queue {queue:.0f}; ratio {ratio}."
     speed += f" Processor time of an image: {cpu}."
     alone, beside = (1e3 * percentile(times, 50) for times in (found[NEW].alone, first))
     after = f"After {ACTIVE_S:g} s without clicks, the first on a new image: p50 {beside:.0f} ms, alone {alone:.0f} ms."

@@ -3,13 +3,13 @@
 import hashlib
 import itertools
 import json
-import shutil
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from urllib3 import encode_multipart_formdata
 
 from benchmarks.objects import Mask, iou, read_png
 from benchmarks.photo import CLICK, POINTS, new_photo, photo
-from benchmarks.service import running, serving
+from benchmarks.service import CACHE, running, serving
 from examples.bentoml_runner.predictor import REPOSITORY
 from harness import ROOT, Server
 from harness.load import Request, closed_loop, json_request
@@ -169,16 +169,14 @@ def start_arms(
         service: the running service.
         engines: engines of encoder and decoder.
     """
-    embeddings = ROOT / ".cache" / "benchmark-embeddings-without-triton"
-    shutil.rmtree(embeddings, ignore_errors=True)
-    environment = {
-        REPOSITORY: str(repository),
-        "BENCHMARK_ENCODER": engines[0],
-        "BENCHMARK_DECODER": engines[1],
-        "BENCHMARK_EMBEDDING_CACHE_DIR": str(embeddings),
-        "PYTHONPATH": str(ROOT),
-    }
     with ExitStack() as stack:
+        environment = {
+            REPOSITORY: str(repository),
+            "BENCHMARK_ENCODER": engines[0],
+            "BENCHMARK_DECODER": engines[1],
+            "BENCHMARK_EMBEDDING_CACHE_DIR": stack.enter_context(TemporaryDirectory(dir=CACHE)),
+            "PYTHONPATH": str(ROOT),
+        }
         arms = {OURS: ServerArm(service)}
         if SAME_ENGINE in names:
             arms[SAME_ENGINE] = ServerArm(stack.enter_context(running(repository, engine="onnxruntime")))

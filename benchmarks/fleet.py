@@ -57,12 +57,11 @@ class Fleet:
 
     def stop(self) -> None:
         """Stop all processes."""
-        for server in self.replicas:
+        servers = [*self.proxies.values(), *self.replicas]
+        for server in servers:
             server.request_stop()
-        for server in self.replicas:
+        for server in servers:
             server.process.wait(STOP_TIMEOUT_S)
-        for proxy in self.proxies.values():
-            proxy.kill()
 
     @contextmanager
     def killed(self, index: int) -> Iterator[None]:

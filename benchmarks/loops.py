@@ -53,15 +53,12 @@ class Cells:
     def as_table(self, arms: Collection[str] = ()) -> str:
         """Return a table of the cells of these arms, or of all."""
         rows = []
-        for cell, outcomes in sorted(
-            self.rounds.items(), key=lambda item: (WORKLOADS.index(item[0].workload), item[0].concurrency)
-        ):
+        for cell in sorted(self.rounds, key=lambda cell: (WORKLOADS.index(cell.workload), cell.concurrency)):
             if arms and cell.arm not in arms:
                 continue
             latencies = self.latencies(cell)
-            count = len(latencies)
             times = [percentile(latencies, percent) * 1e3 for percent in (50, 95)]
-            cpu = sum(outcome.cpu_seconds for outcome in outcomes) / count * 1e3
+            cpu = sum(outcome.cpu_seconds for outcome in self.rounds[cell]) / len(latencies) * 1e3
             speed = spread(self.throughputs(cell))
             rows.append((f"{cell.workload}, {cell.concurrency}", cell.arm, *times, speed, cpu))
         return table(("load, callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms"), rows)

@@ -33,16 +33,11 @@ class LabelledObject:
 def read_objects(folder: Path) -> list[LabelledObject]:
     """Read all objects of a folder, sorted by picture."""
     entries = json.loads((folder / "objects.json").read_text())
-    return [
-        LabelledObject(
-            folder / entry["image"],
-            read_picture(folder / entry["image"]),
-            np.asarray(Image.open(folder / entry["mask"])) == entry["label"],
-            tuple(entry["point"]),
-            entry["box"],
-        )
-        for entry in sorted(entries, key=lambda entry: str(entry["image"]))
-    ]
+    found = []
+    for entry in sorted(entries, key=lambda entry: str(entry["image"])):
+        file, mask = folder / entry["image"], np.asarray(Image.open(folder / entry["mask"])) == entry["label"]
+        found.append(LabelledObject(file, read_picture(file), mask, tuple(entry["point"]), entry["box"]))
+    return found
 
 
 @cache

@@ -129,8 +129,7 @@ def measure(
         assert chip is not None
         painted, service = (float(chip.get_attribute(f"data-{name}") or 0) for name in ("milliseconds", "service"))
         found.append((painted, service, 1000 * seconds(raw.decode)))
-    counted = found[WARM_UP:]
-    return Clicks(*([float(row[column]) for row in counted] for column in range(3)))
+    return Clicks(*map(list, zip(*found[WARM_UP:], strict=True)))
 
 
 def main() -> None:

@@ -19,9 +19,6 @@ from benchmarks.figures import seconds
 from benchmarks.workers import CLICK, ENCODE, serve
 from sam_onnx.descriptor import Descriptor
 
-Embedding = dict[str, Array]
-"""The tensors of an embedding by name, each for one image."""
-
 
 def record_of(repository: Path) -> dict[str, Any]:
     """Return the record of the weights in a model repository, `weights.json`."""
@@ -46,13 +43,13 @@ class RawModel:
             "sizes_hw": np.array([[round(2 / 3 * side), side]], np.int32),
         }
         self._tensors = list(descriptor.embedding)
-        self._embedding: Embedding | None = None
+        self._embedding: dict[str, Array] | None = None
 
-    def encode(self) -> Embedding:
-        """Return an embedding."""
+    def encode(self) -> dict[str, Array]:
+        """Return an embedding: tensors by name, each for one image."""
         return dict(zip(self._tensors, self._encoder(self._tensors, self._inputs), strict=True))
 
-    def decode(self, embedding: Embedding | None = None, count: int = 1) -> None:
+    def decode(self, embedding: dict[str, Array] | None = None, count: int = 1) -> None:
         """Predict masks and scores for clicks.
 
         Args:

@@ -12,9 +12,7 @@ import psutil
 
 from harness import ROOT
 
-PAGES = tuple(
-    ROOT / "docs" / name for name in ("performance.md", "performance-details.md", "capacity.md", "kubernetes.md")
-)
+PAGES = [ROOT / f"docs/{name}.md" for name in ("performance", "performance-details", "capacity", "kubernetes")]
 BLOCKS = ("machine", "answer", "answer-builtin", "closed")
 """Blocks of the pages that a full run generates."""
 PEERS, CLICKS_IN_PAGE, AHEAD, LOCAL, CAPACITY, SCALE = "peers", "page", "ahead", "local", "capacity", "scale"

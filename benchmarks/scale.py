@@ -145,10 +145,8 @@ def check_model(bench: Bench, calls: Sequence[Call], cores: float, *redis_bytes:
     habits = {"annotators": people, "replicas": bench.plan["replicas"], "active": 1, "requests_per_click": 1}
     found = predict(scenario(**habits, **rates, file_bytes=len(photo()), hashed=1, redis=1), FIGURES[BUILTIN])
     carried = found["written to Redis, MB/s"] + found["read from Redis, MB/s"]
-    for name, predicted, measured in (
-        ("cores in use", found["cores in use"], cores),
-        ("MB/s of Redis", carried, sum(redis_bytes) / 1e6),
-    ):
+    pairs = {"cores in use": (found["cores in use"], cores), "MB/s of Redis": (carried, sum(redis_bytes) / 1e6)}
+    for name, (predicted, measured) in pairs.items():
         text = f"predicted {short(predicted)}, measured {short(measured)}"
         bench.add(f"capacity model, {name}", "within 20 %", text, abs(predicted / measured - 1) <= 0.2)
 
@@ -288,8 +286,7 @@ def measure(plan: dict[str, Any], folder: Path, rows: Collection[str]) -> Bench:
             redis = stack.enter_context(redis_server(folder)) if shared else None
             limit = f"{plan['requests_per_minute']}/minute"
             settings = {"MOBILE_SAM_REDIS_URL": redis.url, "MOBILE_SAM_RATE_LIMIT": limit} if redis else {}
-            repository = prepare(BUILTIN)
-            fleet = stack.enter_context(running(folder / f"{shared}", repository, plan["replicas"], **settings))
+            fleet = stack.enter_context(running(folder / f"{shared}", prepare(BUILTIN), plan["replicas"], **settings))
             urls = {routing: proxy.url for routing, proxy in fleet.proxies.items()}
             bench = Bench(plan, urls, fleet, redis, found.loads, found.rows)
             encodes(bench, urls if ENCODES in rows else [BY_IMAGE])

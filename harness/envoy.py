@@ -59,8 +59,7 @@ def start(folder: Path, ports: Sequence[int], change: Callable[[dict[str, Any]],
     with log.open("wb") as output:
         command = [str(Path(sys.executable).with_name("envoy")), "--disable-hot-restart", "--config-path", "envoy.json"]
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, start_new_session=True)
-    metrics_url = f"http://127.0.0.1:{admin_port}/stats/prometheus"
-    envoy = Envoy(process, f"http://127.0.0.1:{port}", log, metrics_url)
+    envoy = Envoy(process, f"http://127.0.0.1:{port}", log, f"http://127.0.0.1:{admin_port}/stats/prometheus")
     envoy.set_replicas(ports)
     return envoy
 

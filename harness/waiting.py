@@ -7,15 +7,13 @@ import socket
 import time
 from collections.abc import Callable
 
-SERVER_PORTS = 10_000, 32_768
-
 
 def free_ports(count: int) -> list[int]:
     """Return unused ports below the range for outgoing connections, because a server may bind them much later."""
     ports: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(ports) < count:
-            port = random.randrange(*SERVER_PORTS)
+            port = random.randrange(10_000, 32_768)
             with contextlib.suppress(OSError):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
                 ports.append(port)

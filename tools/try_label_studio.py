@@ -141,11 +141,9 @@ def running(command: list[str], settings: dict[str, str], log: IO[bytes] | None)
         yield process
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(process.pid, number)
                 process.wait(40)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

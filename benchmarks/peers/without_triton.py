@@ -55,8 +55,8 @@ class InProcessSegmenter:
         self._encoder = load(repository, "encoder", os.environ[ENCODER])
         self._decoder = load(repository, "decoder", os.environ[DECODER])
         self._identity = orjson.loads((repository / "mobile_sam" / "1" / "weights.json").read_bytes())
-        self._threads = ThreadPoolExecutor(CORES)
         self._own = threading.local()
+        self._threads = ThreadPoolExecutor(CORES, initializer=self._make_pipeline)
 
     async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         """Segment an image."""
@@ -66,7 +66,7 @@ class InProcessSegmenter:
         inputs = {**image_file(image), **job.inputs}
         described = {"image_id": image.image_id, "owner": image.owner, "options": job.options}
         inputs["call"] = np.array([orjson.dumps(described)], np.object_)
-        call, pipeline = Call(inputs.get), self._pipeline()
+        call, pipeline = Call(inputs.get), self._own.pipeline
         pipeline.stages.begin(call.raise_if_cancelled, counts=False)
         try:
             mask, picture, result = (b"".join(part) for part in segment(pipeline, call))
@@ -79,27 +79,24 @@ class InProcessSegmenter:
         names = list(MOBILE_SAM_SHAPES)
         return dict(zip(names, self._encoder(names, inputs), strict=True))
 
-    def _pipeline(self) -> Pipeline:
-        """Return this thread's pipeline; threads share only the files of embeddings, as Triton's processes do."""
-        if not hasattr(self._own, "pipeline"):
-            ignore: Callable[[str], None] = lambda _: None  # noqa: E731
-            cache = EmbeddingCache(Path(os.environ[CACHE]), Layout(self._identity["fingerprint"]), CACHE_BYTES, ignore)
-            stages = Stages(lambda *_: None)
-            self._own.pipeline = Pipeline(
-                run_decoder=lambda inputs, outputs: self._decoder(outputs, inputs),
-                embeddings=Embeddings(cache, None, self._encode, MAX_PIXELS, ignore, stages=stages),
-                stages=stages,
-                identity={
-                    "weights": {key: self._identity[key] for key in ("name", "sha256", "trained", "note")},
-                    "engine": {"encoder": os.environ[ENCODER], "decoder": os.environ[DECODER]},
-                    "model_version": 1,
-                },
-                thresholds={},
-                max_answer_bytes=MAX_ANSWER_BYTES,
-                decoder_batch=DECODER_BATCH,
-            )
-        pipeline: Pipeline = self._own.pipeline
-        return pipeline
+    def _make_pipeline(self) -> None:
+        """Make this thread's pipeline; threads share only the files of embeddings, as Triton's processes do."""
+        ignore: Callable[[str], None] = lambda _: None  # noqa: E731
+        cache = EmbeddingCache(Path(os.environ[CACHE]), Layout(self._identity["fingerprint"]), CACHE_BYTES, ignore)
+        stages = Stages(lambda *_: None)
+        self._own.pipeline = Pipeline(
+            run_decoder=lambda inputs, outputs: self._decoder(outputs, inputs),
+            embeddings=Embeddings(cache, None, self._encode, MAX_PIXELS, ignore, stages=stages),
+            stages=stages,
+            identity={
+                "weights": {key: self._identity[key] for key in ("name", "sha256", "trained", "note")},
+                "engine": {"encoder": os.environ[ENCODER], "decoder": os.environ[DECODER]},
+                "model_version": 1,
+            },
+            thresholds={},
+            max_answer_bytes=MAX_ANSWER_BYTES,
+            decoder_batch=DECODER_BATCH,
+        )
 
 
 svc = bentoml.legacy.Service("without_triton")
