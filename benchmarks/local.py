@@ -79,9 +79,9 @@ def annotators(server: Server, minutes: int, prompts: int) -> float:
         later = [click_request(image_id, CLICK, "rle")] * prompts or [Call(f"/embeddings/{image_id}")]
         work.append([json_request(image_fields(file), "/embed"), *later])
 
+    send = partial(closed_loop, server.port)
     with ThreadPoolExecutor(CALLERS) as callers:
-        sent = partial(callers.map, lambda calls: closed_loop(server.port, calls).all_ok(), work)
-        return 60 * minutes / seconds(lambda: list(sent()))
+        return 60 * minutes / seconds(lambda: [replies.all_ok() for replies in callers.map(send, work)])
 
 
 def measure(server: Server, browser: Browser, folder: Path, counts: Sequence[int] = COUNTS) -> str:
