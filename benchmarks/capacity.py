@@ -6,8 +6,7 @@ docs/capacity.md has the formulas and the results; capacity.yaml the assumptions
 import argparse
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +92,14 @@ def measure(server: Server) -> dict[str, float]:
     prompts = [click_request(image_id, CLICK, "rle") for image_id in ids] * 4
     embeddings = [Request(f"/embeddings/{image_id}") for image_id in ids]
 
-    def ask(requests: Sequence[Request], rate: float = RATE) -> None:
-        open_loop(server.port, iter(requests).__next__, rate, len(requests) / rate).all_ok()
-
-    def cpu_s(work: Callable[[], object], idle: float = 0.0) -> float:
-        before, taken = cpu_seconds(server.family()), seconds(work)
+    def cpu_s(requests: Sequence[Request], rate: float = RATE, idle: float = 0.0) -> float:
+        before, taken = cpu_seconds(server.family()), seconds(lambda: open_loop(server.port, requests, rate).all_ok())
         return cpu_seconds(server.family()) - before - idle * taken
 
-    ask([click_request(new_photo(), CLICK, "rle") for _ in range(2)])  # warm-up
-    idle = cpu_s(partial(ask, [Request("/readyz")] * int(CHECKS_PER_S * IDLE_S), CHECKS_PER_S)) / IDLE_S
+    cpu_s([click_request(new_photo(), CLICK, "rle") for _ in range(2)])  # warm-up
+    idle = cpu_s([Request("/readyz")] * int(CHECKS_PER_S * IDLE_S), CHECKS_PER_S) / IDLE_S
     works = (uploads, uploads, prompts, embeddings)
-    new, known, prompt, embedding = (cpu_s(partial(ask, each), idle) / len(each) for each in works)
+    new, known, prompt, embedding = (cpu_s(each, idle=idle) / len(each) for each in works)
     return {
         "encode_s": new - known,
         "upload_s_per_mb": 1e6 * known / len(files[0]),

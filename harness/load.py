@@ -179,20 +179,20 @@ def closed_loop(port: int, requests: Sequence[Request], callers: int = 1) -> Rep
     return found
 
 
-def open_loop(port: int, source: Callable[[], Request], rate: float, seconds: float) -> Replies:
-    """Send evenly spaced requests, `rate` per second, whether or not earlier ones are answered."""
-    found, idle, began, count = Replies(), deque[Connection](), time.monotonic(), int(rate * seconds)
+def open_loop(port: int, requests: Sequence[Request], rate: float, address: str = "127.0.0.1") -> Replies:
+    """Send evenly spaced requests, `rate` per second, whether or not earlier ones are answered; `address` is theirs."""
+    found, idle, began = Replies(), deque[Connection](), time.monotonic()
 
-    async def ask(number: int) -> None:
+    async def ask(number: int, request: Request) -> None:
         await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
-        connection = idle.pop() if idle else Connection(port)
-        found.all.append(await connection.ask(source()))
+        connection = idle.pop() if idle else Connection(port, address)
+        found.all.append(await connection.ask(request))
         idle.append(connection)
-        if len(found.all) == count:
+        if len(found.all) == len(requests):
             for each in idle:
                 each.close()
 
-    _run(ask(number) for number in range(count))
+    _run(ask(number, request) for number, request in enumerate(requests))
     return found
 
 

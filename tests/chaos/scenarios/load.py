@@ -28,7 +28,7 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
             time.sleep(3)  # fill the caches
         before = _capacity(port, seconds / 3, seed=2)
         body = mixed(seed=3, prepared=int(1.1 * before * seconds))
-        outcomes = open_loop(port, body, 5 * before, seconds)
+        outcomes = open_loop(port, [body() for _ in range(int(5 * before * seconds))], 5 * before)
         # The machine's capacity varies from minute to minute.
         peak = (before + _capacity(port, seconds / 3, seed=4)) / 2
         asked = len(outcomes.all) / seconds

@@ -61,7 +61,7 @@ def test_closed_loop_reuses_connections_and_has_an_outcome_of_each_request(handl
 
 def test_open_loop_does_not_wait_for_answers(port):
     began = time.monotonic()
-    found = open_loop(port, lambda: Request("/", b"200"), rate=200, seconds=0.05)
+    found = open_loop(port, [Request("/", b"200")] * 10, rate=200)
     # The server answers one by one what is sent at once.
     assert len(found.answered()) == 10
     assert time.monotonic() - began >= 10 * WORK_S
