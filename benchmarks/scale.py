@@ -219,7 +219,7 @@ def flood(bench: Bench) -> None:
     with client_process() as process, bench.load() as load:
         process.submit(int).result()  # it has started
         with load.event("one caller floods"):
-            sent = process.submit(open_loop, proxy.port, [request] * (rate * seconds), rate, FLOODER).result()
+            sent = process.submit(open_loop, proxy.port, [request] * int(rate * seconds), rate, FLOODER).result()
     answered, slowdown = len(sent.answered()), bench.slowdown(load.during("one caller floods"))
     measured = f"others' p95 {short(slowdown)} x, {answered} of {len(sent.all)} requests answered"
     goal = f"others' p95 <= 2 x, all replicas together answer at most {limit} a minute"
