@@ -182,8 +182,7 @@ def start_arms(
             arms[SAME_ENGINE] = ServerArm(stack.enter_context(running(repository, engine="onnxruntime")))
         for name, (kind, command) in PEER_SERVERS.items():
             if name in names:
-                log = name.replace(" ", "-")
-                arms[name] = kind(stack.enter_context(serving(log, command.split(), environment)))
+                arms[name] = kind(stack.enter_context(serving(name, command.split(), environment)))
         print(compare_masks(arms))
         yield arms
 

@@ -41,7 +41,7 @@ REQUESTS = {ALONE: 10, KNOWN: 30, TOGETHER: 80}
 ROUNDS = 5
 POINTS_PER_SIDE = 32
 TESTS = ("-m", "pytest", "-m", "e2e and not slow", "tests/e2e")
-RUNS = ("nv_inference_exec_count", "mobile_sam_encoder")
+RUNS = 'nv_inference_exec_count{model="mobile_sam_encoder",version="1"}'
 NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figures of a GPU."
 
 
@@ -108,9 +108,9 @@ def check(weights: str, client: Executor, *, on_gpu: bool) -> tuple[str, bool]:
                 raise RuntimeError(f"expected encoder and decoder on {engine}, got {' and '.join(found)}")
             arm = ServerArm(service)
             objects = photo_objects(arm, Path(temporary))
-            images, runs = service.embeddings()["encoded"], service.metric(*RUNS)
+            images, runs = service.embeddings()["encoded"], service.count(RUNS)
             cells = closed_loop({OURS: arm}, REQUESTS, client, ROUNDS)
-            images, runs = service.embeddings()["encoded"] - images, service.metric(*RUNS) - runs
+            images, runs = service.embeddings()["encoded"] - images, service.count(RUNS) - runs
             goals, memory = goals_table(cells, everything_ms(arm)), memory_line({OURS: arm})
             gpus = devices() if on_gpu else NO_GPU
         rows, keeping = gate.compare(weights, repository, objects, (gate.BASELINE, pair))

@@ -179,13 +179,13 @@ def closed_loop(port: int, requests: Sequence[Request], callers: int = 1) -> Rep
     return found
 
 
-def open_loop(port: int, requests: Sequence[Request], rate: float, address: str = "127.0.0.1") -> Replies:
-    """Send evenly spaced requests, `rate` per second, whether or not earlier ones are answered; `address` is theirs."""
+def open_loop(port: int, requests: Sequence[Request], rate: float) -> Replies:
+    """Send evenly spaced requests, `rate` per second, whether or not earlier ones are answered."""
     found, idle, began = Replies(), deque[Connection](), time.monotonic()
 
     async def ask(number: int, request: Request) -> None:
         await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
-        connection = idle.pop() if idle else Connection(port, address)
+        connection = idle.pop() if idle else Connection(port)
         found.all.append(await connection.ask(request))
         idle.append(connection)
         if len(found.all) == len(requests):

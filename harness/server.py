@@ -72,10 +72,6 @@ class Server:
         """Return the number of embeddings since start-up by source: `found`, `shared`, `encoded`."""
         return embedding_counts(self.metrics_url)
 
-    def metric(self, name: str, model: str) -> int:
-        """Return the value of one of Triton's counters."""
-        return self.count(f'{name}{{model="{model}",version="1"}}')
-
     def count(self, series: str) -> int:
         """Return the value of a series of Triton's metrics, with its labels; 0 without it."""
         text = requests.get(self.metrics_url, timeout=60).text

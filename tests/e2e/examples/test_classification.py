@@ -140,7 +140,7 @@ def test_several_images_in_one_request(port, expected):
 def test_callers_are_batched_and_a_damaged_file_does_not_affect_the_others(example):
     def counted():
         return {
-            (model, what): example.metric(f"nv_inference_{what}", model)
+            (model, what): example.count(f'nv_inference_{what}{{model="{model}",version="1"}}')
             for model in ("classification_pixels", "onnx_model")
             for what in ("count", "exec_count")
         }
