@@ -1,8 +1,9 @@
 """Rate limits per caller, in the notation of the library `limits`: `60/minute`, `10 per second; 1000 per hour`.
 
 The strategy is the sliding window counter. It keeps two numbers for each caller and limit, where a moving window would
-keep the time of each request. Requests of the previous window count in proportion to its overlap with the sliding one.
-So a caller never gets more than the limit, not even across two windows.
+keep the time of each request. Requests of the previous window count in proportion to its overlap with the sliding one,
+as if they had been spread evenly: after a burst at its end, a caller may get up to twice the limit in the length of a
+window.
 """
 
 from __future__ import annotations
