@@ -140,6 +140,7 @@ def test_clicks_of_a_hanging_replica_are_answered_by_the_other(replicas, envoy, 
 
 
 def test_clicks_of_a_killed_replica_are_answered_by_the_other(replicas, envoy, clicking):
+    wait_until(lambda: envoy.healthy() == len(replicas))  # it was not after it hung
     retries = sent_again(envoy)
     with clicking() as answers:
         replicas[0].kill()
