@@ -225,11 +225,11 @@ def flood(bench: Bench) -> None:
     with client_process() as process, bench.load() as load:
         process.submit(int).result()  # it has started
         with load.event("one caller floods"):
-            flood_of = request, bench.plan["flood_per_second"], bench.plan["fault_s"]
+            flood_of = request, bench.plan["flood_per_second"], bench.plan["flood_s"]
             answered, sent = process.submit(send_flood, proxy.port, *flood_of).result()
     slowdown = bench.slowdown(load.during("one caller floods"))
     measured = f"others' p95 {short(slowdown)} x, {answered} of {sent} requests answered"
-    most = int(limit * (1 + bench.plan["fault_s"] / 60))  # more than the limit if a new window begins
+    most = int(limit * (1 + bench.plan["flood_s"] / 60))  # more than the limit if a new window begins
     goal = f"others' p95 <= 2 x, all replicas together answer at most {most}"
     bench.add("one caller floods", goal, measured, slowdown <= 2 and answered <= most)
 
