@@ -35,8 +35,8 @@ bentoml_runner_needs := weights
 # Folders of the tests with a service: the others need not be imported for them. Three processes keep two cores busy,
 # as tests also wait; with a service each needs about 2 GB of memory, slow ones with several services up to 5 GB.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
-# Folders with no others.
-ALL_E2E := tests/browser tests/containers tests/integrations tests/storage
+# All tests of these run with a service, or by container-test.
+OTHERS := tests/browser tests/containers
 
 .PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
@@ -60,7 +60,7 @@ known-port:
 # Both halves run even if a test fails; the last line is about the skipped tests of both.
 test: env-dev ## develop: run the tests: first those without a service, then the end-to-end tests but the slow ones; for two cores
 	@export SKIPS=$$(mktemp); trap 'rm "$$SKIPS"' EXIT; failed=0; \
-	$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow" $(ALL_E2E:%=--ignore=%) || failed=1; \
+	$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow" $(OTHERS:%=--ignore=%) || failed=1; \
 	$(RUN) pytest -n 3 --dist loadfile -m "e2e and not slow" $(E2E) || failed=1; \
 	exit $$failed
 
@@ -95,7 +95,7 @@ batch-test: env-batch ## develop: test batches on a local Ray whose workers get 
 
 family-test: env-dev env-family ## develop: compare the graphs of the SAM family with their authors' code, of which it writes the answers anew; 2 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
-	@$(RUN) pytest -k "authors or layouts or token or cases" $(addprefix tests/unit/sam_onnx/test_,family.py efficientvit.py hq.py sam2.py)
+	@$(RUN) pytest $(addprefix tests/unit/sam_onnx/test_,family.py efficientvit.py hq.py sam2.py)
 	@$(RUN) python -m benchmarks.family --rounds 1 $(FAMILY_VENV)/bin/python efficientvit_sam_l0
 
 # pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...
