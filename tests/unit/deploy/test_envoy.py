@@ -127,9 +127,13 @@ def test_new_replica_gets_its_share_of_the_images(envoy, replicas):
         with requests.Session() as session:
             return [session.get(envoy.url, headers={"X-Image-Id": name}, timeout=60).json()["port"] for name in IDS]
 
+    def found_again() -> bool:
+        """Return whether Envoy's threads, which learn of a replica one after another, have settled."""
+        return envoy.healthy() == 3 and found() == found() != before
+
     before = found()
     envoy.set_replicas([each.server_port for each in replicas])
-    wait_until(lambda: envoy.healthy() == 3)
+    wait_until(found_again)
     moved = [new for old, new in zip(before, found(), strict=True) if old != new]
     assert len(IDS) / 6 < len(moved) < len(IDS) * 0.55
     assert Counter(moved)[replicas[2].server_port] > 0.9 * len(moved)
