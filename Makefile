@@ -6,6 +6,7 @@ WEIGHTS ?= auto
 MEMBERS ?=
 ANNOTATORS ?=
 ROWS ?=
+SLOW ?=
 TARGET ?=
 SHARED ?= ../shared
 OBJECTS ?= $(SHARED)/quality
@@ -32,13 +33,13 @@ text_generation_needs := env-text
 model_store_needs := env-text
 bentoml_runner_needs := weights
 
-# Folders of the tests with a service: the others need not be imported for them. Three processes keep two cores busy,
-# as tests also wait; with a service each needs about 2 GB of memory, slow ones with several services up to 5 GB.
-E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
+# Folders of the slow tests and of those with a service: the others need not be imported for them. Three processes keep
+# two cores busy, as tests also wait; with a service each needs about 2 GB of memory, slow ones with several up to 5 GB.
+E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy tests/unit/triton_backends
 # All tests of these run with a service, or by container-test.
 OTHERS := tests/browser tests/containers
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -58,10 +59,10 @@ known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
 # Both halves run even if a test fails; the last line is about the skipped tests of both.
-test: env-dev ## develop: run the tests: first those without a service, then the end-to-end tests but the slow ones; for two cores
+test: env-dev ## develop: run the tests: first those without a service, then the end-to-end tests; SLOW=1 adds the slow ones; for two cores
 	@export SKIPS=$$(mktemp); trap 'rm "$$SKIPS"' EXIT; failed=0; \
 	$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow" $(OTHERS:%=--ignore=%) || failed=1; \
-	$(RUN) pytest -n 3 --dist loadfile -m "e2e and not slow" $(E2E) || failed=1; \
+	$(RUN) pytest -n 3 --dist loadfile -m "$(if $(SLOW),e2e or slow,e2e and not slow)" $(E2E) || failed=1; \
 	exit $$failed
 
 coverage: env-dev ## develop: measure the statement coverage of what is shipped, by the tests without a service; 5 minutes
@@ -69,9 +70,6 @@ coverage: env-dev ## develop: measure the statement coverage of what is shipped,
 	@$(RUN) coverage run -m pytest -q -m "not e2e"
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
-
-test-slow: env-dev ## develop: run the slow tests on two cores: kills, full disks, engines, swaps of models, annotation tools
-	@$(RUN) pytest -n 3 --dist loadfile -m slow $(E2E) tests/unit/triton_backends
 
 check: env-dev ## develop: run linters, formatter, dependency and type checkers, and audit
 	@$(BIN)/ruff check

@@ -44,7 +44,7 @@ WINDOW = 40
 """Clicks in a row, of which a tenth may be slow: they are about 2 s."""
 EVERY_S = 2.0
 """Time of the clicks that make a point of the picture."""
-FLOODER, CONNECTIONS = "127.0.2.1", 8
+FLOODER = "127.0.2.1"
 
 
 @dataclass
@@ -209,9 +209,9 @@ def redis_faults(bench: Bench) -> None:
         bench.add(name, "0 failed requests", f"{failed} failed, p95 {short(slowdown)} x", not failed)
 
 
-def send_flood(port: int, request: Request, rate: float, seconds: float) -> tuple[int, int]:
+def send_flood(port: int, request: Request, connections: int, rate: float, seconds: float) -> tuple[int, int]:
     """Return how many requests of one caller with many connections were answered, and sent."""
-    with crowd(port, lambda: request, CONNECTIONS, pause=CONNECTIONS / rate, address=FLOODER) as replies:
+    with crowd(port, lambda: request, connections, pause=connections / rate, address=FLOODER) as replies:
         time.sleep(seconds)
     return len(replies.answered()), len(replies.all)
 
@@ -225,7 +225,7 @@ def flood(bench: Bench) -> None:
     with client_process() as process, bench.load() as load:
         process.submit(int).result()  # it has started
         with load.event("one caller floods"):
-            flood_of = request, bench.plan["flood_per_second"], bench.plan["flood_s"]
+            flood_of = request, *(bench.plan[f"flood_{key}"] for key in ("connections", "per_second", "s"))
             answered, sent = process.submit(send_flood, proxy.port, *flood_of).result()
     slowdown = bench.slowdown(load.during("one caller floods"))
     measured = f"others' p95 {short(slowdown)} x, {answered} of {sent} requests answered"

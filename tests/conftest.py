@@ -21,6 +21,8 @@ from tests.e2e.collector import Collector, running_collector
 from tests.services import KEYS, MAX_BODY_BYTES, ORIGIN
 
 FIRST_FILES = {
+    "tests/e2e/test_benchmarks.py": "benchmarks",
+    "tests/e2e/test_faults.py": "faults",
     "tests/e2e/test_batch.py": "Ray",
     "tests/e2e/test_docs.py": "official",
     "tests/e2e/test_official_parity.py": "official",

@@ -37,6 +37,7 @@ from utils.api.errors import (
     Overloaded,
     Problem,
     Stopping,
+    TooManyRequests,
     UnknownPath,
     UnsupportedMedia,
     WrongMethod,
@@ -255,7 +256,7 @@ class Edge:
         is_page = isinstance(error, ForeignPage) and any(name == b"origin" for name, _ in scope["headers"])
         form = problem_response if is_page else partial(self.adapters.error_response, scope["path"])
         response = form(problem_of(error))
-        if isinstance(error, Overloaded) and self.active.has_others(ADDRESS.get()):
+        if isinstance(error, (Overloaded, TooManyRequests)) and self.active.has_others(ADDRESS.get()):
             # Callers that ignore Retry-After would take the event loop's time from the others.
             body.release()
             await asyncio.sleep(Overloaded.retry_after)

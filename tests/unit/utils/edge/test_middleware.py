@@ -279,6 +279,12 @@ async def test_refusals_are_delayed_while_others_are_active(monkeypatch):
         assert (await service.ask("/busy", client=client)).problem == (503, "overloaded")
         assert [seconds for seconds in delays if seconds] == expected
     other.cancel()
+    limited = Service(rate="1/minute")
+    for client, expected in (("10.0.0.2", []), ("10.0.0.1", [1])):
+        delays.clear()
+        answers = [await limited.ask(client=client) for _ in range(2)]
+        assert answers[1].problem == (429, "too-many-requests")
+        assert [seconds for seconds in delays if seconds] == expected
 
 
 async def test_slow_bodies_take_bounded_memory_and_no_slots():
