@@ -144,8 +144,7 @@ capacity: env-dev ## measure: compute what ANNOTATORS, by default 100, 10,000 an
 # The built-in weights are measured on small replicas, like those of `make scale`.
 capacity-measure: env-dev ## measure: measure what `make capacity` computes with; writes docs/capacity.md; 2 minutes
 	@$(RUN) python -m benchmarks.capacity --measure official
-	@MOBILE_SAM_THREADS=1 MOBILE_SAM_ORCHESTRATORS=1 BENTOML_CONFIG_OPTIONS=api_server.workers=1 \
-		$(RUN) python -m benchmarks.capacity --measure builtin
+	@$(RUN) python -m benchmarks.capacity --measure builtin
 	@$(RUN) python -m benchmarks.capacity
 
 scale: env-dev ## measure: kill, stop, restart and change replicas behind Envoy, or ask those at TARGET; ROWS: some of it; writes docs/kubernetes.md; needs redis-server; 11 minutes

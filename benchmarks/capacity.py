@@ -14,9 +14,10 @@ import yaml
 
 from benchmarks.arms import click_request, image_fields
 from benchmarks.figures import seconds, table
+from benchmarks.fleet import SMALL
 from benchmarks.photo import CLICK, new_photo
 from benchmarks.report import CAPACITY, machine, write_blocks
-from benchmarks.service import OFFICIAL, running
+from benchmarks.service import BUILTIN, OFFICIAL, running
 from harness.load import Request, json_request, open_loop
 from harness.repository import prepare
 from harness.server import Server, cpu_seconds, resident_bytes
@@ -128,7 +129,8 @@ def main() -> None:
     parser.add_argument("--measure", metavar="WEIGHTS", help="write the figures of these weights into capacity.yaml")
     options = parser.parse_args()
     if options.measure:
-        with running(prepare(options.measure)) as server:
+        small = SMALL if options.measure == BUILTIN else {}  # its figures are compared with those of `make scale`
+        with running(prepare(options.measure), **small) as server:
             found = {name: round(value, 5) for name, value in measure(server).items()}
         head = FILE.read_text().partition("figures:\n")[0]
         measured = FIGURES | {options.measure: {"source": machine(versions=False), **found}}
