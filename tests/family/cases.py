@@ -1,7 +1,7 @@
 """Seeded models of the SAM family, prompts for them, and the answers of the authors' code.
 
-`make family-test` writes `expected.npz` anew. It has for each model, `small` and `vit_b`, and each of its images, named
-by their size like `768x1024`,
+`make family-test` compares them with `expected.npz`, which has for each model, `small` and `vit_b`, and each of its
+images, named by their size like `768x1024`,
 - `<model>/embedding/<image>`: (C, 4, 4) float32, every 16th position of the embedding from (8, 8);
 - `<model>/logits/<image>/<prompt>`: (4, 16, 16) float32, every 16th pixel of the low-resolution masks from (8, 8);
 - `<model>/masks/<image>/<prompt>`: (4, 512) uint8, every 4th pixel of the same, logits over 0, 1 bit per pixel;
@@ -12,7 +12,6 @@ The first mask and score are the single mask's, the others those of the candidat
 
 from functools import cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -103,14 +102,6 @@ def image(size_hw: tuple[int, int]) -> npt.NDArray[np.uint8]:
     pixels: npt.NDArray[np.uint8] = np.clip(128 + 80 * waves + noise, 0, 255).astype(np.uint8)
     pixels[size_hw[0] :] = pixels[:, size_hw[1] :] = 255
     return pixels
-
-
-def store(path: Path, arrays: dict[str, Array]) -> None:
-    """Write expected arrays and print their number; tests may read the file meanwhile."""
-    with NamedTemporaryFile(dir=path.parent, suffix=path.suffix, delete=False) as file:
-        np.savez_compressed(file, **arrays)
-    Path(file.name).replace(path)
-    print(f"{path}: {len(arrays)} arrays, {path.stat().st_size} bytes")
 
 
 def sampled(embedding: Array) -> Array:

@@ -1,6 +1,6 @@
 """Seeded models of EfficientViT-SAM, and the answers of the authors' code.
 
-`make family-test` writes `expected_efficientvit.npz` anew. It has for each model
+`make family-test` compares them with `expected_efficientvit.npz`. It has for each model
 - `<model>/shapes`: (N,) text, the keys of the authors' tensors with their sizes;
 and, fewer in number, the arrays of `expected.npz`:
 - `<model>/embedding/<image>`: (C / 8, 4, 4) float32, every 8th channel;

@@ -1,6 +1,6 @@
 """Seeded models of SAM-HQ, and the answers of the authors' code.
 
-`make family-test` writes `expected_hq.npz` anew. It has for each model and each of its images
+`make family-test` compares them with `expected_hq.npz`. It has for each model and each of its images
 - `<model>/embedding/<image>`: (C / 16, 4, 4) float32, every 16th channel and position from (8, 8);
 - `<model>/features/<image>`: (C / 32, 4, 4) float32, every 4th channel and 64th pixel of the features from (32, 32);
 - `<model>/logits/<image>`: (P, 4, 8, 8) float32 for the P prompts, every 32nd pixel from (16, 16);

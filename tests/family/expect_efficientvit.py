@@ -1,4 +1,4 @@
-"""Write expected_efficientvit.npz: answers of EfficientViT-SAM's code. `make_expected` calls it."""
+"""expected_efficientvit.npz: answers of EfficientViT-SAM's code. `make_expected` calls it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +10,8 @@ from efficientsam.models.efficientvit.backbone import EfficientViTLargeBackbone
 from efficientsam.models.nn.norm import set_norm_eps
 from efficientsam.segment_anything import modeling
 
-from tests.family.cases import Array, named, store
+from tests.family.cases import Array, named
 from tests.family.cases_efficientvit import (
-    EXPECTED,
     MODELS,
     framed,
     prompts_of,
@@ -46,8 +45,8 @@ def authors_model(name: str, options: dict[str, Any]) -> Any:
     return model.eval()
 
 
-def write(answers: Callable[..., tuple[Array, Array]]) -> None:
-    """Run the authors' code on all cases and write the file; `answers` is the function of `make_expected`."""
+def arrays(answers: Callable[..., tuple[Array, Array]]) -> dict[str, Array]:
+    """Run the authors' code on all cases and return the file's arrays; `answers` is the function of `make_expected`."""
     expected: dict[str, Array] = {}
     for name, options in MODELS.items():
         model = authors_model(name, options)
@@ -67,4 +66,4 @@ def write(answers: Callable[..., tuple[Array, Array]]) -> None:
                 logits[prompt], expected[f"{name}/scores/{where}/{prompt}"] = answers(model, embedding, fields, earlier)
                 case = f"{where}/{prompt}"
                 expected[f"{name}/logits/{case}"], expected[f"{name}/masks/{case}"] = sampled_answers(logits[prompt])
-    store(EXPECTED, expected)
+    return expected

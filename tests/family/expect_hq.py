@@ -1,4 +1,4 @@
-"""Write expected_hq.npz: answers of SAM-HQ's code, after comparing them with transformers' `SamHQModel`.
+"""expected_hq.npz: answers of SAM-HQ's code, after comparing them with transformers' `SamHQModel`.
 
 `make_expected` calls it.
 """
@@ -14,8 +14,8 @@ from segment_anything_hq import modeling
 from transformers import SamHQConfig, SamHQModel
 
 from sam_onnx.layouts import authors_key
-from tests.family.cases import PROMPTS, SIZES_HW, Array, image, named, store
-from tests.family.cases_hq import EXPECTED, MODELS, sampled, sampled_masks, state_of
+from tests.family.cases import PROMPTS, SIZES_HW, Array, image, named
+from tests.family.cases_hq import MODELS, sampled, sampled_masks, state_of
 
 Answers = Callable[..., tuple[Array, Array]]
 
@@ -106,12 +106,12 @@ def features_of(model: Any, embedding: Any, early: Any) -> Any:
     return decoder.embedding_encoder(embedding) + decoder.compress_vit_feat(early[0].permute(0, 3, 1, 2))
 
 
-def with_features(model: Any, early: Any, *, hq_only: bool) -> Any:
+def with_features(model: Any, early: Any, features: Any, *, hq_only: bool) -> Any:
     """Return a model whose decoder returns all four masks; the authors' returns the first or the best."""
     authors = model.mask_decoder
 
     def predict_masks(**given: Any) -> Any:
-        masks, scores = authors.predict_masks(**given, hq_features=features_of(model, given["image_embeddings"], early))
+        masks, scores = authors.predict_masks(**given, hq_features=features)
         masks = masks[:, 4:].expand(-1, 4, -1, -1) if hq_only else masks[:, :4] + masks[:, 4:]
         for several, index in ((False, 0), (True, 1 + int(scores[0, 1:].argmax()))):
             found = authors(**given, multimask_output=several, hq_token_only=hq_only, interm_embeddings=early)
@@ -123,8 +123,10 @@ def with_features(model: Any, early: Any, *, hq_only: bool) -> Any:
     return SimpleNamespace(prompt_encoder=model.prompt_encoder, mask_decoder=decoder)
 
 
-def write(answers: Answers, other_answers: Answers, check_close: Callable[[Array, Array, str], None]) -> None:
-    """Run both libraries on all cases and write the file; the functions are those of `make_expected`."""
+def arrays(
+    answers: Answers, other_answers: Answers, check_close: Callable[[Array, Array, str], None]
+) -> dict[str, Array]:
+    """Run both libraries on all cases and return the file's arrays; the functions are those of `make_expected`."""
     expected: dict[str, Array] = {}
     for name, options in MODELS.items():
         state = state_of(options)
@@ -135,14 +137,15 @@ def write(answers: Answers, other_answers: Answers, check_close: Callable[[Array
             pixels = torch.from_numpy(image(size_hw)).permute(2, 0, 1).float()[:, : size_hw[0], : size_hw[1]]
             framed, where = model.preprocess(pixels)[None], named(size_hw)
             embedding, early = model.image_encoder(framed)
-            parts = sampled(embedding[0].numpy(), features_of(model, embedding, early)[0].numpy())
+            features = features_of(model, embedding, early)
+            parts = sampled(embedding[0].numpy(), features[0].numpy())
             expected[f"{name}/embedding/{where}"], expected[f"{name}/features/{where}"] = parts
             if other:
                 others = other.get_image_embeddings(framed)
                 check_close(others[0].numpy(), embedding.numpy(), f"{name} {size_hw}")
                 check_close(others[1][0].numpy(), early[0].numpy(), f"{name} {size_hw} early")
             found: dict[str, tuple[Array, Array]] = {}
-            both, alone = (with_features(model, early, hq_only=hq_only) for hq_only in (False, True))
+            both, alone = (with_features(model, early, features, hq_only=hq_only) for hq_only in (False, True))
             only, _ = answers(alone, embedding, PROMPTS["click"], None)
             expected[f"{name}/only/{where}"] = sampled_masks(only[0])[0]
             for prompt, fields in PROMPTS.items():
@@ -158,4 +161,4 @@ def write(answers: Answers, other_answers: Answers, check_close: Callable[[Array
             every = np.stack([masks for masks, _ in found.values()])
             expected[f"{name}/logits/{where}"], expected[f"{name}/masks/{where}"] = sampled_masks(every)
             expected[f"{name}/scores/{where}"] = np.stack([scores for _, scores in found.values()])
-    store(EXPECTED, expected)
+    return expected

@@ -1,4 +1,4 @@
-"""Write expected_sam2.npz: answers of SAM 2's code, after comparing them with transformers' models.
+"""expected_sam2.npz: answers of SAM 2's code, after comparing them with transformers' models.
 
 `make_expected` calls it. EdgeTAM is SAM 2 with an encoder of timm.
 """
@@ -28,9 +28,8 @@ from transformers import (
 from transformers.models.timm_wrapper import modeling_timm_wrapper
 
 from sam_onnx.layouts import STACKED_POINTS, authors_key, authors_layout
-from tests.family.cases import Array, image, sampled_masks, store
+from tests.family.cases import Array, image, sampled_masks
 from tests.family.cases_sam2 import (
-    EXPECTED,
     HEAD_WIDTH,
     LAYOUTS,
     MODELS,
@@ -162,8 +161,8 @@ def other_answers(model: Any, embedding: list[Any], prompt: dict[str, Any], earl
     return masks.numpy(), scores.numpy()
 
 
-def write(check_close: Callable[[Array, Array, str], None]) -> None:
-    """Run both libraries on all cases and write the file."""
+def arrays(check_close: Callable[[Array, Array, str], None]) -> dict[str, Array]:
+    """Run both libraries on all cases and return the file's arrays."""
     expected: dict[str, Array] = {}
     for name, options in MODELS.items():
         state = sam2_state(**options)
@@ -187,4 +186,4 @@ def write(check_close: Callable[[Array, Array, str], None]) -> None:
             logits[prompt] = masks
             expected[f"{name}/logits/{prompt}"], expected[f"{name}/masks/{prompt}"] = sampled_masks(masks)
             expected[f"{name}/scores/{prompt}"] = scores
-    store(EXPECTED, expected)
+    return expected
