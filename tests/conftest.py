@@ -26,6 +26,7 @@ FIRST_FILES = {
     "tests/e2e/test_batch.py": "Ray",
     "tests/e2e/test_docs.py": "official",
     "tests/e2e/test_official_parity.py": "official",
+    "tests/e2e/test_engines.py": "official",
     "tests/integrations/test_label_studio.py": "Label Studio",
     "tests/integrations/test_x_anylabeling.py": "keyed",
     "tests/integrations/test_roboflow.py": "keyed",
