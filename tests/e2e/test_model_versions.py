@@ -78,7 +78,7 @@ def callers(server: Server) -> Iterator[Counter[tuple[int, int | str]]]:
     over = threading.Event()
 
     def ask(fields: Iterator[dict[str, str]]) -> None:
-        while not over.wait(0.05):
+        while not over.wait(0.2):
             answer = server.post(**next(fields), **CLICK)
             seen[answer.status_code, result_of(answer)["model_version"] if answer.ok else answer.text] += 1
 
