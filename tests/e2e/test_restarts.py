@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +15,12 @@ import pytest
 import requests
 
 from harness import Server, launch_server, serving, wait_until
+from harness.load import crowd
 from harness.repository import make_repository
+from tests.chaos.callers import click
 from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
+from tests.e2e.test_stops import check_stop
 from tests.services import write_other_weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -33,18 +37,34 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A service that has been restarted after a click on `scene(15)`."""
-    settings: dict[str, Any] = {
-        "MOBILE_SAM_MODEL_REPOSITORY": str(repository),
-        "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES),
-    }
-    log = tmp_path_factory.mktemp("restarts") / "log"
-    first = launch_server(log, **settings).wait_until_ready()
-    assert first.post(**IMAGE, **CLICK).ok
-    assert first.stop() == 0
-    with serving(log, **settings) as server:
+def settings(repository: Path) -> dict[str, Any]:
+    return {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES)}
+
+
+@pytest.fixture(scope="module")
+def first(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    launched = launch_server(tmp_path_factory.mktemp("restarts") / "log", **settings)
+    yield launched
+    launched.kill()
+
+
+@pytest.fixture(scope="module")
+def server(first: Server, settings: dict[str, Any]) -> Iterator[Server]:
+    """The service that was stopped after clicks on `scene(15)`, started again."""
+    with serving(first.log, **settings) as server:
         yield server
+
+
+# Runs first, because the other tests restart the service.
+def test_busy_service_told_to_stop_exits_with_0_and_leaves_nothing(first):
+    processes = first.wait_until_ready().family()
+    with crowd(first.port, lambda: click(scene(15)), 8) as callers:
+        wait_until(lambda: len(callers.answered()) > 20)
+        began = time.monotonic()
+        check_stop(first, processes)
+    assert callers.before(began).reasons().keys() <= {"ok", "stopping", "closed"}
+    # The port closes while callers connect.
+    assert callers.reasons().keys() <= {"ok", "stopping", "closed", "refused", "lost"}
 
 
 def test_embeddings_survive_a_restart_and_stay_below_their_limit(server):
