@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGES = {
-    "chromium": "chromium",
+    "chromium": "chromium-headless-shell",
     "curl": "curl",
     "debootstrap": "debootstrap",
     "dockerd": "docker.io",
