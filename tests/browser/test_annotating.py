@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, expect
 from pycocotools import mask as coco_mask
 
+from benchmarks.fleet import SMALL
 from harness import Server, launch_server
 from tests.browser.person import Person
 from tests.browser.test_project_files import LEAST_IOU, dataset
@@ -190,7 +191,7 @@ def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_pat
     folder.mkdir()
     for index in range(IMAGES):
         scene(index).save(folder / f"{index:02}.png")
-    settings: dict[str, Any] = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)}
+    settings: dict[str, Any] = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), **SMALL}
     server = launch_server(tmp_path / "log", **settings).wait_until_ready()
     with Person.open_page(browser, server) as person:
         person.page.set_input_files("#folder", folder)

@@ -13,6 +13,7 @@ import pytest
 import requests
 from playwright.sync_api import Browser, expect
 
+from benchmarks.fleet import SMALL
 from harness import Server, serving
 from harness.repository import make_repository
 from sam_onnx import Preparer
@@ -44,6 +45,7 @@ def two_versions(repository: Path) -> Iterator[Server]:
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),
         MOBILE_SAM_MODEL_CONTROL_MODE="explicit",
         MOBILE_SAM_ADMIN_KEYS=f"ops:{ADMIN_KEY}",
+        **SMALL,
     ) as running:
         yield running
 
