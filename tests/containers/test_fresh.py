@@ -31,7 +31,7 @@ def name(base: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     command = ["docker", "run", "--detach", "--network=host", "--shm-size=4g", *volumes, base]
     with container([*command, "bash", "-ec", SERVE.format(port=port)]) as name:
         with step("Debian's packages, `git clone`, `make serve`, and a click"):
-            wait_until(lambda: docker("top", name) and "\nReady: " in docker("logs", name), 300, every=1)
+            wait_until(lambda: docker("exec", name, "true") == "" and "\nReady: " in docker("logs", name), 300, every=1)
             assert click(port) == "official"
         yield name
 
