@@ -219,10 +219,10 @@ def send_flood(port: int, request: Request, connections: int, rate: float, secon
 def flood(bench: Bench) -> None:
     """Let one caller send requests far above its limit, to all replicas."""
     limit, proxy = bench.plan["requests_per_minute"], bench.fleet.proxies[BY_IMAGE]
-    with Client(proxy.url) as client:
-        image_id = client.embed(photo()).image_id
-    request = json_request({"image_id": image_id, "pos_coords": [CLICK], "segmented_image": "none"})
     with client_process() as process, bench.load() as load:
+        with Client(proxy.url) as client:  # all replicas find the new image in Redis
+            image_id = client.embed(new_photo()).image_id
+        request = json_request({"image_id": image_id, "pos_coords": [CLICK], "segmented_image": "none"})
         process.submit(int).result()  # it has started
         with load.event("one caller floods"):
             flood_of = request, *(bench.plan[f"flood_{key}"] for key in ("connections", "per_second", "s"))
