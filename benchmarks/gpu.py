@@ -40,7 +40,8 @@ REQUESTS = {ALONE: 10, KNOWN: 30, TOGETHER: 80}
 """Requests per round."""
 ROUNDS = 5
 POINTS_PER_SIDE = 32
-TESTS = ("-m", "pytest", "-m", "e2e and not slow", "tests/e2e")
+MIN_WORKERS, CORES_PER_WORKER = 3, 3
+"""Processes of the tests: as many as `make test` has, and one for as many cores."""
 RUNS = 'nv_inference_exec_count{model="mobile_sam_encoder",version="1"}'
 NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figures of a GPU."
 
@@ -133,7 +134,9 @@ def main() -> None:
     on_gpu = parser.parse_args().provider == "cuda"
     if on_gpu and not this_machine().gpus:
         parser.error("no NVIDIA GPU with its driver, or no onnxruntime-gpu: `make gpu-check PROVIDER=cpu` needs no GPU")
-    failed = subprocess.run([sys.executable, *TESTS], cwd=ROOT, check=False).returncode
+    workers = max(MIN_WORKERS, this_machine().cores // CORES_PER_WORKER)
+    tests = ["-m", "pytest", "-n", str(workers), "--dist", "loadfile", "-m", "e2e and not slow", "tests/e2e"]
+    failed = subprocess.run([sys.executable, *tests], cwd=ROOT, check=False).returncode
     with client_process() as client:
         text, kept = check(OFFICIAL, client, on_gpu=on_gpu)
     text += f"\n\nMasks kept: {'yes' if kept else 'no'}. End-to-end tests: {'failed' if failed else 'passed'}."

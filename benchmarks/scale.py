@@ -285,7 +285,7 @@ def measure(plan: dict[str, Any], folder: Path, rows: Collection[str]) -> Bench:
             continue
         with ExitStack() as stack:
             redis = stack.enter_context(redis_server(folder)) if shared else None
-            limit = f"{plan['requests_per_minute']}/minute"
+            limit = f"{plan['requests_per_second']}/second; {plan['requests_per_minute']}/minute"
             settings = {"MOBILE_SAM_REDIS_URL": redis.url, "MOBILE_SAM_RATE_LIMIT": limit} if redis else {}
             fleet = stack.enter_context(running(folder / f"{shared}", prepare(BUILTIN), plan["replicas"], **settings))
             urls = {routing: proxy.url for routing, proxy in fleet.proxies.items()}

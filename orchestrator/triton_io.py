@@ -21,7 +21,7 @@ from orchestrator.cache import Embedding, EmbeddingCache, Layout
 from orchestrator.call import Array, Call, Outcome, Part, RequestCancelled, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.masks import release_logits
-from orchestrator.memory import IdleMemoryRelease, return_large_blocks_on_free
+from orchestrator.memory import IdleMemoryRelease, keep_free_blocks, return_large_blocks_on_free
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
 
@@ -69,6 +69,8 @@ class OrchestratorModel:
         if nice >= BACKGROUND_NICE:
             return_large_blocks_on_free()
             decoder_batch = max(1, decoder_batch // 2)
+        else:
+            keep_free_blocks()
         descriptor = written["descriptor"]
         self._layout = Layout(_fingerprint(written["fingerprint"], engine["encoder"]), descriptor["embedding"])
         cache = EmbeddingCache(

@@ -34,6 +34,7 @@ class FakeSegmenter:
 
     def __init__(self, *batches: list[dict[str, Any]] | Exception, image: dict[str, Any] = IMAGE) -> None:
         self.image = image
+        self.parallel_batches = 1
         self.masks: list[dict[str, Any]] = []
         self.embedding = {
             "image_embeddings": np.linspace(0, 1, 64 * 64 * 256, dtype=np.float16).reshape(1, 64, 64, 256)

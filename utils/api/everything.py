@@ -7,7 +7,8 @@ The procedure follows Segment Anything's automatic mask generator (https://githu
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,20 +85,38 @@ async def _segment_by_one_version(
     for batches in work:
         found: list[Record] = []
         size = sum(map(_record_bytes, kept))
-        for batch in batches:
-            records = await _records(segmenter, image, batch)
-            size += sum(map(_record_bytes, records))
-            if size > max_answer_bytes:
-                raise AnswerTooLarge(max_answer_bytes)
-            found += records
-            done += 1
-            if done < total:
-                yield {"done": done, "total": total}
+        async with contextlib.aclosing(_in_parallel(segmenter, image, batches)) as answers:
+            async for records in answers:
+                size += sum(map(_record_bytes, records))
+                if size > max_answer_bytes:
+                    raise AnswerTooLarge(max_answer_bytes)
+                found += records
+                done += 1
+                if done < total:
+                    yield {"done": done, "total": total}
         scores = [record["predicted_iou"] for record in found]
         kept += await asyncio.to_thread(box_nms, found, scores, request.box_nms_thresh)
     kept = await asyncio.to_thread(_remove_duplicates, kept, request, len(crops))
     masks = [{name: record[name] for name in record if name not in INTERNAL_KEYS} for record in kept]
     yield {"done": total, "total": total, "result": {**result, "masks": masks}}
+
+
+async def _in_parallel(
+    segmenter: Segmenter, image: ImageSource, batches: Sequence[Job]
+) -> AsyncGenerator[list[Record], None]:
+    """Yield the records of each batch in order; the model works on as many at once as it has processes."""
+    tasks: deque[asyncio.Task[list[Record]]] = deque()
+    try:
+        for batch in batches:
+            tasks.append(asyncio.create_task(_records(segmenter, image, batch)))
+            if len(tasks) >= segmenter.parallel_batches:
+                yield await tasks.popleft()
+        while tasks:
+            yield await tasks.popleft()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _records(segmenter: Segmenter, image: ImageSource, batch: Job) -> list[Record]:

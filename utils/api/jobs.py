@@ -52,6 +52,9 @@ class AnswerParts:
 class Segmenter(Protocol):
     """Interface for image segmentation. Methods raise a `ServiceError` for invalid input or an unavailable model."""
 
+    parallel_batches: int
+    """Batches of automatic masks that the model works on at once."""
+
     async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON.
 

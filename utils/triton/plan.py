@@ -2,16 +2,17 @@
 
 | | 2 cores | 16 cores | a GPU |
 |---|---|---|---|
-| encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 1 instance per GPU |
+| encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 2 instances per GPU |
 | decoder | 1 instance, 2 threads | 4 instances, 4 threads each | 1 instance per GPU, batches of 64 prompts |
 | orchestrator, new images | 2 | 3 | by cores |
 | orchestrator, known images | 2, each with a decoder | 8, each with a decoder | by cores, at least 4 |
 | orchestrator, costly requests | 1 | 2 | by cores |
+| orchestrator, all masks | 1 | 2 | by cores |
 
 The encoder scales to few cores, and the decoder to fewer, so on many cores several parallel runs are faster than more
 threads per run. On a CPU the processes for known images run the decoder themselves, so that no click waits for another
 caller's many prompts; the model in Triton is for the other processes. In front of a GPU each waits for it most of the
-time, so there are more of them.
+time, so there are more of them; of two encoders one runs while the other copies (docs/performance-gpu.md).
 A large encoder has fewer instances where the memory holds no more. Settings (`utils.settings`) override all of this.
 """
 
@@ -34,6 +35,7 @@ encoder in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16
 MOBILE_SAM_ENGINES = ("openvino-bf16", "openvino", "onnxruntime")
 """Engines for weights whose descriptor is not known, such as those in a bucket."""
 CORES_PER_ENCODER = 8
+ENCODERS_PER_GPU = 2
 CORES_PER_DECODER = 4
 ENCODER_BYTES, ENCODER_BYTES_PER_FILE_BYTE = 2**29, 2.2
 """Memory of an instance of the encoder with OpenVINO: a constant, and a multiple of its files (docs/family.md)."""
@@ -109,7 +111,9 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
     if machine.gpus and not engine.startswith("openvino"):
         tensorrt = engine == "tensorrt"
         precision: Precision = "f16" if tensorrt else "f32"
-        encoder = Network("onnxruntime", precision, settings.encoders or 1, 1, gpu=True, tensorrt=tensorrt)
+        encoder = Network(
+            "onnxruntime", precision, settings.encoders or ENCODERS_PER_GPU, 1, gpu=True, tensorrt=tensorrt
+        )
         decoder = Network("onnxruntime", "f32", 1, 1, gpu=True)
         total_encoders = encoder.instances * machine.gpus
         batch = DECODER_BATCH_GPU
@@ -130,7 +134,7 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         SEGMENT: settings.orchestrators or (by_cores if encoder.gpu else min(by_cores, total_encoders + 1)),
         SEGMENT_CACHED: settings.orchestrators or (max(MIN_ORCHESTRATORS_GPU, by_cores) if decoder.gpu else by_cores),
         SEGMENT_COSTLY: max(1, by_cores // 4),
-        EVERYTHING: total_encoders,
+        EVERYTHING: by_cores if encoder.gpu else total_encoders,
     }
     return Plan(encoder, decoder, instances, batch)
 

@@ -150,13 +150,13 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
 def _configure_network(config: ModelConfig, network: Network) -> None:
     config.backend = network.backend
     _set_instances(config, network.instances, network.gpu)
-    if network.backend == "openvino":
-        config.ClearField("dynamic_batching")  # this backend runs images one by one
-        if network.precision == "bf16":
-            _set_parameters(config, HINT_BF16="YES")
-    if network.gpu:
-        _warm_up_every_batch(config)
-    else:
+    if network.backend == "openvino" or network.gpu:
+        # OpenVINO is no faster with several images. On a GPU, ONNX Runtime prepares the convolutions anew whenever
+        # their number changes, which takes up to a second (docs/performance-gpu.md).
+        config.ClearField("dynamic_batching")
+    if network.backend == "openvino" and network.precision == "bf16":
+        _set_parameters(config, HINT_BF16="YES")
+    if not network.gpu:
         _set_threads(config, network)
         if config.name == ENCODER:  # the watchdog runs it before callers do, and a run takes long
             config.ClearField("model_warmup")
@@ -171,15 +171,6 @@ def _set_threads(config: ModelConfig, network: Network) -> None:
         _set_parameters(config, INFERENCE_NUM_THREADS=network.threads, NUM_STREAMS=1)
     else:
         _set_parameters(config, intra_op_thread_count=network.threads)
-
-
-def _warm_up_every_batch(config: ModelConfig) -> None:
-    """Warm up every batch size at load: on first use of one, a GPU selects kernels and allocates memory."""
-    for warmup in list(config.model_warmup):
-        for size in range(warmup.batch_size + 1, config.max_batch_size + 1):
-            larger = config.model_warmup.add()
-            larger.CopyFrom(warmup)
-            larger.name, larger.batch_size = f"{warmup.name}_{size}", size
 
 
 def _set_instances(config: ModelConfig, count: int, gpu: bool) -> None:

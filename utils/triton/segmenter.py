@@ -99,6 +99,7 @@ class TritonSegmenter:
             model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
             for model, count in self.instances.items()
         }
+        self.parallel_batches = self.instances.get(tensors.EVERYTHING, 1)
 
     async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON, as `Segmenter.embed`."""

@@ -55,18 +55,17 @@ def test_both_networks_run_on_a_gpu_and_tensorrt_accelerates_the_encoder(engine)
         accelerators = parsed.optimization.execution_accelerators.gpu_execution_accelerator
         used = [(accelerator.name, accelerator.parameters["precision_mode"]) for accelerator in accelerators]
         assert used == ([("tensorrt", "FP16")] if (engine, model) == ("tensorrt", "mobile_sam_encoder") else [])
-        assert (parsed.backend, instances) == ("onnxruntime", (1, ModelInstanceGroup.KIND_GPU))
+        count = 2 if model == "mobile_sam_encoder" else 1
+        assert (parsed.backend, instances) == ("onnxruntime", (count, ModelInstanceGroup.KIND_GPU))
         assert parameters["cudnn_conv_algo_search"] == "1"
         assert int(parameters["gpu_mem_limit"]) >= 2**30
         assert "arena_extend_strategy" not in parameters  # batches of rising sizes would exceed the limit
-        warmed = [warmup.batch_size for warmup in parsed.model_warmup]
-        assert warmed == list(range(1, parsed.max_batch_size + 1)) or model == "mobile_sam_decoder"
-        assert len({warmup.name for warmup in parsed.model_warmup}) == len(warmed) == max(1, parsed.max_batch_size)
-    assert applied("mobile_sam_encoder", plan)[0].HasField("dynamic_batching")
+        assert [warmup.batch_size for warmup in parsed.model_warmup] == [1]
+        assert not parsed.HasField("dynamic_batching")  # convolutions are prepared anew for each number of images
 
 
 @pytest.mark.parametrize(
-    ("model", "count"), [("mobile_sam", 3), ("mobile_sam_cached", 3), ("mobile_sam_everything", 1)]
+    ("model", "count"), [("mobile_sam", 3), ("mobile_sam_cached", 3), ("mobile_sam_everything", 4)]
 )
 def test_orchestrator_parameters_describe_the_plan(model, count):
     _, instances, parameters = applied(model, make_plan(GPU, MOBILE_SAM_ENGINES, Settings(orchestrators=3)))
