@@ -35,12 +35,14 @@ def load(repository: Path, part: str, engine: str) -> Graph:
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     graph, (name, precision) = repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine.split()
-    return _openvino(graph, precision) if name == "openvino" else _onnxruntime(graph, on_gpu=name == "cuda")
+    if name == "openvino":
+        return _openvino(graph, precision)
+    # As in config.pbtxt: the default measures all convolutions first, and the decoder would run in TF32.
+    cuda = {"cudnn_conv_algo_search": "HEURISTIC"} | ({"use_tf32": "0"} if part == "decoder" else {})
+    return _onnxruntime(graph, [(onnxruntime_engine.CUDA, cuda)] if name == "cuda" else [])
 
 
-def _onnxruntime(graph: Path, *, on_gpu: bool) -> Graph:
-    # As in config.pbtxt: the default measures all convolutions first.
-    gpu = [(onnxruntime_engine.CUDA, {"cudnn_conv_algo_search": "HEURISTIC"})] * on_gpu
+def _onnxruntime(graph: Path, gpu: Sequence[onnxruntime_engine.Provider]) -> Graph:
     engine = onnxruntime_engine.Engine(graph, {}, [*gpu, onnxruntime_engine.CPU])
     return lambda outputs, inputs: engine.run(dict(inputs), list(outputs))
 

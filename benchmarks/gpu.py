@@ -40,7 +40,7 @@ REQUESTS = {ALONE: 10, KNOWN: 30, TOGETHER: 80}
 """Requests per round."""
 ROUNDS = 5
 POINTS_PER_SIDE = 32
-MIN_WORKERS, CORES_PER_WORKER = 3, 3
+MIN_WORKERS, CORES_PER_WORKER = 3, 2
 """Processes of the tests: as many as `make test` has, and one for as many cores."""
 RUNS = 'nv_inference_exec_count{model="mobile_sam_encoder",version="1"}'
 NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figures of a GPU."

@@ -6,7 +6,8 @@ It serves models with `backend: "onnxruntime"` on a Triton without that backend,
 - `default_model_filename`; `max_batch_size` (requests that Triton passes together run as one batch);
 - `instance_group` kind and device;
 - the `parameters` of `onnxruntime_engine`, and `cudnn_conv_algo_search` (0 exhaustive, 1 heuristic, 2 default),
-  `gpu_mem_limit` (bytes), `arena_extend_strategy` (0 next power of two, 1 same as requested);
+  `gpu_mem_limit` (bytes), `arena_extend_strategy` (0 next power of two, 1 same as requested); `use_tf32` (0: products
+  in float32, not TF32), which NVIDIA's ignores;
 - `optimization.execution_accelerators`: `gpu_execution_accelerator` `tensorrt` with `precision_mode` and
   `max_workspace_size_bytes`; `cpu_execution_accelerator` `openvino`.
 
@@ -27,6 +28,7 @@ CUDA_OPTIONS: dict[str, dict[str, str]] = {
     "cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"},
     "gpu_mem_limit": {},
     "arena_extend_strategy": {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"},
+    "use_tf32": {},
 }
 """Parameters of the config, which are also ONNX Runtime's options, and its names for their values if it has any."""
 

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 2 instances per GPU |
 | decoder | 1 instance, 2 threads | 4 instances, 4 threads each | 1 instance per GPU, batches of 64 prompts |
-| orchestrator, new images | 2 | 3 | by cores |
+| orchestrator, new images | 2 | 3 | by cores: 12 of 16 |
 | orchestrator, known images | 2, each with a decoder | 8, each with a decoder | by cores, at least 4 |
 | orchestrator, costly requests | 1 | 2 | by cores |
 | orchestrator, all masks | 1 | 2 | by cores |
@@ -129,9 +129,10 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
         batch = DECODER_BATCH_CPU
     by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
+    # Images are prepared by CPU: on a CPU one more than encoders, while on a GPU preparing takes the longest.
+    for_new = max(by_cores, machine.cores * 3 // 4) if encoder.gpu else min(by_cores, total_encoders + 1)
     instances = {
-        # One more than encoders, to prepare the next image meanwhile.
-        SEGMENT: settings.orchestrators or (by_cores if encoder.gpu else min(by_cores, total_encoders + 1)),
+        SEGMENT: settings.orchestrators or min(MAX_ORCHESTRATORS, for_new),
         SEGMENT_CACHED: settings.orchestrators or (max(MIN_ORCHESTRATORS_GPU, by_cores) if decoder.gpu else by_cores),
         SEGMENT_COSTLY: max(1, by_cores // 4),
         EVERYTHING: by_cores if encoder.gpu else total_encoders,

@@ -33,7 +33,7 @@ UNBATCHED = {
     "input": [("x", "TYPE_FP32", [-1, -1])],
     "output": [("y", "TYPE_FP32", [-1, -1]), ("n", "TYPE_INT64", [-1])],
 }
-OPENVINO = 'backend: "openvino" default_model_filename: "model.onnx"'
+OPENVINO = 'backend: "openvino" default_model_filename: "model.onnx" instance_group { kind: KIND_CPU }'
 X = 'input [ { name: "x" data_type: TYPE_FP32 dims: [ -1, -1 ] } ]'
 ADDED = {
     "no-config": ("", "onnxruntime", BATCHED),

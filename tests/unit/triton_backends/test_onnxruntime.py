@@ -49,10 +49,11 @@ def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
         "parameters": {"precision_mode": "FP16", "max_workspace_size_bytes": "1000"},
     }
     gpu = {
-        **parameters(cudnn_conv_algo_search="1", gpu_mem_limit="5000", arena_extend_strategy="1"),
+        **parameters(cudnn_conv_algo_search="1", gpu_mem_limit="5000", arena_extend_strategy="1", use_tf32="0"),
         "optimization": {"execution_accelerators": {"gpu_execution_accelerator": [accelerator]}},
     }
     cuda = {"cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": "5000", "arena_extend_strategy": "kSameAsRequested"}
+    cuda["use_tf32"] = "0"
     assert backend.execution_providers(gpu, "GPU", 2) == [
         ("TensorrtExecutionProvider", {"device_id": "2", "trt_fp16_enable": "1", "trt_max_workspace_size": "1000"}),
         ("CUDAExecutionProvider", {"device_id": "2", **cuda}),
