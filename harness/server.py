@@ -73,8 +73,9 @@ class Server:
         return embedding_counts(self.metrics_url)
 
     def count(self, series: str) -> int:
-        """Return the value of a series of Triton's metrics, with its labels; 0 without it."""
+        """Return the value of a series of Triton's metrics, with its labels, on any one GPU; 0 without it."""
         text = requests.get(self.metrics_url, timeout=60).text
+        text = re.sub(r'gpu_uuid="[^"]*",', "", text)
         found = re.search(rf"^{re.escape(series)} (\d+)", text, re.MULTILINE)
         return int(found[1]) if found else 0
 

@@ -134,7 +134,7 @@ def test_several_images_in_one_request(port, expected):
     with triton_grpc.InferenceServerClient(f"127.0.0.1:{port + 1}") as triton:
         answer = triton.infer("classification", tensor(PHOTO, PHOTO, PHOTO))
     assert answer.as_numpy("labels").tolist() == [[label.encode() for label in expected]] * 3
-    np.testing.assert_allclose(answer.as_numpy("scores"), [list(expected.values())] * 3, rtol=1e-4)
+    np.testing.assert_allclose(answer.as_numpy("scores"), [list(expected.values())] * 3, rtol=1e-3)  # TF32 on a GPU
 
 
 def test_callers_are_batched_and_a_damaged_file_does_not_affect_the_others(example):
