@@ -23,9 +23,7 @@ NO_OBJECT = -1024
 """Logits of SAM 2's masks where it sees no object."""
 REQUEST_ID = "probe"
 """Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their image again."""
-SUCCESSES = re.compile(
-    r'^nv_inference_request_success\{(?:gpu_uuid="[^"]*",)?model="([^"]+)",[^}]*\} (\d+)', re.MULTILINE
-)
+SUCCESSES = re.compile(r'^nv_inference_request_success\{[^}]*\bmodel="([^"]+)"[^}]*\} (\d+)', re.MULTILINE)
 ENGINE = re.compile(r'\b(encoder|decoder)="([^"]+)"')
 
 # A grey PNG of 8 x 8 pixels.

@@ -172,3 +172,15 @@ def test_hung_start_is_found(triton):
     examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
     pass_time(examined, triton, START_FACTOR * HANG_TIMEOUT_S + 2)
     assert [found.cause for found in [examined.restart_reason()] if found] == [HUNG]
+
+
+def test_successes_are_those_of_all_versions_and_gpus(monkeypatch):
+    lines = [
+        'nv_inference_request_success{model="mobile_sam",version="1"} 7',
+        'nv_inference_request_success{model="mobile_sam",version="2"} 1',
+        'nv_inference_request_success{gpu_uuid="GPU-1",model="mobile_sam_encoder",version="1"} 3',
+        'nv_inference_request_success{gpu_uuid="GPU-2",model="mobile_sam_encoder",version="1"} 2',
+        'nv_inference_request_failure{model="mobile_sam",version="1"} 9',
+    ]
+    monkeypatch.setattr(LocalTriton, "_metrics", lambda *_: "\n".join(lines))
+    assert LocalTriton(1).successes(1) == {"mobile_sam": 8, "mobile_sam_encoder": 5}
