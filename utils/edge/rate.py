@@ -30,6 +30,8 @@ REDIS_RETRY_INTERVAL_S = 5.0
 MAX_REDIS_CONNECTIONS = 16
 """Connections to Redis; further requests wait for a free one."""
 KEY_PREFIX = "mobile-sam:rate"
+REFUSED_S = 1.0
+"""Time after a refusal in which this process refuses the caller without counting; no refusal says less."""
 MAX_COUNTS = 100_000
 """Counts in memory for each limit, about 30 MB; a caller has at most two."""
 
@@ -67,6 +69,8 @@ class RateLimit:
             options: dict[str, Any] = {"key_prefix": KEY_PREFIX, "connection_pool": self._pool}
             storage = RedisStorage("async+redis://", implementation="redispy", **options)
             self._in_redis = [(item, SlidingWindowCounterRateLimiter(storage)) for item in limits]
+        self._refused: OrderedDict[str, tuple[float, int, TooManyRequests]] = OrderedDict()
+        """Time until which callers are refused, the number of requests that was, and the error."""
         self._redis_retry_at = 0.0
         """Time to try Redis again after a failure; 0 while it works."""
 
@@ -76,6 +80,10 @@ class RateLimit:
         Raises:
             TooManyRequests: a limit is exceeded.
         """
+        while self._refused and next(iter(self._refused.values()))[0] <= time.time():
+            self._refused.popitem(last=False)
+        if caller in self._refused and count >= self._refused[caller][1]:
+            raise self._refused[caller][2]
         refusals = await self._count_in_redis(caller, count)
         if refusals is None:
             refusals = await _count(self._in_memory, caller, count)
@@ -84,7 +92,10 @@ class RateLimit:
             amount, multiples, unit = limit.amount, limit.multiples, limit.GRANULARITY.name
             period = unit if multiples == 1 else f"{multiples} {unit}s"
             text = f"{amount} request{'s' * (amount > 1)} per {period}"
-            raise TooManyRequests(f"rate limit exceeded ({text}); retry in {seconds} s", seconds)
+            error = TooManyRequests(f"rate limit exceeded ({text}); retry in {seconds} s", seconds)
+            self._refused[caller] = time.time() + REFUSED_S, count, error
+            self._refused.move_to_end(caller)
+            raise error
 
     async def aclose(self) -> None:
         """Close the connections to Redis."""
@@ -165,9 +176,9 @@ async def _count(limits: Sequence[_Limit], caller: str, count: int) -> list[_Ref
     A refused request counts in some limits only if another process exceeds a limit between the two steps.
     """
     full: list[_Limit] = []
-    if len(limits) > 1:
-        full = [limit for limit in limits if not await limit[1].test(limit[0], caller, cost=count)]
-    if not full:
-        full = [limit for limit in limits if not await limit[1].hit(limit[0], caller, cost=count)]
+    for ask in ("test", "hit") if len(limits) > 1 else ("hit",):
+        if not full:
+            allowed = await asyncio.gather(*(getattr(way, ask)(item, caller, cost=count) for item, way in limits))
+            full = [limit for limit, is_allowed in zip(limits, allowed, strict=True) if not is_allowed]
     resets = [((await limiter.get_window_stats(item, caller)).reset_time, item) for item, limiter in full]
     return [(max(1, int(reset - time.time()) + 1), item) for reset, item in resets]

@@ -178,6 +178,7 @@ async def test_processes_share_counts_through_redis_where_they_expire(server, lo
 
 async def test_redis_is_used_again_and_each_outage_is_logged_once(server, log, monkeypatch):
     monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
+    monkeypatch.setattr(rate, "REFUSED_S", 0)
     async with aclosing(RateLimit("3/hour", server.url)) as limit:
         for caller in ("a", "b"):
             server.stop()
@@ -224,3 +225,21 @@ async def test_one_request_at_a_time_retries_a_hanging_redis(server, log, monkey
         server.send(signal.SIGCONT)
     assert done == [*range(1, 20), 0]
     assert [level for level, _ in log()] == ["WARNING"]
+
+
+async def test_refused_caller_is_not_counted_again_for_a_second(clock, monkeypatch):
+    limit, counted = RateLimit("3/minute", None), list[str]()
+    count = rate._count
+
+    async def spied(limits, caller, cost):
+        counted.append(caller)
+        return await count(limits, caller, cost)
+
+    monkeypatch.setattr(rate, "_count", spied)
+    with pytest.raises(TooManyRequests):
+        await limit.check("a", 4)
+    await limit.check("a", 3)  # fewer may be allowed
+    assert await count_allowed(limit, 5) == 0
+    assert (await count_allowed(limit, 1, "b"), counted) == (1, ["a", "a", "a", "b"])
+    clock.now += 1
+    assert (await count_allowed(limit, 5), len(counted)) == (0, 5)
