@@ -256,8 +256,7 @@ def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:
     if source is None:
         return pages
     engine = "" if settings.model_control_mode == "poll" else f", encoder {plan.encoder.engine}"
-    untried = " on a GPU, which nobody has tried yet: check the masks" if plan.encoder.gpu else ""
-    return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}{untried}"
+    return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}"
 
 
 def _start_worker(origins: Origins, lifecycle: WorkerLifecycle, ahead: EmbedAhead, _: Any) -> None:
