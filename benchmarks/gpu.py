@@ -41,7 +41,7 @@ REQUESTS = {ALONE: 10, KNOWN: 30, TOGETHER: 80}
 ROUNDS = 5
 POINTS_PER_SIDE = 32
 MIN_WORKERS, CORES_PER_WORKER = 3, 4
-"""Processes of the tests: as many as `make test` has, and one for as many cores."""
+"""Parallel processes of the tests: at least as many as in `make test`, and one for this many cores."""
 NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figures of a GPU."
 
 

@@ -11,6 +11,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3): free bytes at the heap's end that are returned, size from which blocks get own pages."""
 MIN_LARGE_BLOCK_BYTES = 128 * 1024
 MAX_KEPT_BLOCK_BYTES, MAX_KEPT_BYTES = 2**25, 2**27
+"""Largest block that is kept, and free bytes at the heap's end that are kept."""
 
 
 def return_large_blocks_on_free() -> None:
@@ -23,7 +24,7 @@ def return_large_blocks_on_free() -> None:
 
 
 def keep_free_blocks() -> None:
-    """Keep freed blocks for the next request until `trim`.
+    """Keep most freed blocks for the next request until `trim`.
 
     By default glibc returns most of them after each image and gets new pages for the next: a quarter of the time that
     scaling takes.

@@ -55,7 +55,7 @@ class RateLimit:
             SettingsError: the text or the URL is not valid.
         """
         try:
-            limits = list(dict.fromkeys(parse_many(text)))
+            limits = sorted(set(parse_many(text)), key=RateLimitItem.get_expiry)
         except ValueError:
             limits = []
         if not limits or any(limit.amount < 1 for limit in limits):
@@ -69,8 +69,8 @@ class RateLimit:
             options: dict[str, Any] = {"key_prefix": KEY_PREFIX, "connection_pool": self._pool}
             storage = RedisStorage("async+redis://", implementation="redispy", **options)
             self._in_redis = [(item, SlidingWindowCounterRateLimiter(storage)) for item in limits]
-        self._refused: OrderedDict[str, tuple[float, int, TooManyRequests]] = OrderedDict()
-        """Time until which callers are refused, the number of requests that was, and the error."""
+        self._refused: OrderedDict[str, tuple[float, int, str, int]] = OrderedDict()
+        """Time of each caller's last refusal, its number of requests, and its message and seconds."""
         self._redis_retry_at = 0.0
         """Time to try Redis again after a failure; 0 while it works."""
 
@@ -80,10 +80,13 @@ class RateLimit:
         Raises:
             TooManyRequests: a limit is exceeded.
         """
-        while self._refused and next(iter(self._refused.values()))[0] <= time.time():
+        now = time.time()
+        while self._refused and not 0 <= now - next(iter(self._refused.values()))[0] < REFUSED_S:
             self._refused.popitem(last=False)
-        if caller in self._refused and count >= self._refused[caller][1]:
-            raise self._refused[caller][2]
+        if caller in self._refused:
+            _, refused, detail, seconds = self._refused[caller]
+            if count >= refused:
+                raise TooManyRequests(detail, seconds)
         refusals = await self._count_in_redis(caller, count)
         if refusals is None:
             refusals = await _count(self._in_memory, caller, count)
@@ -92,10 +95,10 @@ class RateLimit:
             amount, multiples, unit = limit.amount, limit.multiples, limit.GRANULARITY.name
             period = unit if multiples == 1 else f"{multiples} {unit}s"
             text = f"{amount} request{'s' * (amount > 1)} per {period}"
-            error = TooManyRequests(f"rate limit exceeded ({text}); retry in {seconds} s", seconds)
-            self._refused[caller] = time.time() + REFUSED_S, count, error
+            detail = f"rate limit exceeded ({text}); retry in {seconds} s"
+            self._refused[caller] = now, count, detail, seconds
             self._refused.move_to_end(caller)
-            raise error
+            raise TooManyRequests(detail, seconds)
 
     async def aclose(self) -> None:
         """Close the connections to Redis."""
@@ -173,12 +176,15 @@ def _redis_pool(url: str) -> Any:
 async def _count(limits: Sequence[_Limit], caller: str, count: int) -> list[_Refusal]:
     """Count requests in all limits, or in none if one of them is exceeded; return the exceeded ones.
 
-    A refused request counts in some limits only if another process exceeds a limit between the two steps.
+    Between the two steps other requests may be counted. Then a refused one counts in shorter limits than the exceeded
+    one, never in longer ones.
     """
     full: list[_Limit] = []
-    for ask in ("test", "hit") if len(limits) > 1 else ("hit",):
-        if not full:
-            allowed = await asyncio.gather(*(getattr(way, ask)(item, caller, cost=count) for item, way in limits))
-            full = [limit for limit, is_allowed in zip(limits, allowed, strict=True) if not is_allowed]
+    if len(limits) > 1:
+        allowed = await asyncio.gather(*(limiter.test(item, caller, cost=count) for item, limiter in limits))
+        full = [limit for limit, is_allowed in zip(limits, allowed, strict=True) if not is_allowed]
+    for item, limiter in limits:
+        if not full and not await limiter.hit(item, caller, cost=count):
+            full = [(item, limiter)]
     resets = [((await limiter.get_window_stats(item, caller)).reset_time, item) for item, limiter in full]
     return [(max(1, int(reset - time.time()) + 1), item) for reset, item in resets]

@@ -151,8 +151,8 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
     config.backend = network.backend
     _set_instances(config, network.instances, network.gpu)
     if network.backend == "openvino" or network.gpu:
-        # OpenVINO is no faster with several images. On a GPU, ONNX Runtime prepares the convolutions anew whenever
-        # their number changes, which takes up to a second (docs/performance-gpu.md).
+        # OpenVINO is no faster with several images. On a GPU, ONNX Runtime prepares the convolutions anew whenever the
+        # number of images changes, which took up to 1.7 s (docs/performance-gpu.md).
         config.ClearField("dynamic_batching")
     if network.backend == "openvino" and network.precision == "bf16":
         _set_parameters(config, HINT_BF16="YES")

@@ -243,3 +243,14 @@ async def test_refused_caller_is_not_counted_again_for_a_second(clock, monkeypat
     assert (await count_allowed(limit, 1, "b"), counted) == (1, ["a", "a", "a", "b"])
     clock.now += 1
     assert (await count_allowed(limit, 5), len(counted)) == (0, 5)
+
+
+async def test_requests_refused_by_a_short_limit_do_not_count_in_a_long_one(server, clock):
+    async with aclosing(RateLimit("9/minute; 2/second", server.url)) as limit:
+        assert (await asyncio.gather(*(attempt(limit) for _ in range(20)))).count(None) == 2
+    assert [count for name, count in counts(server).items() if "minute" in name] == [2]
+    limit = RateLimit("9/minute; 2/second", None)
+    for _ in range(4):
+        assert (await asyncio.gather(*(attempt(limit) for _ in range(20)))).count(None) == 2
+        clock.now += 2
+    assert await count_allowed(limit, 2) == 1  # the ninth in this minute
