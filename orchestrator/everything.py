@@ -1,9 +1,9 @@
 """A batch of automatic masks: a grid of clicks on one crop of an image, and the masks that reach the thresholds.
 
 The service sends as many batches at once as this model has processes, and combines the records. So clicks wait for one
-batch of each process at most, not for a whole image, and a client that disconnects costs only the batches at work. Steps and thresholds are taken from Segment
-Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
-`automatic_mask_generator.py` and `utils/amg.py`).
+batch of each process at most, not for a whole image, and a client that disconnects costs only the batches at work.
+Steps and thresholds are taken from Segment Anything's automatic mask generator
+(https://github.com/facebookresearch/segment-anything, `automatic_mask_generator.py` and `utils/amg.py`).
 """
 
 from typing import Any

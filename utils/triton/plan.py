@@ -129,7 +129,7 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
         batch = DECODER_BATCH_CPU
     by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
-    # The CPU prepares the images. One process more than encoders is enough on a CPU; before a GPU, preparing takes longest.
+    # One more than encoders prepares the next image meanwhile; before a GPU, preparing takes longest.
     for_new = max(by_cores, machine.cores * 3 // 4) if encoder.gpu else min(by_cores, total_encoders + 1)
     instances = {
         SEGMENT: settings.orchestrators or min(MAX_ORCHESTRATORS, for_new),
