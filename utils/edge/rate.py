@@ -163,7 +163,7 @@ def _redis_pool(url: str) -> Any:
             timeout=REDIS_TIMEOUT_S,
             socket_timeout=REDIS_SOCKET_TIMEOUT_S,
             socket_connect_timeout=REDIS_SOCKET_TIMEOUT_S,
-            retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
+            retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 1),  # a restart of Redis closes idle connections
         )
         pool.connection_class(**pool.connection_kwargs)  # checks the options without connecting
     except (ValueError, TypeError, redis.RedisError):

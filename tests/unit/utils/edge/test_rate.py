@@ -254,3 +254,12 @@ async def test_requests_refused_by_a_short_limit_do_not_count_in_a_long_one(serv
         assert (await asyncio.gather(*(attempt(limit) for _ in range(20)))).count(None) == 2
         clock.now += 2
     assert await count_allowed(limit, 2) == 1  # the ninth in this minute
+
+
+async def test_connections_that_a_restart_of_redis_has_closed_are_replaced(server):
+    async with aclosing(RateLimit("99/hour", server.url)) as limit:
+        for _ in range(2):
+            await asyncio.gather(*(limit.check("a") for _ in range(8)))
+            assert list(counts(server).values()) == [8]
+            server.stop()
+            server.start()
