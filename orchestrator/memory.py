@@ -26,7 +26,7 @@ def return_large_blocks_on_free() -> None:
 def keep_free_blocks() -> None:
     """Keep most freed blocks for the next request until `trim`.
 
-    By default glibc returns most of them after each image and gets new pages for the next: a quarter of the time that
+    By default glibc returns most of them after each image and gets new pages for the next: an eighth of the time that
     scaling takes.
     """
     _call_glibc("mallopt", M_MMAP_THRESHOLD, MAX_KEPT_BLOCK_BYTES)

@@ -19,6 +19,7 @@ from tests.e2e.examples.conftest import readme, run_open
 from tests.e2e.pages import SAMPLES, matches
 from tests.unit.examples.classification.pixels import pixels_model, pixels_module
 from tests.unit.triton_backends.graphs import write_model
+from utils.triton.machine import this_machine
 
 pytestmark = pytest.mark.e2e
 
@@ -134,7 +135,8 @@ def test_several_images_in_one_request(port, expected):
     with triton_grpc.InferenceServerClient(f"127.0.0.1:{port + 1}") as triton:
         answer = triton.infer("classification", tensor(PHOTO, PHOTO, PHOTO))
     assert answer.as_numpy("labels").tolist() == [[label.encode() for label in expected]] * 3
-    np.testing.assert_allclose(answer.as_numpy("scores"), [list(expected.values())] * 3, rtol=1e-3)  # TF32 on a GPU
+    tolerance = 1e-3 if this_machine().gpus else 1e-4  # TF32 on a GPU
+    np.testing.assert_allclose(answer.as_numpy("scores"), [list(expected.values())] * 3, rtol=tolerance)
 
 
 def test_callers_are_batched_and_a_damaged_file_does_not_affect_the_others(example):
@@ -176,5 +178,6 @@ def test_config_is_completed_from_the_graph(port, model, backend, completed):
     assert ("dynamic_batching" in config) == (config["max_batch_size"] == 4)
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}]}
     answer = requests.post(f"{url}/infer", json=body, timeout=60).json()
+    assert "outputs" in answer, answer
     outputs = {output["name"]: output["data"] for output in answer["outputs"]}
     assert outputs["y"] == [2, 4, 6, 8, 10, 12]
