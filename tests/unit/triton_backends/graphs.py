@@ -21,12 +21,17 @@ class Request:
 
 
 def write_model(folder: Path, width: int | str = "W", *, version: str = "1", count: bool = True) -> Path:
-    """Write a model with y = x + x and, with `count`, n = size of the batch; return the file."""
+    """Write a model with y = x + x and, with `count`, n = size of the batch; return the file.
+
+    n's data and shape come from two nodes: one tensor for both is copied to the GPU by ONNX Runtime's CUDA provider,
+    whose `Expand` reads the shape on the CPU, and crashes.
+    """
     graph = helper.make_graph(
         [
             helper.make_node("Add", ["x", "x"], ["y"]),
-            helper.make_node("Shape", ["x"], ["shape"], end=1),
-            helper.make_node("Expand", ["shape", "shape"], ["n"]),
+            helper.make_node("Shape", ["x"], ["size"], end=1),
+            helper.make_node("Shape", ["y"], ["shape"], end=1),
+            helper.make_node("Expand", ["size", "shape"], ["n"]),
         ],
         "double",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", width])],
