@@ -15,6 +15,7 @@ import orjson
 from orchestrator.call import RECORD, UPSAMPLE, Call, Part
 from orchestrator.costs import check_batch
 from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
+from orchestrator.pictures import Mask
 from orchestrator.pipeline import POSITIVE, Pipeline
 from orchestrator.regions import Box, check
 
@@ -51,12 +52,6 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     return ([orjson.dumps(kept)],)
 
 
-def stability_score(logits: Logits, offset: float) -> float:
-    """Return the IoU of the masks of logits (H, W) float32, thresholded at +`offset` and -`offset`."""
-    smaller, larger = np.count_nonzero(logits > offset), np.count_nonzero(logits > -offset)
-    return smaller / larger if larger else 0.0
-
-
 def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:
     """Return whether a mask's box is near an edge of its crop that is not an edge of the image; all in image pixels."""
     whole = (0, 0, size_hw[1], size_hw[0])
@@ -85,31 +80,44 @@ def record(
         point_xy: (2,), the click, pixels of the image.
         crop: x0, y0, x1, y1 of the crop, pixels of the image.
         size_hw: height and width of the image.
-        options: `stability_score_thresh`; `stability_score_offset`, in logits; `min_mask_region_area`, pixels: smaller
-            holes are filled, smaller islands removed; 0: neither.
+        options: `stability_score_thresh`; `stability_score_offset`, in logits, above 0; `min_mask_region_area`,
+            pixels: smaller holes are filled, smaller islands removed; 0: neither.
     """
-    stability = stability_score(logits, options["stability_score_offset"])
-    if stability < options["stability_score_thresh"]:
+    offset = options["stability_score_offset"]
+    # Only a part of the crop is looked at again: where the mask of the lower threshold is.
+    larger, (left, top, right, bottom) = area_and_box(logits > -offset)
+    part = logits[top:bottom, left:right]
+    stability = np.count_nonzero(part > offset) / larger if larger else 0.0
+    if not larger or stability < options["stability_score_thresh"]:
         return None
-    x0, y0, x1, y1 = crop
-    mask = np.zeros(size_hw, bool)
-    np.greater(logits, 0, out=mask[y0:y1, x0:x1])
-    area, box_xyxy = area_and_box(mask)
-    box = (box_xyxy[0], box_xyxy[1], box_xyxy[2], box_xyxy[3])
+    left, top = left + crop[0], top + crop[1]  # in the image from here on
+    mask = part > 0
+    area, box = _placed(mask, left, top)
     if not area or is_truncated(box, crop, size_hw):
         return None
-    tidied = False
+    tidied, tidy_box = False, box
     if options["min_mask_region_area"]:
-        mask, tidied = remove_small_regions(mask, options["min_mask_region_area"])
-        area, box_xyxy = area_and_box(mask)
+        whole = np.zeros(size_hw, bool)
+        whole[top : top + len(mask), left : left + mask.shape[1]] = mask
+        mask, tidied = remove_small_regions(whole, options["min_mask_region_area"])
+        left = top = 0
+        area, tidy_box = _placed(mask, left, top)
+    x0, y0, x1, y1 = tidy_box
+    mask = mask[y0 - top : y1 - top, x0 - left : x1 - left]
     return {
-        "segmentation": rle(mask),
+        "segmentation": rle(mask, (x0, y0), size_hw),
         "area": area,
-        "bbox": [box_xyxy[0], box_xyxy[1], box_xyxy[2] - box_xyxy[0], box_xyxy[3] - box_xyxy[1]],
+        "bbox": [x0, y0, x1 - x0, y1 - y0],
         "predicted_iou": round(float(score), 4),
         "point_coords": [[float(point_xy[0]), float(point_xy[1])]],
         "stability_score": round(stability, 4),
-        "crop_box": [x0, y0, x1 - x0, y1 - y0],
+        "crop_box": [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]],
         "box": box,
         "tidied": tidied,
     }
+
+
+def _placed(mask: Mask, left: int, top: int) -> tuple[int, Box]:
+    """Return a mask's area, and its box in the image of which the mask's first pixel is at (left, top)."""
+    area, (x0, y0, x1, y1) = area_and_box(mask)
+    return area, (left + x0, top + y0, left + x1, top + y1)

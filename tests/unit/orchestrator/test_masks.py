@@ -117,6 +117,16 @@ def test_masks_are_read_back_unchanged(mask_format, size_hw):
         assert mask_format not in ("npy", "png") or read.dtype == bool
 
 
+@pytest.mark.parametrize("size_hw", SIZES)
+def test_rle_is_that_of_pycocotools_for_a_part_of_a_picture_too(size_hw):
+    for mask in (np.zeros(size_hw, bool), np.ones(size_hw, bool), *some(size_hw, 3)):
+        for padding in (((0, 0), (0, 0)), ((2, 0), (0, 3)), ((0, 1), (4, 0)), ((1, 2), (3, 4))):
+            picture = np.pad(mask, padding)
+            counts = coco.encode(np.asfortranarray(picture, np.uint8))["counts"].decode()
+            corner_xy = padding[1][0], padding[0][0]
+            assert masks.rle(mask, corner_xy, picture.shape) == {"size": [*picture.shape], "counts": counts}
+
+
 def test_json_mask_has_no_spaces():
     assert encode("json", np.eye(2, dtype=bool)) == b"[[1,0],[0,1]]"
 
