@@ -31,7 +31,7 @@ OUTCOME = "outcome"
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
-"""Niceness of the models for slow requests: they return memory at once, and use smaller batches to favour clicks."""
+"""Niceness of the models for slow requests: with a decoder shared with others they use smaller batches, for clicks."""
 ENVIRONMENT_PREFIX = "MOBILE_SAM_"
 PYTHON_BACKENDS = "MOBILE_SAM_PYTHON_BACKENDS"
 """Environment variable of the service: names of this Triton's backends that are `triton_backends`."""
@@ -63,14 +63,13 @@ class OrchestratorModel:
         written = json.loads(identity.read_text())
         weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
         engine = {part: config.get(f"{part}_engine", "") for part in ("encoder", "decoder")}
+        os.nice(nice := int(config.get("nice", 0)))  # before the decoder starts its threads
+        answers = config.get("answers")
+        (return_large_blocks_on_free if answers == "costly requests" else keep_free_blocks)()
+        self.decoder = local_decoder(config, Path(args["model_repository"]).parent, args["model_version"])
         decoder_batch = _whole_number(config, "decoder_batch", 1)
-        if nice := int(config.get("nice", 0)):
-            os.nice(nice)
-        if nice >= BACKGROUND_NICE:
-            return_large_blocks_on_free()
+        if nice >= BACKGROUND_NICE and not self.decoder:
             decoder_batch = max(1, decoder_batch // 2)
-        else:
-            keep_free_blocks()
         descriptor = written["descriptor"]
         self._layout = Layout(_fingerprint(written["fingerprint"], engine["encoder"]), descriptor["embedding"])
         cache = EmbeddingCache(
@@ -79,7 +78,7 @@ class OrchestratorModel:
             _whole_number(config, "embedding_cache_bytes", 0),
             _warn,
         )
-        encodes = config.get("answers") != "known images"
+        encodes = answers != "known images"
         try:
             url = _setting(config, "redis_url")
             redis = _redis_tier(url, self._layout) if url and encodes else None
@@ -98,7 +97,6 @@ class OrchestratorModel:
         self._idle_release = IdleMemoryRelease(self._release_memory)
         self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
         stages = Stages(self._count_stage)
-        self.decoder = local_decoder(config, Path(args["model_repository"]).parent, args["model_version"])
         max_pixels = _whole_number(config, "max_image_pixels", 1)
         self._pipeline = Pipeline(
             run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, DECODER),

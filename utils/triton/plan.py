@@ -7,12 +7,13 @@
 | orchestrator, new images | 2 | 3 | by cores: 12 of 16 |
 | orchestrator, known images | 2, each with a decoder | 8, each with a decoder | by cores, at least 4 |
 | orchestrator, costly requests | 1 | 2 | by cores |
-| orchestrator, all masks | 1 | 2 | by cores |
+| orchestrator, all masks | 1, with a decoder | 2, each with a decoder | by cores |
 
 The encoder scales to few cores, and the decoder to fewer, so on many cores several parallel runs are faster than more
-threads per run. On a CPU the processes for known images run the decoder themselves, so that no click waits for another
-caller's many prompts; the model in Triton is for the other processes. In front of a GPU each waits for it most of the
-time, so there are more of them; of two encoders one runs while the other copies (docs/performance-gpu.md).
+threads per run. On a CPU the processes for known images and for all masks run the decoder themselves, so that no click
+waits for another caller's many prompts; the model in Triton is for the other processes. In front of a GPU each waits
+for it most of the time, so there are more of them; of two encoders one runs while the other copies
+(docs/performance-gpu.md).
 A large encoder has fewer instances where the memory holds no more. Settings (`utils.settings`) override all of this.
 """
 

@@ -140,8 +140,8 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
             decoder_engine=plan.decoder.engine,
             decoder_batch=plan.decoder_batch,
         )
-        if model == tensors.SEGMENT_CACHED and not plan.decoder.gpu:
-            # It runs the decoder itself where the backend is one of `triton_backends`.
+        if model in (tensors.SEGMENT_CACHED, tensors.EVERYTHING) and not plan.decoder.gpu:
+            # They run the decoder themselves where the backend is one of `triton_backends`.
             _set_parameters(parsed, decoder_backend=plan.decoder.backend)
             _set_threads(parsed, plan.decoder)
     return str(text_format.MessageToString(parsed))
