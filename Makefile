@@ -120,7 +120,7 @@ bench: env-bench ## measure: compare the service with the raw model, BentoML alo
 bench-full: env-bench ## measure: the same in more rounds and with both weights, written into docs/performance*.md; about 10 minutes
 	@$(RUN) python -m benchmarks.bench --full
 
-bench-peers: env-bench env-peers ## measure: compare the service with the official predictor and a server around it; writes docs/performance.md; 5 minutes
+bench-peers: env-bench env-peers ## measure: compare the service with the official predictor and a server around it; writes docs/performance.md; 9 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
 bench-page: env-dev weights ## measure: measure clicks in the page; writes docs/performance-details.md; needs Chromium; 3 minutes

@@ -30,6 +30,8 @@ OURS, SAME_ENGINE = "ours", "ours, ONNX Runtime f32"
 WITHOUT_TRITON, PLAIN_BENTOML = "ours without Triton", "plain BentoML"
 COLD, CACHED, MIXED = WORKLOADS = ("cold", "cached", "mixed")
 """Every click on a new image; every click on a known one; every fifth on a new one."""
+EVERYTHING, POINTS_PER_SIDE = "all masks", 16
+"""All masks of a new image, by a grid of clicks."""
 NEW_OF_MIXED = 5
 MIN_IOU = 0.98
 """Mean IoU between the masks of two arms; engines and precisions differ in a few pixels."""
@@ -84,6 +86,9 @@ class ServerArm:
 
     def clicks(self, workload: str, count: int) -> list[Request]:
         """Return the requests of a workload; known images are named by their id if the server supports that."""
+        if workload == EVERYTHING:
+            grid = {"points_per_side": POINTS_PER_SIDE}
+            return [json_request(image_fields(new_photo()) | grid, "/everything") for _ in range(count)]
         known = hashlib.sha256(photo()).hexdigest() if self.takes_image_ids else photo()
         return [self.click(new_photo() if is_new(workload, index) else known, next(_points)) for index in range(count)]
 
@@ -152,7 +157,7 @@ def engines_of(service: Server) -> tuple[str, str]:
 
 def is_new(workload: str, index: int) -> bool:
     """Return whether the request at this index of a workload is on a new image."""
-    return workload == COLD or (workload == MIXED and index % NEW_OF_MIXED == 0)
+    return workload in (COLD, EVERYTHING) or (workload == MIXED and index % NEW_OF_MIXED == 0)
 
 
 @contextmanager

