@@ -25,7 +25,7 @@ EDGE_MARGIN_PIXELS = 20
 
 
 def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
-    """Return the records of a batch as a JSON list."""
+    """Return JSON: `masks`, the records of a batch, and the `engine` as answers name it."""
     pipeline.check_accepted(np.full((1, 1), POSITIVE, np.int32))
     options = {**pipeline.thresholds, **call.options}
     points_xy = call.read("point_coords")
@@ -49,7 +49,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
                 found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, options=options)
             if found is not None:
                 kept.append(found)
-    return ([orjson.dumps(kept)],)
+    return ([orjson.dumps({"engine": pipeline.identity["engine"], "masks": kept})],)
 
 
 def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:

@@ -67,6 +67,8 @@ class OrchestratorModel:
         answers = config.get("answers")
         (return_large_blocks_on_free if answers == "costly requests" else keep_free_blocks)()
         self.decoder = local_decoder(config, Path(args["model_repository"]).parent, args["model_version"])
+        if self.decoder and config.get("HINT_BF16") == "YES":
+            engine["decoder"] = "openvino bf16"
         decoder_batch = _whole_number(config, "decoder_batch", 1)
         if nice >= BACKGROUND_NICE and not self.decoder:
             decoder_batch = max(1, decoder_batch // 2)

@@ -13,6 +13,7 @@ from utils.api.jobs import AnswerParts
 
 IMAGE = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
 """Answer of `embed`."""
+EVERYTHING_ENGINE = {"encoder": "fake", "decoder": "fake bf16"}
 SEGMENTATION = {"size": [30, 40], "counts": "c" * 100}
 
 
@@ -80,12 +81,12 @@ class FakeSegmenter:
         picture = None if job.options["segmented_image"] == "none" else b"the picture"
         return AnswerParts(b"the mask", picture, self.result)
 
-    async def records(self, image: ImageSource, batch: Job) -> list[dict[str, Any]]:
+    async def records(self, image: ImageSource, batch: Job) -> dict[str, Any]:
         self.batches.append((image, batch))
         answer = self.next_batches.pop(0) if self.next_batches else []
         if isinstance(answer, Exception):
             raise answer
-        return copy.deepcopy(answer)
+        return {"engine": EVERYTHING_ENGINE, "masks": copy.deepcopy(answer)}
 
     def _check(self, image: ImageSource) -> None:
         if self.error:

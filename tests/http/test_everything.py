@@ -8,14 +8,14 @@ import logging
 import pytest
 
 from tests import fake_segmenter
-from tests.fake_segmenter import record
+from tests.fake_segmenter import EVERYTHING_ENGINE, record
 from utils.api.errors import ImageNotCached, InferenceTimeout
 from utils.api.everything import INTERNAL_KEYS
 
 IMAGE = base64.b64encode(b"an image file").decode()
 BATCHES = [[record((10 * number, 0, 10 * number + 5, 5))] for number in range(3)]
 MASKS = [{name: value for name, value in found.items() if name not in INTERNAL_KEYS} for (found,) in BATCHES]
-RESULT = {**fake_segmenter.IMAGE, "masks": MASKS}
+RESULT = {**fake_segmenter.IMAGE, "engine": EVERYTHING_ENGINE, "masks": MASKS}
 
 
 @pytest.fixture(autouse=True)

@@ -86,11 +86,12 @@ async def _segment_by_one_version(
         found: list[Record] = []
         size = sum(map(_record_bytes, kept))
         async with contextlib.aclosing(_in_parallel(segmenter, image, batches)) as answers:
-            async for records in answers:
-                size += sum(map(_record_bytes, records))
+            async for answer in answers:
+                size += sum(map(_record_bytes, answer["masks"]))
                 if size > max_answer_bytes:
                     raise AnswerTooLarge(max_answer_bytes)
-                found += records
+                found += answer["masks"]
+                result["engine"] = answer["engine"]  # the decoder's precision may differ from that of other answers
                 done += 1
                 if done < total:
                     yield {"done": done, "total": total}
@@ -103,9 +104,9 @@ async def _segment_by_one_version(
 
 async def _in_parallel(
     segmenter: Segmenter, image: ImageSource, batches: Sequence[Job]
-) -> AsyncGenerator[list[Record], None]:
-    """Yield the records of each batch in order; the model works on as many at once as it has processes."""
-    tasks: deque[asyncio.Task[list[Record]]] = deque()
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the answer to each batch in order; the model works on as many at once as it has processes."""
+    tasks: deque[asyncio.Task[dict[str, Any]]] = deque()
     try:
         for batch in batches:
             tasks.append(asyncio.create_task(_records(segmenter, image, batch)))
@@ -119,8 +120,8 @@ async def _in_parallel(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _records(segmenter: Segmenter, image: ImageSource, batch: Job) -> list[Record]:
-    """Return the records of a batch; wait once for a restart of the model, which would cost the batches before it."""
+async def _records(segmenter: Segmenter, image: ImageSource, batch: Job) -> dict[str, Any]:
+    """Return the answer to a batch; wait once for a restart of the model, which would cost the batches before it."""
     try:
         return await segmenter.records(image, batch)
     except NotLoaded:

@@ -64,5 +64,5 @@ class Segmenter(Protocol):
     async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
         """Segment objects in an image."""
 
-    async def records(self, image: ImageSource, batch: Job) -> list[dict[str, Any]]:
-        """Return the automatic masks of a batch that reach the thresholds."""
+    async def records(self, image: ImageSource, batch: Job) -> dict[str, Any]:
+        """Return `masks`, the automatic masks of a batch that reach the thresholds, and the `engine`."""

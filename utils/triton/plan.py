@@ -31,7 +31,8 @@ if TYPE_CHECKING:  # it imports `ENGINES`
 
 ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
 """`onnxruntime`: float32, on a GPU if there is one. `openvino`: float32, on the CPU. `openvino-bf16`: the same with the
-encoder in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16 for the encoder."""
+encoder, and the decoder of all masks, in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16 for the
+encoder."""
 
 MOBILE_SAM_ENGINES = ("openvino-bf16", "openvino", "onnxruntime")
 """Engines for weights whose descriptor is not known, such as those in a bucket."""
@@ -126,7 +127,7 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         threads_each = settings.threads or max(1, machine.cores // total_encoders)
         precision = "bf16" if engine == "openvino-bf16" else "f32"
         encoder = Network(backend, precision, total_encoders, threads_each)
-        # In bfloat16 the decoder changes too many masks (docs/engines.md).
+        # In bfloat16 the decoder changes too many masks of further clicks (docs/engines.md).
         decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
         batch = DECODER_BATCH_CPU
     by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))

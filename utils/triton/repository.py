@@ -144,6 +144,8 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
             # They run the decoder themselves where the backend is one of `triton_backends`.
             _set_parameters(parsed, decoder_backend=plan.decoder.backend)
             _set_threads(parsed, plan.decoder)
+            if model == tensors.EVERYTHING:  # bfloat16 keeps the masks of first clicks (docs/engines.md)
+                _set_precision(parsed, plan.encoder)
     return str(text_format.MessageToString(parsed))
 
 
@@ -154,8 +156,7 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
         # OpenVINO is no faster with several images. On a GPU, ONNX Runtime prepares the convolutions anew whenever the
         # number of images changes, which took up to 1.7 s (docs/performance-gpu.md).
         config.ClearField("dynamic_batching")
-    if network.backend == "openvino" and network.precision == "bf16":
-        _set_parameters(config, HINT_BF16="YES")
+    _set_precision(config, network)
     if not network.gpu:
         _set_threads(config, network)
         if config.name == ENCODER:  # the watchdog runs it before callers do, and a run takes long
@@ -164,6 +165,11 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
         accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
         accelerator.parameters["precision_mode"] = "FP16"
         accelerator.parameters["max_workspace_size_bytes"] = str(TENSORRT_WORKSPACE_BYTES)
+
+
+def _set_precision(config: ModelConfig, network: Network) -> None:
+    if network.backend == "openvino" and network.precision == "bf16":
+        _set_parameters(config, HINT_BF16="YES")
 
 
 def _set_threads(config: ModelConfig, network: Network) -> None:

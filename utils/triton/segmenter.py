@@ -129,10 +129,10 @@ class TritonSegmenter:
         outputs = await self._outputs(model, image, job)
         return AnswerParts(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
 
-    async def records(self, image: ImageSource, batch: Job) -> list[dict[str, Any]]:
-        """Return the automatic masks of a batch that reach the thresholds."""
+    async def records(self, image: ImageSource, batch: Job) -> dict[str, Any]:
+        """Return `masks`, the automatic masks of a batch that reach the thresholds, and the `engine`."""
         outputs = await self._outputs(tensors.EVERYTHING, image, batch)
-        found: list[dict[str, Any]] = orjson.loads(bytes(outputs[tensors.RECORDS]))
+        found: dict[str, Any] = orjson.loads(bytes(outputs[tensors.RECORDS]))
         return found
 
     async def _outputs(self, model: str, image: ImageSource, job: Job) -> _Outputs:

@@ -273,14 +273,14 @@ def test_batches_run_at_once_and_keep_their_order():
     segmenter, running, most = segmenter_of(), 0, 0
     segmenter.parallel_batches = 3
 
-    async def records(image: ImageSource, batch: Any) -> list[Record]:
+    async def records(image: ImageSource, batch: Any) -> dict[str, Any]:
         nonlocal running, most
         running, number = running + 1, len(segmenter.batches)
         segmenter.batches.append((image, batch))
         most = max(most, running)
         await asyncio.sleep(0.05 * (number % 2 == 0))  # every second one overtakes the one before
         running -= 1
-        return [record((8 * number, 0, 8 * number + 4, 4))]
+        return {"engine": {}, "masks": [record((8 * number, 0, 8 * number + 4, 4))]}
 
     segmenter.records = records  # type: ignore[method-assign]
     assert [x for x, *_ in boxes_of(segmenter, points_per_side=12)] == [8 * number for number in range(9)]
@@ -291,7 +291,7 @@ def test_batches_beside_one_that_fails_are_cancelled():
     segmenter, ended = segmenter_of(), list[str]()
     segmenter.parallel_batches = 3
 
-    async def records(image: ImageSource, batch: Any) -> list[Record]:
+    async def records(image: ImageSource, batch: Any) -> dict[str, Any]:
         segmenter.batches.append((image, batch))
         if len(segmenter.batches) == 2:
             raise InferenceTimeout("late")
@@ -300,7 +300,7 @@ def test_batches_beside_one_that_fails_are_cancelled():
         except asyncio.CancelledError:
             ended.append("cancelled")
             raise
-        return []
+        return {"engine": {}, "masks": []}
 
     segmenter.records = records  # type: ignore[method-assign]
     with pytest.raises(InferenceTimeout):

@@ -34,7 +34,7 @@ def applied(model: str, plan: Plan) -> tuple[ModelConfig, tuple[int, int], dict[
     return parsed, (group.count, group.kind), {key: value.string_value for key, value in parsed.parameters.items()}
 
 
-def test_openvino_runs_the_encoder_alone_in_bfloat16():
+def test_openvino_runs_the_encoder_and_the_decoder_of_all_masks_in_bfloat16():
     encoder, instances, parameters = applied("mobile_sam_encoder", LAPTOP)
     decoder, _, of_decoder = applied("mobile_sam_decoder", LAPTOP)
     assert (encoder.backend, decoder.backend) == ("openvino", "openvino")
@@ -43,6 +43,7 @@ def test_openvino_runs_the_encoder_alone_in_bfloat16():
     for model in ("mobile_sam_cached", "mobile_sam_everything"):
         _, _, own = applied(model, LAPTOP)
         assert (own["decoder_backend"], own["INFERENCE_NUM_THREADS"]) == ("openvino", "2")
+        assert ("HINT_BF16" in own) == (model == "mobile_sam_everything")
     assert "decoder_backend" not in applied("mobile_sam", LAPTOP)[2]
     assert of_decoder["INFERENCE_NUM_THREADS"] == "2"
     assert not encoder.HasField("dynamic_batching")  # this backend runs images one by one

@@ -134,7 +134,7 @@ ALL_CALLS = pytest.mark.parametrize("call", [segment, embed, records])
     ids=["segment", "no mask input", "automatic masks"],
 )
 def test_inputs_and_outputs_match_the_declared_tensors(call, model, absent):
-    client = Client(records=b"[]")
+    client = Client(records=b"{}")
     call(client)
     assert client.models == [model]
     inputs, outputs = tensors.MODELS[model]
@@ -269,8 +269,8 @@ def test_unknown_image_without_a_file_is_a_404_that_names_its_id(call, models):
 
 @pytest.mark.parametrize("image", [NEW, LARGE, replace(NEW, image_id="an id")], ids=["file", "large file", "known id"])
 def test_batch_goes_to_the_version_that_encoded_the_image_first_without_its_file(image):
-    client = Client(outcomes={tensors.EVERYTHING: UNKNOWN}, records=b'[{"area": 1}]')
-    assert records(client, replace(image, owner="me")) == [{"area": 1}]
+    client = Client(outcomes={tensors.EVERYTHING: UNKNOWN}, records=b'{"masks": [{"area": 1}]}')
+    assert records(client, replace(image, owner="me")) == {"masks": [{"area": 1}]}
     assert client.read == [{"point_coords": [1, 2, 3, 4]}, {"point_coords": [1, 2, 3, 4], "input_image": image.file}]
     name = image.image_id or hashlib.sha256(image.file).hexdigest()
     assert [(received.image_id, received.owner) for received in client.received] == [(name, "me")] * 2

@@ -27,7 +27,7 @@ def header():
 @pytest.mark.parametrize("image", [NEW, LARGE, BY_ID], ids=["file", "large file", "id"])
 def test_header_that_names_another_image_is_refused_before_anything_is_asked(header, call, image):
     header(OTHER)
-    client = Client(records=b"[]")
+    client = Client(records=b"{}")
     with pytest.raises(InvalidRequest) as refused:
         call(client, image)
     (error,) = refused.value.errors
