@@ -6,6 +6,7 @@ Steps and thresholds are taken from Segment Anything's automatic mask generator
 (https://github.com/facebookresearch/segment-anything, `automatic_mask_generator.py` and `utils/amg.py`).
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
 from orchestrator.pictures import Mask
 from orchestrator.pipeline import POSITIVE, Pipeline
 from orchestrator.regions import Box, check
+from orchestrator.segment import blank_image
 
 OUTPUTS = ("records",)
 EDGE_MARGIN_PIXELS = 20
@@ -50,6 +52,22 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
             if found is not None:
                 kept.append(found)
     return ([orjson.dumps({"engine": pipeline.identity["engine"], "masks": kept})],)
+
+
+def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Run the decoder on a batch of points: the first request does not wait, and the engine keeps what such a run needs.
+
+    Args:
+        pipeline: the pipeline.
+        shapes: shapes of the embedding's tensors, which consist of zeros.
+
+    Raises:
+        DecoderError: the decoder returned values that are not finite.
+    """
+    pipeline.stages.begin(counts=False)
+    points = np.zeros((max(1, pipeline.decoder_batch // 2), 1, 2), np.float32)
+    labels = np.full(points.shape[:2], POSITIVE, np.int32)
+    list(pipeline.decode(blank_image(shapes), points, labels, candidates=True))
 
 
 def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:

@@ -262,13 +262,7 @@ def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> N
     So the first request does not pay for lazy imports and first allocations. Triton warms up the networks that it runs
     (`model_warmup` in their config.pbtxt).
     """
-    height, width = WARM_UP_SIZE_HW
-    ramp = np.linspace(0, 255, width, dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
-    embedding = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
-    entry = Entry(embedding, WARM_UP_SIZE_HW, file.getvalue())
-    image = EncodedImage("", "", entry, height * width, Stages(lambda *_: None))
+    image = blank_image(shapes)
     image.preprocessing.frame(image.decode().pixels)
     if pipeline:
         pipeline.stages.begin(counts=False)
@@ -279,3 +273,14 @@ def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> N
     for mask_format in ("json", "png", "rle"):
         options = {**DEFAULTS, "mask_format": mask_format, "segmented_image": "overlay"}
         draw(image, [(logits, np.ones(1, np.float32))], options, None, 2**30)
+
+
+def blank_image(shapes: Mapping[str, Sequence[int]]) -> EncodedImage:
+    """Return an image of `WARM_UP_SIZE_HW` whose embedding consists of zeros, of these shapes."""
+    height, width = WARM_UP_SIZE_HW
+    ramp = np.linspace(0, 255, width, dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
+    embedding = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
+    entry = Entry(embedding, WARM_UP_SIZE_HW, file.getvalue())
+    return EncodedImage("", "", entry, height * width, Stages(lambda *_: None))

@@ -31,7 +31,8 @@ OUTCOME = "outcome"
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
-"""Niceness of the models for slow requests: with a decoder shared with others they use smaller batches, for clicks."""
+"""Niceness of the models for slow requests: they return the memory of large answers at once, and use smaller batches of
+a decoder that others use as well."""
 ENVIRONMENT_PREFIX = "MOBILE_SAM_"
 PYTHON_BACKENDS = "MOBILE_SAM_PYTHON_BACKENDS"
 """Environment variable of the service: names of this Triton's backends that are `triton_backends`."""
@@ -42,6 +43,8 @@ class OrchestratorModel:
 
     outputs: ClassVar[tuple[str, ...]]
     """Names of the tensors that `work` makes."""
+    large_answers: ClassVar[bool]
+    """Whether an answer may take many megabytes."""
 
     @staticmethod
     def work(pipeline: Pipeline, call: Call) -> tuple[Part, ...]:
@@ -64,13 +67,12 @@ class OrchestratorModel:
         weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
         engine = {part: config.get(f"{part}_engine", "") for part in ("encoder", "decoder")}
         os.nice(nice := int(config.get("nice", 0)))  # before the decoder starts its threads
-        answers = config.get("answers")
-        (return_large_blocks_on_free if answers == "costly requests" else keep_free_blocks)()
+        (return_large_blocks_on_free if nice >= BACKGROUND_NICE and self.large_answers else keep_free_blocks)()
         self.decoder = local_decoder(config, Path(args["model_repository"]).parent, args["model_version"])
-        if self.decoder and config.get("HINT_BF16") == "YES":
-            engine["decoder"] = "openvino bf16"
         decoder_batch = _whole_number(config, "decoder_batch", 1)
-        if nice >= BACKGROUND_NICE and not self.decoder:
+        if self.decoder:
+            engine["decoder"] = config.get("own_decoder_engine", engine["decoder"])
+        elif nice >= BACKGROUND_NICE:
             decoder_batch = max(1, decoder_batch // 2)
         descriptor = written["descriptor"]
         self._layout = Layout(_fingerprint(written["fingerprint"], engine["encoder"]), descriptor["embedding"])
@@ -80,7 +82,7 @@ class OrchestratorModel:
             _whole_number(config, "embedding_cache_bytes", 0),
             _warn,
         )
-        encodes = answers != "known images"
+        encodes = config.get("answers") != "known images"
         try:
             url = _setting(config, "redis_url")
             redis = _redis_tier(url, self._layout) if url and encodes else None
@@ -208,6 +210,7 @@ class SegmentModel(OrchestratorModel):
     """Model that segments objects."""
 
     outputs = segment.OUTPUTS
+    large_answers = True
     work = staticmethod(segment.segment)
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -220,7 +223,14 @@ class EverythingModel(OrchestratorModel):
     """Model that makes automatic masks."""
 
     outputs = everything.OUTPUTS
+    large_answers = False
     work = staticmethod(everything.records)
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the settings, open the cache, and run the decoder if it is in this process."""
+        super().initialize(args)
+        if self.decoder:
+            everything.warm_up(self._pipeline, self._layout.shapes)
 
 
 class Counter:

@@ -145,7 +145,9 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
             _set_parameters(parsed, decoder_backend=plan.decoder.backend)
             _set_threads(parsed, plan.decoder)
             if model == tensors.EVERYTHING:  # bfloat16 keeps the masks of first clicks (docs/engines.md)
-                _set_precision(parsed, plan.encoder)
+                own = replace(plan.decoder, precision=plan.encoder.precision)
+                _set_precision(parsed, own)
+                _set_parameters(parsed, own_decoder_engine=own.engine)
     return str(text_format.MessageToString(parsed))
 
 

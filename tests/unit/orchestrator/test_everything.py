@@ -92,6 +92,21 @@ def test_record_of_a_tidied_mask_keeps_its_original_box():
     assert untouched["bbox"] == [30, 40, 62, 42]
 
 
+def test_tidied_mask_of_a_crop_is_in_image_coordinates():
+    values = logits((70, 80), (25, 25, 50, 45), (78, 68, 80, 70))
+    made = found(values, crop=(30, 20, 110, 90), min_mask_region_area=10)
+    wanted = np.zeros(SIZE_HW, bool)
+    wanted[45:65, 55:80] = True
+    assert np.array_equal(coco.decode(made["segmentation"]), wanted)
+    assert (made["tidied"], made["bbox"], made["area"]) == (True, [55, 45, 25, 20], 500)
+
+
+def test_mask_may_be_the_last_pixel_of_the_image():
+    made = found(logits(SIZE_HW, (119, 99, 120, 100)))
+    assert (made["bbox"], made["area"]) == ([119, 99, 1, 1], 1)
+    assert coco.decode(made["segmentation"])[99, 119]
+
+
 def test_unstable_mask_is_dropped():
     values = logits(SIZE_HW, (30, 40, 60, 70))
     values[40:55, 30:60] = 0.5

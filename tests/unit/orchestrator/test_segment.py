@@ -13,13 +13,13 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load
 
-from orchestrator import masks
+from orchestrator import everything, masks
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding
 from orchestrator.call import Call, Exchange, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.everything import records
 from orchestrator.images import Frame
-from orchestrator.pipeline import Pipeline
+from orchestrator.pipeline import DecoderError, Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
 
@@ -262,8 +262,26 @@ def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
         options["pred_iou_thresh"] = threshold
     (lines,) = records(pipeline, call(points=[[5, 5], [6, 6]], **options))
     found = json.loads(b"".join(lines))
-    assert len(found) == count
-    assert {record["area"] for record in found} <= {24 * 32}
+    assert found["engine"] == pipeline.identity["engine"]
+    assert len(found["masks"]) == count
+    assert {record["area"] for record in found["masks"]} <= {24 * 32}
+
+
+def test_warm_up_runs_the_decoder_on_as_many_points_as_a_grid_does(pipeline):
+    sizes: list[int] = []
+
+    def run(inputs: dict[str, Any], outputs: list[str]) -> list[Any]:
+        sizes.append(len(inputs["point_labels"]))
+        return decoder(inputs, outputs)
+
+    counting = replace(pipeline, run_decoder=run)
+    everything.warm_up(counting, MOBILE_SAM_SHAPES)
+    options = {"crop_box": [0, 0, WIDTH, HEIGHT], "stability_score_offset": 1.0, "min_mask_region_area": 0}
+    records(counting, call(points=[[5, 5]] * 8, **options))
+    assert sizes == [4, 4, 4]
+    broken = replace(pipeline, run_decoder=lambda *given: [part * np.nan for part in decoder(*given)])
+    with pytest.raises(DecoderError):
+        everything.warm_up(broken, MOBILE_SAM_SHAPES)
 
 
 def test_batch_with_too_many_grid_points_is_rejected_before_the_decoder_runs(pipeline):
@@ -387,7 +405,7 @@ def test_records_of_a_crop_do_not_encode_the_whole_image(pipeline):
     }
     (lines,) = records(pipeline, call(points=[[10, 10]], **options))
     assert encoded == [(1024, 1024)]
-    assert {tuple(found["crop_box"]) for found in json.loads(b"".join(lines))} <= {(8, 4, 32, 32)}
+    assert {tuple(found["crop_box"]) for found in json.loads(b"".join(lines))["masks"]} <= {(8, 4, 32, 32)}
 
 
 def test_file_is_kept_without_encoding_and_encoded_later_by_its_id(pipeline):

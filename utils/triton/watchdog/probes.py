@@ -24,6 +24,7 @@ NO_OBJECT = -1024
 REQUEST_ID = "probe"
 """Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their image again."""
 SUCCESSES = re.compile(r'^nv_inference_request_success\{[^}]*\bmodel="([^"]+)"[^}]*\} (\d+)', re.MULTILINE)
+LOADED = re.compile(rf'^mobile_sam_loaded_timestamp_seconds.*\bmodel="{tensors.SEGMENT}".*', re.MULTILINE)
 ENGINE = re.compile(r'\b(encoder|decoder)="([^"]+)"')
 
 # A grey PNG of 8 x 8 pixels.
@@ -103,7 +104,8 @@ class LocalTriton:
 
     def engines(self, timeout_s: float) -> str:
         """Return the engines of encoder and decoder."""
-        return ", ".join(sorted({f"{part} {engine}" for part, engine in ENGINE.findall(self._metrics(timeout_s))}))
+        loaded = "".join(LOADED.findall(self._metrics(timeout_s)))
+        return ", ".join(sorted({f"{part} {engine}" for part, engine in ENGINE.findall(loaded)}))
 
     def _metrics(self, timeout_s: float) -> str:
         connection = HTTPConnection("127.0.0.1", self.metrics_port, timeout=timeout_s)

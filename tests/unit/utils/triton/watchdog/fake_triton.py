@@ -45,7 +45,13 @@ class Handler(BaseHTTPRequestHandler):
             embedding = {"name": "image_embeddings", "datatype": "FP16", "shape": [-1, 64, 64, 256]}
             self.answer(200, json.dumps({"inputs": [images, sizes], "outputs": [embedding]}).encode())
             return
-        lines = ['mobile_sam_loaded_timestamp_seconds{encoder="an engine",decoder="another"} 1']
+        lines = [
+            f'mobile_sam_loaded_timestamp_seconds{{descriptor="{{\\"side\\":1}}",{labels}}} 1'
+            for labels in (
+                'model="mobile_sam_everything",encoder="an engine",decoder="a third"',
+                'encoder="an engine",decoder="another",model="mobile_sam"',
+            )
+        ]
         lines += ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
         self.answer(200, "\n".join([*lines, ""]).encode())
 
