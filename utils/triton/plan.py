@@ -7,7 +7,7 @@
 | orchestrator, new images | 2 | 3 | by cores: 12 of 16 |
 | orchestrator, known images | 2, each with a decoder | 8, each with a decoder | by cores, at least 4 |
 | orchestrator, costly requests | 1 | 2 | by cores |
-| orchestrator, all masks | 1, with a decoder | 4, each with a decoder | by cores |
+| orchestrator, all masks | 1, with a decoder | 2, each with a decoder | by cores |
 
 The encoder scales to few cores, and the decoder to fewer, so on many cores several parallel runs are faster than more
 threads per run. On a CPU the processes for known images and for all masks run the decoder themselves, so that no click
@@ -137,7 +137,7 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         SEGMENT: settings.orchestrators or min(MAX_ORCHESTRATORS, for_new),
         SEGMENT_CACHED: settings.orchestrators or (max(MIN_ORCHESTRATORS_GPU, by_cores) if decoder.gpu else by_cores),
         SEGMENT_COSTLY: max(1, by_cores // 4),
-        EVERYTHING: by_cores if decoder.gpu else decoder.instances,  # on a CPU each has a decoder as large as those
+        EVERYTHING: by_cores if encoder.gpu else total_encoders,
     }
     return Plan(encoder, decoder, instances, batch)
 

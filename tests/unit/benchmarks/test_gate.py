@@ -8,7 +8,16 @@ from PIL import Image
 
 from benchmarks import figures, gate
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32
-from benchmarks.gate import BASELINE, CLICKS, compare, engines_line, fastest, keeps_masks, time_graphs
+from benchmarks.gate import (
+    BASELINE,
+    CLICKS,
+    compare,
+    engines_line,
+    fastest,
+    keeps_first_candidates,
+    keeps_masks,
+    time_graphs,
+)
 from benchmarks.objects import LabelledObject
 from harness.repository import make_repository
 from tests.family.cases import MODELS, noisy_state, sam_shapes
@@ -54,6 +63,15 @@ def test_engine_keeps_masks_only_if_those_of_every_click_are_near_float32(kept, 
 )
 def test_engine_keeps_masks_only_without_a_drop_of_human_iou(kept, change, where):
     assert keeps_masks(NEAR, changed(HUMAN, where, 0.7 + change), HUMAN) is kept
+
+
+@pytest.mark.parametrize(
+    ("kept", "where"),
+    [(True, np.s_[:, 1:, 1:]), (True, np.s_[:, 0, 0]), (False, np.s_[:, 0, 1:])],
+    ids=["other-prompts", "single-mask", "candidates"],
+)
+def test_decoder_of_all_masks_must_keep_the_candidates_of_first_clicks(kept, where):
+    assert keeps_first_candidates(changed(NEAR, where, 0.97)) is kept
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_cells_compare_the_same_rounds():
 
 @pytest.mark.parametrize(("workload", "expected"), [(COLD, 7), (CACHED, 0), (MIXED, 2)])
 def test_workload_has_its_share_of_new_images(workload, expected):
-    bodies = [request.body for request in Recorder(takes_image_ids=True).clicks(workload, 7)]
+    bodies = [request.body for request in Recorder(takes_image_ids=True).requests_of(workload, 7)]
     new = {body for body in bodies if body != b"id"}
     assert len(new) == 7 - bodies.count(b"id") == sum(is_new(workload, index) for index in range(7)) == expected
     assert photo() not in new

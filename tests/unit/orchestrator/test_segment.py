@@ -276,7 +276,8 @@ def test_warm_up_runs_the_decoder_on_as_many_points_as_a_grid_does(pipeline):
 
     counting = replace(pipeline, run_decoder=run)
     everything.warm_up(counting, MOBILE_SAM_SHAPES)
-    options = {"crop_box": [0, 0, WIDTH, HEIGHT], "stability_score_offset": 1.0, "min_mask_region_area": 0}
+    options: dict[str, Any] = {"crop_box": [0, 0, WIDTH, HEIGHT]}
+    options |= {"stability_score_offset": 1.0, "min_mask_region_area": 0}
     records(counting, call(points=[[5, 5]] * 8, **options))
     assert sizes == [4, 4, 4]
     broken = replace(pipeline, run_decoder=lambda *given: [part * np.nan for part in decoder(*given)])

@@ -23,8 +23,8 @@ class Request:
 def write_model(folder: Path, width: int | str = "W", *, version: str = "1", count: bool = True) -> Path:
     """Write a model with y = x + x and, with `count`, n = size of the batch; return the file.
 
-    n's data and shape come from two nodes: one tensor for both is copied to the GPU by ONNX Runtime's CUDA provider,
-    whose `Expand` reads the shape on the CPU, and crashes.
+    n's data and shape come from two nodes: ONNX Runtime's CUDA provider copies one tensor for both to the GPU, and its
+    `Expand`, which reads the shape on the CPU, then probably crashes.
     """
     graph = helper.make_graph(
         [

@@ -39,7 +39,7 @@ IMAGE: dict[str, Any] = _DATA["image"]
 RUN_LENGTHS: dict[str, Any] = _DATA["rle"]
 RESULT: dict[str, Any] = {**IMAGE, "masks": [_DATA["mask"]]}
 DOCUMENT: dict[str, Any] = {**IMAGE, "masks": [{**_DATA["mask"], "rle": RUN_LENGTHS}]}
-EVERYTHING: dict[str, Any] = {**IMAGE, "masks": _DATA["records"]}
+EVERYTHING: dict[str, Any] = {**IMAGE, "engine": _DATA["everything_engine"], "masks": _DATA["records"]}
 _IDENTITY = {name: IMAGE[name] for name in ("weights", "engine")}
 INFO: dict[str, Any] = {
     **{"version": VERSION, **_IDENTITY, **_DATA["info"]},

@@ -65,7 +65,7 @@ def test_threads_do_not_exceed_the_cores(cores, engine):
 
 @pytest.mark.parametrize(
     ("machine", "encoder", "decoder", "orchestrators"),
-    [(LAPTOP, (1, 2), (1, 2), [2, 2, 1, 1]), (SERVER, (2, 8), (4, 4), [3, 8, 2, 4])],
+    [(LAPTOP, (1, 2), (1, 2), [2, 2, 1, 1]), (SERVER, (2, 8), (4, 4), [3, 8, 2, 2])],
     ids=["two cores", "many cores"],
 )
 def test_plan_has_instances_and_threads_by_cores(machine, encoder, decoder, orchestrators):
