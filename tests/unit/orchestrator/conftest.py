@@ -1,4 +1,4 @@
-"""Shared fixtures: cache entries, caches, and other processes."""
+"""Shared fixtures: cache entries, caches, a pipeline, and other processes."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 from orchestrator.cache import EmbeddingCache, Entry, Layout, pack
+from orchestrator.call import Stages
+from orchestrator.embeddings import Embeddings
+from orchestrator.pipeline import Pipeline
+from tests.unit.orchestrator.pipelines import EMBEDDING, decoder
 
 WEIGHTS = "f" * 64
 
@@ -66,3 +70,18 @@ def open_cache(folder: Path, warnings: list[str]) -> Callable[..., EmbeddingCach
         return EmbeddingCache(at, Layout(fingerprint), max_bytes, warnings.append)
 
     return opened
+
+
+@pytest.fixture
+def pipeline(open_cache) -> Pipeline:
+    stages = Stages(lambda *_: None)
+    stages.begin(lambda: None, counts=False)
+    return Pipeline(
+        run_decoder=decoder,
+        embeddings=Embeddings(open_cache(), None, lambda _: EMBEDDING, 10**6, lambda _: None, stages=stages),
+        stages=stages,
+        identity={"weights": {"name": "none"}, "engine": {"encoder": "a", "decoder": "b"}, "model_version": 3},
+        thresholds={"pred_iou_thresh": 0.75, "stability_score_thresh": 0.5},
+        max_answer_bytes=10**7,
+        decoder_batch=8,
+    )

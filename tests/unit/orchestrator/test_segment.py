@@ -13,62 +13,15 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load
 
-from orchestrator import everything, masks
-from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding
-from orchestrator.call import Call, Exchange, Stages
-from orchestrator.embeddings import Embeddings
-from orchestrator.everything import records
-from orchestrator.images import Frame
-from orchestrator.pipeline import DecoderError, Pipeline
+from orchestrator import masks
+from orchestrator.cache import MOBILE_SAM_SHAPES
+from orchestrator.call import Call, Exchange
+from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
+from tests.unit.orchestrator.pipelines import HEIGHT, REGION, WIDTH, call, decoder, png, sizes_encoded
 
-WIDTH, HEIGHT = 64, 48
 TOP_LEFT_BOX = [0, 0, 32, 24]
-
-
-def decoder(inputs: dict[str, Any], outputs: list[str]) -> list[Any]:
-    """Find the image's top left quarter for each prompt, with scores that rise from candidate to candidate."""
-    count, masks = len(inputs["point_labels"]), 4 if outputs[0] == "low_res_masks" else 1
-    logits = np.full((count, masks, 256, 256), -10, np.float32)
-    logits[:, :, :96, :128] = 10  # the frame is 1024 x 768
-    return [logits, np.tile(np.array([0.6, 0.7, 0.8, 0.9], np.float32), (count, 1))]
-
-
-EMBEDDING = {name: np.zeros(shape, np.float16) for name, shape in MOBILE_SAM_SHAPES.items()}
-
-
-@pytest.fixture
-def pipeline(open_cache) -> Pipeline:
-    stages = Stages(lambda *_: None)
-    stages.begin(lambda: None, counts=False)
-    return Pipeline(
-        run_decoder=decoder,
-        embeddings=Embeddings(open_cache(), None, lambda _: EMBEDDING, 10**6, lambda _: None, stages=stages),
-        stages=stages,
-        identity={"weights": {"name": "none"}, "engine": {"encoder": "a", "decoder": "b"}, "model_version": 3},
-        thresholds={"pred_iou_thresh": 0.75, "stability_score_thresh": 0.5},
-        max_answer_bytes=10**7,
-        decoder_batch=8,
-    )
-
-
-def png() -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (WIDTH, HEIGHT), "white").save(file, "PNG")
-    return file.getvalue()
-
-
-def call(objects: int = 1, *, costly: bool = True, points: Any = None, region: Any = None, **options: Any) -> Call:
-    """Return a call with a click for each object, or with `points` in place of their coordinates."""
-    described = {"costly": costly, "region": region, "options": options}
-    tensors: dict[str, Any] = {"input_image": [png()], "call": [json.dumps(described).encode()]}
-    if objects:
-        tensors["point_coords"] = np.full((objects, 1, 2), 5, np.float32)
-        tensors["point_labels"] = np.ones((objects, 1), np.int32)
-    if points is not None:
-        tensors["point_coords"] = np.array(points, np.float32)
-    return Call(tensors.get)
 
 
 def parts(pipeline: Pipeline, asked: Call) -> tuple[bytes, bytes, dict[str, Any]]:
@@ -247,73 +200,6 @@ def test_model_for_short_requests_rejects_many_objects(pipeline):
     assert len(parts(pipeline, call(20))[2]["masks"]) == 20
 
 
-@pytest.mark.parametrize(
-    ("threshold", "count"),
-    [(None, 4), (float(np.float32(0.8)), 2), (0.95, 0)],
-    ids=["default", "equal to a score", "none"],
-)
-def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
-    options: dict[str, Any] = {
-        "crop_box": [0, 0, WIDTH, HEIGHT],
-        "stability_score_offset": 1.0,
-        "min_mask_region_area": 0,
-    }
-    if threshold is not None:
-        options["pred_iou_thresh"] = threshold
-    (lines,) = records(pipeline, call(points=[[5, 5], [6, 6]], **options))
-    found = json.loads(b"".join(lines))
-    assert found["engine"] == pipeline.identity["engine"]
-    assert len(found["masks"]) == count
-    assert {record["area"] for record in found["masks"]} <= {24 * 32}
-
-
-def test_warm_up_runs_the_decoder_on_as_many_points_as_a_grid_does(pipeline):
-    sizes: list[int] = []
-
-    def run(inputs: dict[str, Any], outputs: list[str]) -> list[Any]:
-        sizes.append(len(inputs["point_labels"]))
-        return decoder(inputs, outputs)
-
-    counting = replace(pipeline, run_decoder=run)
-    everything.warm_up(counting, MOBILE_SAM_SHAPES)
-    options: dict[str, Any] = {"crop_box": [0, 0, WIDTH, HEIGHT]}
-    options |= {"stability_score_offset": 1.0, "min_mask_region_area": 0}
-    records(counting, call(points=[[5, 5]] * 8, **options))
-    assert sizes == [4, 4, 4]
-    broken = replace(pipeline, run_decoder=lambda *given: [part * np.nan for part in decoder(*given)])
-    with pytest.raises(DecoderError):
-        everything.warm_up(broken, MOBILE_SAM_SHAPES)
-
-
-def test_batch_with_too_many_grid_points_is_rejected_before_the_decoder_runs(pipeline):
-    ran: list[dict[str, Any]] = []
-    counting = replace(pipeline, run_decoder=lambda inputs, _: ran.append(inputs))
-    batch = call(points=[[5, 5]] * 1000, crop_box=[0, 0, WIDTH, HEIGHT], min_mask_region_area=5)
-    with pytest.raises(Rejected, match="too-much-work"):
-        records(counting, batch)
-    assert ran == []
-
-
-def test_crop_outside_of_the_image_is_rejected(pipeline):
-    with pytest.raises(Rejected, match="crop_box"):
-        records(pipeline, call(crop_box=[0, 0, WIDTH + 1, HEIGHT]))
-
-
-REGION = [8, 4, 40, 36]
-
-
-def sizes_encoded(pipeline: Pipeline) -> list[tuple[int, int]]:
-    """Return a list to which the size of each image in the encoder's frame is added."""
-    sizes: list[tuple[int, int]] = []
-
-    def encode(frame: Frame) -> Embedding:
-        sizes.append(frame.size_hw)
-        return EMBEDDING
-
-    pipeline.embeddings.encoder = encode
-    return sizes
-
-
 def test_mask_of_a_region_lies_in_the_frame_of_the_image(pipeline):
     coords: list[list[float]] = []
 
@@ -394,19 +280,6 @@ def test_model_for_short_requests_refuses_to_decode_a_large_image_for_a_region(p
         segment(pipeline, call(points=[[[24, 12]]], region=REGION, costly=False))
     parts(pipeline, call(points=[[[24, 12]]], region=REGION))
     assert parts(pipeline, call(points=[[[24, 12]]], region=REGION, costly=False))[2]["region"] == REGION
-
-
-def test_records_of_a_crop_do_not_encode_the_whole_image(pipeline):
-    encoded = sizes_encoded(pipeline)
-    options: dict[str, Any] = {
-        "crop_box": REGION,
-        "stability_score_offset": 1.0,
-        "min_mask_region_area": 0,
-        "pred_iou_thresh": 0,
-    }
-    (lines,) = records(pipeline, call(points=[[10, 10]], **options))
-    assert encoded == [(1024, 1024)]
-    assert {tuple(found["crop_box"]) for found in json.loads(b"".join(lines))["masks"]} <= {(8, 4, 32, 32)}
 
 
 def test_file_is_kept_without_encoding_and_encoded_later_by_its_id(pipeline):
