@@ -38,7 +38,7 @@ def test_header_that_is_not_one_sha256_is_refused_wherever_an_image_is(app, segm
 
 
 @pytest.mark.parametrize("fields", [LIST, {"image_ids": IDS}], ids=["files", "ids"])
-def test_header_beside_a_list_names_one_of_its_images_and_is_ignored_with_its_job(http, segmenter, fields):
+def test_header_beside_a_list_names_one_of_its_images_and_another_one_is_ignored_with_its_job(http, segmenter, fields):
     refused = http.post("/embed", json=fields, headers={"X-Image-Id": OTHER})
     assert refused.status_code == 422
     expected = f"the SHA-256 of one of the images, such as {IDS[0]}"
@@ -48,3 +48,5 @@ def test_header_beside_a_list_names_one_of_its_images_and_is_ignored_with_its_jo
     assert accepted.status_code == 202
     job = http.request("DELETE", f"/embed/{accepted.json()['job']}", headers={"X-Image-Id": OTHER})
     assert (job.status_code, job.json()["cancelled"]) == (200, 2)
+    malformed = http.get(f"/embed/{accepted.json()['job']}", headers={"X-Image-Id": "an id"})
+    assert (malformed.status_code, malformed.json()["errors"][0]["got"]) == (422, "an id")

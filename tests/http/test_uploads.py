@@ -62,6 +62,7 @@ def test_query_has_a_region(http, segmenter, query, region):
 @pytest.mark.parametrize(
     ("query", "field", "got"),
     [
+        ("x=1&y=2&mask_threshold=null", "mask_threshold", "'null'"),
         ("x=1&y=2&point_coords=3", "point_coords", "an unknown query parameter"),
         ("x=1&y=2&mask_formt=rle", "mask_formt", "an unknown query parameter (did you mean mask_format?)"),
         ("x=1&y=2&mask_format=rle&mask_format=png", "mask_format", "several"),

@@ -257,11 +257,12 @@ def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel], 
 
 
 def _number_or_text(value: str) -> Any:
-    """Return `3`, `0.5` and `true` as what they are in JSON, other values as text."""
+    """Return `3`, `0.5` and `true` as what they are in JSON, other values as text: `null` too, as it can be left out."""
     try:
-        return orjson.loads(value)
+        found = orjson.loads(value)
     except orjson.JSONDecodeError:
         return value
+    return value if found is None else found
 
 
 def parse_body(body: bytes, model: type[Model]) -> Model:

@@ -198,8 +198,10 @@ class Edge:
         app = self._handlers.get(path, self.app)
         if path in self.work_paths:
             await self._work(app, scope, receive, send, body)
-        else:
-            await app(scope, receive, send)
+            return
+        if path == JOB:
+            image_id(scope["headers"])  # a proxy routes by it here as well
+        await app(scope, receive, send)
 
     def count(self, path: str, status: int) -> None:
         """Count an answer under one of a bounded number of paths."""
