@@ -257,7 +257,7 @@ def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel], 
 
 
 def _number_or_text(value: str) -> Any:
-    """Return `3`, `0.5` and `true` as what they are in JSON, other values as text: `null` too, as it can be left out."""
+    """Return `3`, `0.5` and `true` as what they are in JSON, other values as text: `null` too."""
     try:
         found = orjson.loads(value)
     except orjson.JSONDecodeError:
