@@ -49,4 +49,4 @@ def test_header_beside_a_list_names_one_of_its_images_and_another_one_is_ignored
     job = http.request("DELETE", f"/embed/{accepted.json()['job']}", headers={"X-Image-Id": OTHER})
     assert (job.status_code, job.json()["cancelled"]) == (200, 2)
     malformed = http.request("GET", f"/embed/{accepted.json()['job']}", headers={"X-Image-Id": "an id"})
-    assert (malformed.status_code, malformed.json()["errors"][0]["got"]) == (422, "an id")
+    assert (malformed.status_code, malformed.json()["errors"][0]["got"]) == (422, "'an id'")
