@@ -69,7 +69,11 @@ QUEUE = (
     ).problem(),
 )
 """Problems of lists of images."""
-JOB = (errors.UnknownPath("there is no such job of this caller, or no longer").problem(), UNAVAILABLE)
+JOB = (
+    errors.UnknownPath("there is no such job of this caller, or no longer").problem(),
+    errors.invalid("X-Image-Id", "one SHA-256 of an image file, 64 lower-case hexadecimal digits", "'an id'").problem(),
+    UNAVAILABLE,
+)
 SERVED, OTHER = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f", "0" * 64
 OTHER_WEIGHTS = errors.OtherWeights(errors=[FieldError("weights", f"{SERVED}, which are loaded", OTHER)]).problem()
 LARGEST_WORK = "at most 62 objects as polygon with picture overlay on a 4000 x 3000 image: 25 s of work"
