@@ -27,7 +27,7 @@ def keep_free_blocks() -> None:
     """Keep most freed blocks for the next request until `trim`.
 
     By default glibc returns most of them after each image and gets new pages for the next: an eighth of the time that
-    scaling takes.
+    scaling takes. `return_large_blocks_on_free` took half of the time of automatic masks.
     """
     _call_glibc("mallopt", M_MMAP_THRESHOLD, MAX_KEPT_BLOCK_BYTES)
     _call_glibc("mallopt", M_TRIM_THRESHOLD, MAX_KEPT_BYTES)

@@ -33,6 +33,7 @@ VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 """Ids that are safe in a log line and in a header."""
 IMAGE_ID_HEADER = b"x-image-id"
 VALID_IMAGE_ID = re.compile(rb"[0-9a-f]{64}")
+EXPECTED_IMAGE_ID = "one SHA-256 of an image file, 64 lower-case hexadecimal digits"
 IPV6_NETWORK = 64
 """Prefix length of the network that one household or host usually gets."""
 
@@ -238,8 +239,7 @@ def image_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """
     values = [value for name, value in headers if name == IMAGE_ID_HEADER]
     if values and not (len(values) == 1 and VALID_IMAGE_ID.fullmatch(values[0])):
-        expected = "one SHA-256 of an image file, 64 lower-case hexadecimal digits"
-        raise invalid("X-Image-Id", expected, quoted(b", ".join(values).decode("latin-1")))
+        raise invalid("X-Image-Id", EXPECTED_IMAGE_ID, quoted(b", ".join(values).decode("latin-1")))
     return b"".join(values).decode()
 
 

@@ -8,7 +8,7 @@ from utils.api import errors
 from utils.api.errors import MEDIA_TYPE, FieldError, Problem, summary
 from utils.api.received import ANSWER_TYPES
 from utils.edge.admission import STOPPING_DETAIL
-from utils.edge.connections import HEAD_TOO_LARGE
+from utils.edge.connections import EXPECTED_IMAGE_ID, HEAD_TOO_LARGE
 from utils.edge.keys import EXPECTED_KEY
 from utils.edge.origins import EXPECTED_ORIGIN
 from utils.settings import Settings
@@ -71,7 +71,7 @@ QUEUE = (
 """Problems of lists of images."""
 JOB = (
     errors.UnknownPath("there is no such job of this caller, or no longer").problem(),
-    errors.invalid("X-Image-Id", "one SHA-256 of an image file, 64 lower-case hexadecimal digits", "'an id'").problem(),
+    errors.invalid("X-Image-Id", EXPECTED_IMAGE_ID, "'an id'").problem(),
     UNAVAILABLE,
 )
 SERVED, OTHER = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f", "0" * 64
