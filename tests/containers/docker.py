@@ -74,7 +74,7 @@ def documented(start: str, port: int = 3000) -> list[str]:
     return shlex.split(re.sub(r"mobile-sam(?!-triton)", "mobile-sam-test", command.replace(":3000:", f":{port}:")))
 
 
-def click(port: int, *, api_key: str | None = None, retries: int = 15) -> str:
+def click(port: int, *, api_key: str | None = None, retries: int = 60) -> str:
     """Check the mask of a click, and return the name of the weights. Retries until the service is ready."""
     with Client(f"http://127.0.0.1:{port}", api_key=api_key, retries=retries) as client:
         found = client.segment(PICTURE, pos_coords=CLICK_XY)
@@ -90,8 +90,8 @@ def container(command: list[str]) -> Iterator[str]:
     identifier = run(*command).splitlines()[-1]  # warnings come first
     try:
         yield identifier
-    except BaseException:
-        subprocess.run(["docker", "logs", "--tail", "50", identifier], check=False)
+    except BaseException as error:
+        error.add_note(run("docker", "logs", "--tail", "50", identifier))
         raise
     finally:
         docker("rm", "--force", "--volumes", identifier)

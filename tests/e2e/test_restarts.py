@@ -22,6 +22,7 @@ from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.test_stops import check_stop
 from tests.services import write_other_weights
+from utils.triton.processes import waits_for_child
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -98,6 +99,19 @@ def test_automatic_masks_wait_for_the_restart_after_triton_took_a_process_for_de
             stub.resume()
         *_, last = steps
     assert json.loads(last)["result"] == before
+    server.wait_until_ready()
+
+
+def test_a_start_is_repeated_after_triton_took_a_process_for_dead_that_lives(server):
+    (before,) = server.stubs("mobile_sam_everything")
+    server.triton().kill()
+    wait_until(lambda: not before.is_running())
+    wait_until(lambda: any(stub.nice() for stub in server.stubs("mobile_sam_everything")))  # its model sets that first
+    (stub,) = server.stubs("mobile_sam_everything")
+    stub.suspend()
+    wait_until(lambda: waits_for_child(server.triton().pid))
+    stub.resume()
+    wait_until(lambda: "took a model's process for dead while it loaded the model" in server.log.read_text())
     server.wait_until_ready()
 
 

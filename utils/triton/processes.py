@@ -41,6 +41,16 @@ def state(pid: int) -> str:
     return ""
 
 
+def waits_for_child(pid: int) -> bool:
+    """Return whether a thread of a process waits for the end of a child; False where the kernel does not tell."""
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                if (thread / "wchan").read_text() == "do_wait":
+                    return True
+    return False
+
+
 def children(pid: int) -> Iterator[tuple[int, str, str]]:
     """Yield process id, name and command line of each child."""
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -15,6 +15,8 @@ class Timings:
     """Time added to the inference timeout before a model without an answer counts as hung."""
     start_timeout_s: float = 1800.0
     """Time for Triton to load its models; TensorRT builds engines for minutes."""
+    start_reap_timeout_s: float = 10.0
+    """Time for a Python process to end while Triton loads its models and waits for that."""
     restart_delays_s: tuple[float, ...] = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
     """Delays before consecutive restarts without a ready Triton in between."""
     drain_timeout_s: float = 28.0

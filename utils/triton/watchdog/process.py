@@ -77,6 +77,7 @@ class TritonServer:
         self._copying.start()
         self._reap_timeout_s = self._timings.reap_timeout_s if models_change else 0.0
         self._dead_since: dict[int, float] = {}
+        self._waits_since: float | None = None
         self._stubs: set[int] = set()
 
     def update_stubs(self) -> None:
@@ -126,6 +127,18 @@ class TritonServer:
                 name = STUB_NAME if pids[0] in self._stubs else "tritonserver"
                 return RestartReason(cause, f"process {pids[0]} ({name}) {event}")
         return None
+
+    def start_fault(self) -> RestartReason | None:
+        """Return why a start will not end (`HUNG`), or None.
+
+        If a Python process does not run for a second while its model is loaded, Triton takes it for dead, and waits for
+        its end without killing it.
+        """
+        now = time.monotonic()
+        self._waits_since = (self._waits_since or now) if processes.waits_for_child(self.pid) else None
+        if self._waits_since is None or now - self._waits_since < self._timings.start_reap_timeout_s:
+            return None
+        return RestartReason(HUNG, "Triton took a model's process for dead while it loaded the model")
 
     def stop(self) -> None:
         """Ask the server to stop, then kill what is left."""

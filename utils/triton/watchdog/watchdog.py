@@ -161,6 +161,8 @@ class Watchdog:
             return examination.restart_reason()
         if broken := examination.broken_engine():
             return RestartReason(FAILED, broken)
+        if hung := triton.start_fault():
+            return hung
         timeout_s = self._timings.start_timeout_s
         late = now - self._started_at > timeout_s
         return RestartReason(HUNG, f"Triton was not ready after {timeout_s:g} s") if late else None

@@ -29,6 +29,7 @@ TIMINGS = Timings(
     tick_s=0.1,
     stopped_grace_s=0.3,
     hang_margin_s=300.0,
+    start_reap_timeout_s=0.3,
     restart_delays_s=(0.0, 0.1),
     reap_timeout_s=0.3,
     stop_timeout_s=2.0,

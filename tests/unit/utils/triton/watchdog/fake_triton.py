@@ -2,8 +2,8 @@
 
 Input files: `errors` (all inferences fail), `problems` (the orchestrator rejects all requests), `silent` (no inference
 is answered), `mute` (nor are metrics), `unloaded` (no model is loaded), `constant` (the encoder returns the same
-embedding for every image), `refuses` (writes its text as an error and exits at start), `swap` (replaces the child
-process and removes the file).
+embedding for every image), `refuses` (writes its text as an error and exits at start), `waits` (removes the file and
+waits for the child's end at start), `swap` (replaces the child process and removes the file).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
@@ -113,6 +113,9 @@ def main() -> None:
     # Before threads start, so that none of them receives it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     child = start_child()
+    if exists("waits"):
+        (FOLDER / "waits").unlink()
+        os.waitpid(child, 0)
     ports = [
         next(arg.split("=")[1] for arg in sys.argv if arg.startswith(name)) for name in ("--http-port", "--metrics")
     ]

@@ -46,6 +46,17 @@ def test_triton_is_restarted_once_after_a_process_dies_or_is_stopped_or_a_fault_
     assert watched.health.restarts == {"died": 3, "stopped": 2}
 
 
+def test_a_start_that_waits_for_the_end_of_a_models_process_is_repeated(tmp_path):
+    (tmp_path / "waits").touch()
+    watched = start(tmp_path, {})
+    watched.wait_until(lambda: watched.health.ready)
+    assert len(watched.starts()) == 2
+    assert watched.health.restarts == {"hung": 1}
+    assert "restarting Triton: Triton took a model's process for dead while it loaded the model" in watched.log
+    watched.process.terminate()
+    assert watched.process.wait(TIMEOUT_S) == 0
+
+
 @pytest.mark.parametrize("settings", [{"FAKE_FORK": ""}], ids=["fork"])
 @pytest.mark.parametrize("program", [PROGRAM.replace("grace_s=0.3", "grace_s=30.0")], ids=["long grace"])
 def test_triton_is_not_restarted_for_a_brief_stop_or_the_end_of_a_models_fork(watched):
