@@ -86,13 +86,13 @@ def click(port: int, *, api_key: str | None = None, retries: int = 60) -> str:
 
 @contextmanager
 def container(command: list[str]) -> Iterator[str]:
-    """Run a detached container and return its id; remove it at the end, and show its log if the test fails."""
+    """Run a detached container and return its id; remove it at the end. A failure has its log."""
     identifier = run(*command).splitlines()[-1]  # warnings come first
     try:
         yield identifier
-    except BaseException as error:
-        error.add_note(run("docker", "logs", "--tail", "50", identifier))
-        raise
+    except Exception as error:
+        log = run("docker", "logs", "--tail", "50", identifier)
+        raise AssertionError(f"{error}; the container's log:\n{log}") from error
     finally:
         docker("rm", "--force", "--volumes", identifier)
         docker("volume", "rm", "--force", "mobile-sam-test-cache")
