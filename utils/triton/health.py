@@ -100,12 +100,17 @@ def read_health(file: Path) -> Health:
     return health
 
 
-def report_fault(file: Path) -> None:
-    """Have the watchdog restart Triton, which took a model's process for dead.
+def names_fault(message: str) -> bool:
+    """Return whether an error of Triton says that it took a model's process for dead.
 
     It does so if the process did not run for a second, and frees the memory of its requests. If the process runs again,
-    it writes to that memory, and its late answer can reach another request.
+    it writes to that memory, and its late answer can reach another request: only a restart of Triton helps.
     """
+    return "stub process" in message.lower()
+
+
+def report_fault(file: Path) -> None:
+    """Have the watchdog restart Triton, which took a model's process for dead."""
     with contextlib.suppress(OSError):  # the service is ending
         file.with_suffix(FAULT).touch()
 

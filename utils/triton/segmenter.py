@@ -41,7 +41,7 @@ from utils.edge.admission import FairSemaphore
 from utils.observability import traces
 from utils.observability.context import ADDRESS, CALLER, IMAGE_ID, TRACE_ID
 from utils.observability.logs import logger
-from utils.triton import tensors
+from utils.triton import health, tensors
 from utils.triton.watchdog.probes import infer_input
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
@@ -301,7 +301,7 @@ def _from_triton(error: InferenceServerException, report_fault: Callable[[], Non
         return NotLoaded("the model is not loaded; retry later")
     if message.startswith("request cancelled"):  # the orchestrator found that the deadline had passed
         return InferenceTimeout("no response before the deadline")
-    if "stub process" in message.lower():
+    if health.names_fault(message):
         report_fault()
     for text, detail in UNAVAILABLE.items():
         if text in message.lower():

@@ -11,7 +11,15 @@ from typing import Any
 from utils.triton import tensors
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings
-from utils.triton.watchdog.probes import EngineError, LocalTriton, NotLoadedError, ProbeError, check_engines, click
+from utils.triton.watchdog.probes import (
+    EngineError,
+    FaultError,
+    LocalTriton,
+    NotLoadedError,
+    ProbeError,
+    check_engines,
+    click,
+)
 from utils.triton.watchdog.process import FAILED, HUNG, RestartReason
 
 MAX_CONSECUTIVE_ERRORS = 3
@@ -125,6 +133,10 @@ class Examination:
                 return RestartReason(FAILED, f"{probe.errors} errors in a row: {probe.error}")
         hung = (f"no answer from {name} for {s:.0f} s" for name, s, _, hung_s in self._silences() if s > hung_s)
         return next((RestartReason(HUNG, detail) for detail in hung), None)
+
+    def took_for_dead(self) -> bool:
+        """Return whether a probe found that Triton took a model's process for dead."""
+        return any(isinstance(probe.error, FaultError) for probe in self._at_start)
 
     def close(self) -> None:
         """Stop waiting for probes."""

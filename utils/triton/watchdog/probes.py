@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from utils.triton import tensors
+from utils.triton import health, tensors
 from utils.triton.versions import DECODER, ENCODER, LOAD_ORDER
 
 NO_OBJECT = -1024
@@ -44,6 +44,10 @@ class ProbeError(Exception):
 
 class NotLoadedError(ProbeError):
     """Models that are not loaded yet, or that an operator has unloaded."""
+
+
+class FaultError(ProbeError):
+    """Triton took a model's process for dead."""
 
 
 class EngineError(ProbeError):
@@ -75,7 +79,8 @@ class LocalTriton:
             except InferenceServerException as error:
                 if unloaded := [name for name in LOAD_ORDER if not client.is_model_ready(name)]:
                     raise NotLoadedError(f"{', '.join(unloaded)} is not loaded") from None
-                raise ProbeError(f"{model}: {str(error)[:200]}") from None
+                kind = FaultError if health.names_fault(str(error)) else ProbeError
+                raise kind(f"{model}: {str(error)[:200]}") from None
             return {name: result.as_numpy(name) for name in outputs}
 
     def tensors(self, model: str, timeout_s: float, version: int | None = None) -> dict[str, list[int]]:

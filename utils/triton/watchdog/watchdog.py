@@ -152,7 +152,7 @@ class Watchdog:
         if fault and fault.cause == DIED:
             error = "" if ready else triton.start_error()
             return RestartReason(FAILED, error) if error else fault
-        if health.take_fault(self._file):
+        if health.take_fault(self._file) or examination.took_for_dead():
             return RestartReason(DIED, "Triton took a model's process for dead")
         if self._stopped_since is not None:
             # The process may be continued; until then nothing answers.

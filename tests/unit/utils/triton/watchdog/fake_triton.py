@@ -1,9 +1,10 @@
 """Fake `tritonserver` with a child process, which answers probes and simulates faults on files in its folder.
 
-Input files: `errors` (all inferences fail), `problems` (the orchestrator rejects all requests), `silent` (no inference
-is answered), `mute` (nor are metrics), `unloaded` (no model is loaded), `constant` (the encoder returns the same
-embedding for every image), `refuses` (writes its text as an error and exits at start), `waits` (removes the file and
-waits for the child's end at start), `swap` (replaces the child process and removes the file).
+Input files: `errors` (all inferences fail, with its text if it has one), `problems` (the orchestrator rejects all
+requests), `silent` (no inference is answered), `mute` (nor are metrics), `unloaded` (no model is loaded), `constant`
+(the encoder returns the same embedding for every image), `refuses` (writes its text as an error and exits at start),
+`waits` (removes the file and waits for the child's end at start), `swap` (replaces the child process and removes the
+file).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
@@ -66,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(400, b'{"error": "Request for unknown model"}')
             return
         if exists("errors"):
-            self.answer(500, b'{"error": "broken"}')
+            self.answer(500, json.dumps({"error": (FOLDER / "errors").read_text() or "broken"}).encode())
             return
         outputs = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])["outputs"]
         (name,) = (output["name"] for output in outputs)

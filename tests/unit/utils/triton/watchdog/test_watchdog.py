@@ -72,9 +72,16 @@ def test_triton_is_not_restarted_for_a_brief_stop_or_the_end_of_a_models_fork(wa
 
 @pytest.mark.parametrize("program", [PROGRAM.replace("_s=300.0", "_s=2.0")], ids=["short timeouts"])
 def test_a_failing_or_hung_triton_is_restarted(watched):
-    for fault, cause in (("errors", "failed"), ("problems", "failed"), ("silent", "hung"), ("mute", "hung")):
+    dead = "Stub process 'mobile_sam_0_0' is not healthy."
+    for fault, text, cause in (
+        ("errors", "", "failed"),
+        ("errors", dead, "died"),
+        ("problems", "", "failed"),
+        ("silent", "", "hung"),
+        ("mute", "", "hung"),
+    ):
         before = watched.health.restarts
-        (watched.folder / fault).touch()
+        (watched.folder / fault).write_text(text)
         watched.wait_until(lambda before=before: not watched.health.ready and watched.health.restarts != before)
         (watched.folder / fault).unlink()
         watched.wait_until(lambda: watched.health.ready)
