@@ -151,7 +151,9 @@ class Watchdog:
         self._stopped_since = (self._stopped_since or now) if fault and fault.cause == STOPPED else None
         if fault and fault.cause == DIED:
             error = "" if ready else triton.start_error()
-            return RestartReason(FAILED, error) if error else fault
+            # On a busy machine another try may succeed; a process that ends by itself will end again.
+            overtaxed = health.names_fault(error) and not self._attempts
+            return RestartReason(DIED if overtaxed else FAILED, error) if error else fault
         if health.take_fault(self._file) or examination.took_for_dead():
             return RestartReason(DIED, "Triton took a model's process for dead")
         if self._stopped_since is not None:
