@@ -183,7 +183,7 @@ def compare(
             made = expected if pair == BASELINE else networks.answer(labelled, pair, clicks)[0]
             measured[pair].append((agreement(made, expected), human_iou(made, labelled.mask)))
     arrays = {pair: [np.array(each) for each in zip(*found, strict=True)] for pair, found in measured.items()}
-    human_f32 = arrays[BASELINE][1]
+    human_f32, in_bf16 = arrays[BASELINE][1], arrays.get((OPENVINO_BF16, OPENVINO_BF16))
     rows = [
         [weights, *BASELINE, HUMAN, *means_by_prompt(human_f32[..., 0], ".4f"), ""],
         [weights, *BASELINE, BEST, *means_by_prompt(human_f32[..., 1], ".4f"), ""],
@@ -191,6 +191,8 @@ def compare(
     for pair in pairs[1:]:
         agreed, human = arrays[pair]
         kept = keeps_masks(agreed, human, human_f32)
+        if pair == SERVICE_ENGINES["openvino-bf16"] and in_bf16:  # all masks of an image are decoded in bfloat16
+            kept = kept and keeps_first_candidates(in_bf16[0])
         keeping += [pair] * kept
         figures = (
             ("single", agreed[..., 0], ".4f"),
@@ -201,9 +203,6 @@ def compare(
         )
         answer = "yes" if kept else "no"
         rows += [[weights, *pair, name, *means_by_prompt(values, form), answer] for name, values, form in figures]
-    in_bf16 = arrays.get((OPENVINO_BF16, OPENVINO_BF16))
-    if in_bf16 and not keeps_first_candidates(in_bf16[0]):  # all masks of an image are decoded in bfloat16
-        keeping = [pair for pair in keeping if pair != SERVICE_ENGINES["openvino-bf16"]]
     return rows, keeping
 
 
