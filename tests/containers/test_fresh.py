@@ -57,7 +57,7 @@ def test_tests_pass_in_an_empty_debian(make_test):
     process, log = make_test
     with step("waited for `make test`"):
         status = process.wait()
-    *lines, last_line = log.read_text().splitlines()
+    *lines, last_line = (line for line in log.read_text().splitlines() if not line.startswith("SKIPPED"))
     assert status == 0, "\n".join(lines[-100:])
     print(f"\n{last_line}")
     assert "apt-get install" in last_line  # what skipped tests need: Chromium, for example

@@ -82,7 +82,8 @@ def test_perf_analyzer_prints_the_throughput_of_each_concurrency(example, port, 
     assert all(float(throughput) > 0 for _, throughput in rows)
 
 
+@pytest.mark.slow
 def test_models_are_finalized_when_the_service_stops(example):
-    """Must run last, because it stops the service."""
+    """Must run last, because it stops the service. On an overloaded machine, Triton's time for a stop is too short."""
     assert example.stop() == 0
     assert re.search(r"^mul: \d+ executions$", example.log.read_text(), re.MULTILINE)
