@@ -19,12 +19,14 @@ found = installation.find_installation()
 (triton,) = [each for each in Path("/proc").glob("[1-9]*") if (each / "comm").read_text().strip() == "tritonserver"]
 print(os.readlink(triton / "exe"), found.binary, found.backends)
 print(os.getuid(), sys.prefix)
+print((triton / "wchan").read_text() != "0")  # the watchdog reads for what a start of Triton waits
 print({"nvidia-pytriton", "onnxruntime-gpu"} & {each.name for each in metadata.distributions()})
 print(machine.can_use_gpus(), machine.count_gpus())
 """
 EXPECTED = """\
 /opt/tritonserver/bin/tritonserver /opt/tritonserver/bin/tritonserver /opt/tritonserver/backends
 10001 /opt/venv
+True
 set()
 True 0"""
 

@@ -1,6 +1,7 @@
 """Criterion for engines that keep the masks, its clicks, weights that are used otherwise, and the descriptor's line."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,6 +82,18 @@ def labelled(tmp_path: Path) -> LabelledObject:
     mask = np.zeros((60, 80), bool)
     mask[20:40, 30:60] = True
     return LabelledObject(tmp_path / "picture.png", pixels, mask, (45, 30), (30, 20, 60, 40))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_bfloat16_beside_a_decoder_in_float32_depends_on_the_candidates_of_first_clicks(labelled, kept, monkeypatch):
+    networks = SimpleNamespace(answer=lambda labelled, *_: ([[labelled.mask] * 4] * (CLICKS + 1), []))
+    monkeypatch.setattr(gate, "Networks", lambda _: networks)
+    monkeypatch.setattr(gate, "available", lambda: (ONNX_RUNTIME, OPENVINO_F32, OPENVINO_BF16))
+    monkeypatch.setattr(gate, "keeps_first_candidates", lambda _: kept)
+    rows, keeping = compare("small", Path(), [labelled])
+    mixed = OPENVINO_BF16, OPENVINO_F32
+    assert {row[-1] for row in rows if row[1:3] == [*mixed]} == {"yes" if kept else "no"}
+    assert (mixed in keeping) is kept
 
 
 @pytest.mark.parametrize(
