@@ -64,6 +64,8 @@ class Outcome:
     """True if the image has no embedding here."""
     costly: bool = False
     """True if the request is for the model for costly ones."""
+    weights: str = ""
+    """Name of the weights that an answer comes from."""
 
 
 class Exchange:

@@ -8,7 +8,7 @@ import json
 import os
 import time
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -135,7 +135,8 @@ class OrchestratorModel:
             with self._idle_release.request() if self._counts else contextlib.nullcontext():
                 call = Call(lambda name: read_tensor(request, name))
                 self._pipeline.stages.begin(call.raise_if_cancelled, counts=self._counts)
-                parts, outcome = call.send(self.work(self._pipeline, call))
+                parts, sent = call.send(self.work(self._pipeline, call))
+                outcome = replace(sent, weights=self._pipeline.identity["weights"]["name"])
         except Rejected as rejected:
             outcome = Outcome(problem=asdict(rejected))
         except UnknownImage:

@@ -144,7 +144,7 @@ def build() -> App:
     )
     service.on_deployment(check_hooks)
     service.on_deployment(partial(_check_deployment, source, plan))
-    service.on_startup(partial(_start_worker, origins, lifecycle, ahead))
+    service.on_startup(partial(_start_worker, settings, origins, lifecycle, ahead))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     active = ActiveCallers()
@@ -185,7 +185,7 @@ def build() -> App:
         rate=rate,
         admission=admission,
         health=read_health,
-        counts=Counts(),
+        counts=Counts(keys.names if keys and settings.metrics_by_key else None),
         check_room={"/mobile_sam": segmenter.check_room},
         triton_metrics=read_triton_metrics,
         metrics_need_key=metrics_need_key,
@@ -272,8 +272,8 @@ def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:
     return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}"
 
 
-def _start_worker(origins: Origins, lifecycle: WorkerLifecycle, ahead: EmbedAhead, _: Any) -> None:
-    prepare_files()
+def _start_worker(settings: Settings, origins: Origins, lifecycle: WorkerLifecycle, ahead: EmbedAhead, _: Any) -> None:
+    prepare_files(by_key=settings.metrics_by_key)
     threading.Thread(target=origins.look_up_own_name, daemon=True).start()
     lifecycle.start(ahead.run())
 

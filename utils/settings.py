@@ -172,6 +172,8 @@ class Settings(BaseSettings):
     terminal, as in `make serve`. Triton's own lines are not changed."""
     metrics: Annotated[Literal["open", "key"], _expect("open or key")] = "open"
     """Access to `/metrics`: `open` for everybody, or `key` for callers with an API key."""
+    metrics_by_key: Switch = False
+    """Whether `mobile_sam_answers_total` has the name of the caller's key as a label, for up to 100 names."""
     cors_origins: Texts[Origin] = ()
     """Other origins whose pages may call the service: `https://a.example,https://b.example`, or `*`."""
     local_decoding: Switch = True

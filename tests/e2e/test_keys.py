@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 import requests
@@ -98,8 +99,30 @@ def test_log_lines_are_json_with_the_request_id_except_tritons(keyed):
     assert {line["level"] for line in entries} <= {"info", "warning", "error"}
     assert any(line.get("component") == "triton watchdog" for line in entries)
     about = [line for line in entries if line.get("request_id") == "one-of-this-test"]
-    assert any("404 image-not-cached" in line["message"] for line in about)
-    assert any(line["logger"] == "bentoml.access" for line in about)
+    (refusal,) = (line for line in about if "404 image-not-cached" in line["message"])
+    request = {"method": "POST", "path": "/embed", "status": 404, "caller": "alice", "image_id": "0" * 64}
+    assert refusal.items() >= {**request, "reason": "image-not-cached"}.items()
+    (line,) = (line for line in about if line["logger"] == "bentoml.access")
+    assert line.items() >= {**request, "message": "POST /embed 404"}.items()
+    assert "weights" not in line
+
+
+def test_log_line_of_an_answer_names_image_weights_and_time(keyed):
+    headers = {"X-Request-ID": "with-an-image", "X-API-Key": ALICE}
+    answer = requests.post(
+        f"{keyed.url}/embed", json={"input_image": as_base64(scene(73))}, headers=headers, timeout=60
+    )
+    assert answer.status_code == 200
+
+    def lines() -> list[dict[str, Any]]:
+        written = [json.loads(line) for line in keyed.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in written if line.get("request_id") == "with-an-image"]
+
+    wait_until(lines)  # it is written after the answer
+    (line,) = lines()
+    image = answer.json()
+    assert (line["image_id"], line["weights"], line["status"]) == (image["image_id"], image["weights"]["name"], 200)
+    assert line["ms"] > 1000 * image["encode_s"] > 0
 
 
 def test_cors_allows_only_the_configured_origin(keyed):
@@ -119,9 +142,11 @@ def test_cors_allows_only_the_configured_origin(keyed):
 def test_rate_limit_gives_a_429_to_that_caller_only(keyed):
     # Of requests that are rejected often the log has only some, so these are of a kind that no other test looks for.
     headers = {"X-API-Key": KEYS["eve"], "Content-Type": "text/plain"}
-    with requests.Session() as session:  # each of two workers counts separately
-        answers = [session.post(f"{keyed.url}/embed", b"", headers=headers, timeout=60) for _ in range(420)]
-    rejected = next(answer for answer in answers if answer.status_code == 429)
-    assert "rate limit exceeded (200 requests per hour)" in rejected.json()["detail"]
+    with requests.Session() as session:
+        answers = [session.post(f"{keyed.url}/embed", b"", headers=headers, timeout=60) for _ in range(401)]
+    *accepted, rejected = answers
+    assert {answer.status_code for answer in accepted} == {415}
+    assert rejected.status_code == 429
+    assert "rate limit exceeded (400 requests per hour)" in rejected.json()["detail"]
     assert int(rejected.headers["Retry-After"]) >= 1
     assert embed(keyed, BOB, image_id="0" * 64).status_code == 404

@@ -122,7 +122,8 @@ def problem_of(error: Exception) -> Problem:
     address, request = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
     if isinstance(error, ServiceError):
         problem = error.problem()
-        REFUSAL_LOG.log(problem.slug, f"{address} {request}: {problem.status} {problem.slug}: {error.logged}", address)
+        line = f"{address} {request}: {problem.status} {problem.slug}: {error.logged}"
+        REFUSAL_LOG.log(problem.slug, line, address, problem.status)
     else:
         logger.error("%s %s: unexpected error", address, request, exc_info=error)
         problem = ServiceError("unexpected error; see the server's log").problem()

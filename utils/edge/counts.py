@@ -1,8 +1,8 @@
-"""Counts of each caller's requests, in a file that the API workers of a machine share.
+"""CountTable of each caller's requests, in a file that the API workers of a machine share.
 
-The file is a table in shared memory, and each request locks it for about ten microseconds. The kernel releases the lock
+The file is a table in shared memory, and each request locks it for tens of microseconds. The kernel releases the lock
 of a killed worker, and writes a count completely or not at all. A stopped worker may keep the lock, so that nobody
-waits for it in the kernel: `Counts.add` raises `BlockingIOError`.
+waits for it in the kernel: `CountTable.add` raises `BlockingIOError`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Window:
         return math.floor(self.rest_s + length - length * below / self.current) + 1
 
 
-class Counts:
+class CountTable:
     """A table of counts with bounded memory: beyond it, the oldest ones of a bucket go.
 
     It has 262,144 counts in 8 MB, of which only the used pages take memory. A caller has one count for each length of a

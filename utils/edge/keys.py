@@ -98,6 +98,11 @@ class ApiKeys:
             raise Unauthorized(f"{EXPECTED_KEY}, got an unknown key")
         return name
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names in the order of the entries."""
+        return list(dict.fromkeys(name for _, name in self._keys.names))
+
     def rates_of(self, name: str) -> Rates | None:
         """Return the rate limits that a name has of its own."""
         return self._keys.rates.get(name)

@@ -57,7 +57,17 @@ from utils.edge.keys import ApiKeys
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
 from utils.integrations.adapter import Adapters
-from utils.observability.context import ADDRESS, CALLER, IMAGE_ID, REASON, REQUEST_ID, TARGET, AnswerReason
+from utils.observability.context import (
+    ADDRESS,
+    CALLER,
+    IMAGE_ID,
+    REASON,
+    RECORD,
+    REQUEST_ID,
+    TARGET,
+    AnswerReason,
+    RequestRecord,
+)
 from utils.observability.logs import shown
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
 from utils.triton.health import Health
@@ -160,7 +170,9 @@ class Edge:
         known = path in self.methods or path in self.adapters.off  # other paths may contain a key
         REQUEST_ID.set(request_id(scope["headers"]))
         ADDRESS.set(shown(address(scope)))
-        TARGET.set(f"{shown(scope['method'], 20)} {path if known else OTHER_PATH}")
+        record = RequestRecord(shown(scope["method"], 20), path if known else OTHER_PATH)
+        RECORD.set(record)
+        TARGET.set(f"{record.method} {record.path}")
         REASON.set(AnswerReason())
         REFUSAL_LOG.summarise_ended()
         trace.get_current_span().set_attribute("mobile_sam.request_id", REQUEST_ID.get())
@@ -349,4 +361,6 @@ class AnswerSender:
         if self._edge.admission.stopping:
             headers["Connection"] = "close"
         self._edge.count(self._path, message["status"])
+        if record := RECORD.get():
+            record.status = message["status"]
         await self._send({**message, "headers": headers.raw})

@@ -22,7 +22,7 @@ from limits.aio.storage import RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from utils.api.errors import TooManyRequests
-from utils.edge.counts import Counts, Refusal
+from utils.edge.counts import CountTable, Refusal
 from utils.observability.logs import logger
 from utils.settings import SettingsError
 
@@ -34,8 +34,9 @@ RETRY_INTERVAL_S = 5.0
 MAX_REDIS_CONNECTIONS = 16
 """Connections to Redis; further requests wait for a free one."""
 KEY_PREFIX = "mobile-sam:rate"
-LOCK_TIMEOUT_S, LOCK_RETRY_S = 0.05, 0.0005
-"""Time that a request waits until another worker has counted its own, and between two attempts."""
+LOCK_TIMEOUT_S, LOCK_RETRY_S = 1.0, 0.0005
+"""Time that a request waits until another worker has counted its own, and between two attempts. A worker on a busy
+machine may have to wait for a core while it counts; only one that is stopped takes longer."""
 REFUSED_S = 1.0
 """Time after a refusal in which this process refuses the caller without counting; no refusal says less."""
 EXAMPLE = "'60/minute' or '10 per second; 1000 per hour'"
@@ -76,7 +77,7 @@ class RateLimit:
             redis_url: URL of Redis; None: no Redis.
             file: counts of all workers; None: this process counts alone.
             rates_of: returns the limits of a key's name, if it has limits of its own.
-            clock: the clock of `Counts`.
+            clock: the clock of `CountTable`.
 
         Raises:
             SettingsError: the text or the URL is not valid.
@@ -85,8 +86,8 @@ class RateLimit:
         if text is not None and self._default is None:
             raise SettingsError(f"MOBILE_SAM_RATE_LIMIT: expected limits such as {EXAMPLE}, got {text!r}")
         self._rates_of, self._clock = rates_of, clock
-        self._own = Counts(None, clock)
-        self._shared = None if file is None else Counts(file, clock)
+        self._own = CountTable(None, clock)
+        self._shared = None if file is None else CountTable(file, clock)
         self._pool = None if redis_url is None else _redis_pool(redis_url)
         self._redis: SlidingWindowCounterRateLimiter | None = None
         if self._pool is not None:
@@ -184,8 +185,8 @@ class Outage:
         return refusals
 
 
-async def _count_in_file(counts: Counts, caller: str, rates: Rates, count: int) -> list[Refusal]:
-    """Return the result of `Counts.add`, after waiting for other workers.
+async def _count_in_file(counts: CountTable, caller: str, rates: Rates, count: int) -> list[Refusal]:
+    """Return the result of `CountTable.add`, after waiting for other workers.
 
     Raises:
         TimeoutError: another worker keeps the lock.

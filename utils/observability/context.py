@@ -1,7 +1,8 @@
 """Request context: caller, address and request id, set by the edge and readable wherever a request is handled."""
 
+import time
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 CALLER: ContextVar[str] = ContextVar("caller", default="")
 """Name of the request's API key; empty where no keys are used."""
@@ -15,6 +16,30 @@ IMAGE_ID: ContextVar[str] = ContextVar("image_id", default="")
 """The header `X-Image-Id`, well-formed and not yet compared with the image; empty without one."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
 """OpenTelemetry trace id, 32 hexadecimal digits; empty where the request is not recorded in a trace."""
+
+
+@dataclass
+class RequestRecord:
+    """What JSON log lines say of a request in fields, besides caller and address; completed as it is handled."""
+
+    method: str
+    path: str
+    """One of a bounded number of paths."""
+    status: int = 0
+    """Status of the answer; 0 before it starts."""
+    image_id: str = ""
+    weights: str = ""
+    """Name of the weights that the answer comes from."""
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def ms(self) -> float:
+        """Return the milliseconds since the request's head was read."""
+        return round(1000 * (time.perf_counter() - self.began), 3)
+
+
+RECORD: ContextVar[RequestRecord | None] = ContextVar("record", default=None)
+"""Set once per request; None outside of requests."""
 
 
 @dataclass

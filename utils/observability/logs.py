@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 
 import orjson
 
-from utils.observability.context import REQUEST_ID, TRACE_ID
+from utils.observability.context import ADDRESS, CALLER, RECORD, REQUEST_ID, TRACE_ID
 
 logger = logging.getLogger("bentoml.mobile_sam")
 """Logger of the service."""
@@ -60,7 +60,11 @@ def _bounded(safe: str, text: str, limit: int) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter of JSON lines: `time` (RFC 3339, UTC), `level`, `logger`, `process`, `message` and optional fields."""
+    """Formatter of JSON lines: `time` (RFC 3339, UTC), `level`, `logger`, `process`, `message` and optional fields.
+
+    Lines about a request have `method`, `path`, `address` and `caller`, and once known `image_id` and `weights`. The
+    line in the access log, and that of a refusal, also have `status` and `ms`.
+    """
 
     def __init__(self, component: str = "") -> None:
         """Set the `component` field; the default is BentoML's component."""
@@ -69,21 +73,44 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line without a line break."""
+        fields = _request_fields(record)
+        is_access = record.name == ACCESS_LOG and bool(fields)
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "process": record.process,
-            "message": record.getMessage(),
+            "message": "{method} {path} {status}".format(**fields) if is_access else record.getMessage(),
         }
         optional = {
             "component": self._component or getattr(record, "component", "").strip("[]"),
             "request_id": REQUEST_ID.get(),
             "trace_id": TRACE_ID.get(),
+            **fields,
             "error": record.exc_info and (record.exc_text or self.formatException(record.exc_info)),
         }
         line |= {name: value for name, value in optional.items() if value}
         return orjson.dumps(line, default=str).decode()
+
+
+def _request_fields(record: logging.LogRecord) -> dict[str, object]:
+    """Return what a line says in fields of the request that it is about; empty outside of requests."""
+    request = RECORD.get()
+    if request is None or getattr(record, "is_summary", False):
+        return {}
+    fields: dict[str, object] = {
+        "method": request.method,
+        "path": request.path,
+        "address": ADDRESS.get(),
+        "caller": CALLER.get(),
+        "image_id": request.image_id,
+        "weights": request.weights,
+    }
+    if record.name == ACCESS_LOG:
+        fields |= {"status": request.status, "ms": request.ms}
+    if refusal := getattr(record, "refusal", None):
+        fields |= {**refusal, "ms": request.ms}
+    return fields
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -152,13 +179,21 @@ class FloodLog:
         self._logger, self._max_lines, self._window_s, self._clock = logger, max_lines, window_s, clock
         self._windows: dict[str, _Window] = {}
 
-    def log(self, kind: str, line: str, address: str) -> None:
-        """Write a line about a caller's address, or count it; there must be a small number of kinds."""
+    def log(self, kind: str, line: str, address: str, status: int = 0) -> None:
+        """Write a line about a caller's address, or count it.
+
+        Args:
+            kind: one of a small number of kinds.
+            line: the line.
+            address: address of the caller.
+            status: status of the answer, if the line is about one that was refused.
+        """
         self.summarise_ended()
         window = self._windows.setdefault(kind, _Window(self._clock()))
         window.lines += 1
         if window.lines <= self._max_lines:
-            self._logger.info("%s", line)
+            refusal = {"status": status, "reason": kind} if status else None
+            self._logger.info("%s", line, extra={"refusal": refusal})
         else:
             window.count(address)
 
@@ -170,7 +205,8 @@ class FloodLog:
                 del self._windows[kind]
                 if (more := window.lines - self._max_lines) > 0:
                     top = window.top_addresses()
-                    self._logger.info("%s: %d more in %.0f s, %s", kind, more, now - window.start, top)
+                    line = f"{kind}: {more} more in {now - window.start:.0f} s, {top}"
+                    self._logger.info("%s", line, extra={"is_summary": True})
 
 
 class _Window:

@@ -5,8 +5,10 @@ known paths through.
 """
 
 import contextlib
+import itertools
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any, cast
 
 import httpx
 
+from utils.observability.context import CALLER
 from utils.observability.logs import logger
 from utils.triton import processes
 from utils.triton.health import Health
@@ -24,8 +27,12 @@ appears at 1."""
 RESERVED_BYTES = {"counter": 2**17, "gauge_livesum": 2**16, "histogram": 2**19}
 """Sizes of new metrics files, by kind as prometheus_client names them. BentoML's histogram has 5 kB for each pair of
 path and status."""
+RESERVED_BYTES_BY_KEY = RESERVED_BYTES | {"counter": 2**20}
+"""The same with a label for the caller's key: 300 bytes for each name, path, status and reason."""
 OTHER_PATH = "other"
 """Label of all unknown paths."""
+MAX_KEYS, OTHER_KEYS = 100, "other"
+"""Names of keys that are labels, and the label of all further ones."""
 TRITON_TIMEOUT_S = 1.0
 """Time for Triton's answer, which usually takes milliseconds; shorter than the timeouts of scrapers."""
 UP_METRIC = "mobile_sam_triton_metrics_up"
@@ -34,18 +41,28 @@ UP_METRIC = "mobile_sam_triton_metrics_up"
 class Counts:
     """Metrics of requests and answers, shared by all API workers."""
 
+    def __init__(self, key_names: Iterable[str] | None = None) -> None:
+        """Count by path, status and reason, and with names of keys by the caller's key as well.
+
+        The first names are the labels in all workers; names that come later are labels as long as there is room.
+        """
+        self._keys: set[str] | None = None
+        if key_names is not None:
+            self._keys = {"", *itertools.islice(dict.fromkeys(key_names), MAX_KEYS)}
+
     @cached_property
     def _metrics(self) -> tuple[Any, Any]:
         """Answers, and requests in progress."""
         # Import prometheus_client only after BentoML has set up the folder that its workers share.
         from prometheus_client import Counter, Gauge  # noqa: PLC0415
 
+        labels = ["path", "status", "reason"]
+        text = "Answers by path, status and reason (ok, or the problem type)"
+        if self._keys is not None:
+            labels.append("key")
+            text += ", and by the name of the caller's key"
         return (
-            Counter(
-                "mobile_sam_answers_total",
-                "Answers by path, status and reason (ok, or the problem type)",
-                ["path", "status", "reason"],
-            ),
+            Counter("mobile_sam_answers_total", text, labels),
             Gauge(
                 "mobile_sam_requests_in_progress",
                 "Requests that are being answered or are queued",
@@ -54,24 +71,37 @@ class Counts:
         )
 
     def count_answer(self, path: str, status: int, reason: str) -> None:
-        """Count an answer."""
-        self._metrics[0].labels(path, str(status), reason).inc()
+        """Count an answer to the caller."""
+        values = [path, str(status), reason]
+        if self._keys is not None:
+            values.append(self._key_label(CALLER.get()))
+        self._metrics[0].labels(*values).inc()
+
+    def _key_label(self, name: str) -> str:
+        """Return a name, or `OTHER_KEYS` for a further one; there is one label more for callers without a key."""
+        assert self._keys is not None
+        if len(self._keys) <= MAX_KEYS:
+            self._keys.add(name)
+        return name if name in self._keys else OTHER_KEYS
 
     def tracked_in_progress(self) -> AbstractContextManager[object]:
         """Return a context in which one more request is in progress."""
         return cast("AbstractContextManager[object]", self._metrics[1].track_inprogress())
 
 
-def prepare_files() -> None:
+def prepare_files(*, by_key: bool = False) -> None:
     """Allocate the memory of this worker's metrics files before prometheus_client maps them, and tidy killed workers'.
 
     It maps sparse files: the first write to a page for which shared memory has no room kills the process (SIGBUS).
     Gauges of killed workers are removed, and their other files give back the memory that they do not use.
+
+    Args:
+        by_key: whether answers are counted by key.
     """
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not folder:
         return
-    for kind, size in RESERVED_BYTES.items():
+    for kind, size in (RESERVED_BYTES_BY_KEY if by_key else RESERVED_BYTES).items():
         try:
             with (Path(folder) / f"{kind}_{os.getpid()}.db").open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, size)

@@ -39,7 +39,7 @@ from utils.api.jobs import AnswerParts, Content, Spooled
 from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.edge.admission import FairSemaphore
 from utils.observability import traces
-from utils.observability.context import ADDRESS, CALLER, IMAGE_ID, TRACE_ID
+from utils.observability.context import ADDRESS, CALLER, IMAGE_ID, RECORD, TRACE_ID
 from utils.observability.logs import logger
 from utils.triton import health, tensors
 from utils.triton.watchdog.probes import infer_input
@@ -58,6 +58,8 @@ FULL_QUEUE_WAIT_S = 1.0
 """Time a costly request waits for room in a full queue before it is rejected."""
 JSON_MARGIN = b" \t\r\n" + BYTE_ORDER_MARK
 """Bytes that may come before a JSON object."""
+IMAGE_ID_PATTERN = re.compile("[0-9a-f]{64}")
+"""An image id that the log may have: callers can send any text."""
 PROMPT = re.compile(r"points\[(\d+)\]\[(\d+)\]|masks\[(\d+)\]")
 """Field name of a point or an earlier mask in the orchestrator's problems."""
 
@@ -155,6 +157,9 @@ class TritonSegmenter:
         image_id, by_id = await image_id_of(image), model != tensors.SEGMENT_COSTLY and not job.background
         if not job.background:  # otherwise the whole list has been checked
             check_image_id(image_id)
+        record = None if job.background else RECORD.get()
+        if record and IMAGE_ID_PATTERN.fullmatch(image_id):
+            record.image_id = image_id
         about = {"image_id": image_id, "owner": image.owner, "region": image.region}
         call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
         waiting = contextlib.nullcontext() if job.background else self.waiting()
@@ -163,7 +168,10 @@ class TritonSegmenter:
                 call["costly"] = model == tensors.SEGMENT_COSTLY
                 inputs = job.inputs if by_id else {**job.inputs, **image_file(image)}
                 result = await self._run(model, job, exchange, inputs, call)
-                match Outcome(**orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])):
+                outcome = Outcome(**orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0]))
+                if record and outcome.weights:
+                    record.weights = outcome.weights
+                match outcome:
                     case Outcome(problem=dict(problem)):
                         raise RejectedByModel(_problem(problem, image, job.fields))
                     case Outcome(costly=True):

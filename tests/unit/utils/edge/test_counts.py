@@ -1,4 +1,4 @@
-"""Counts of requests that several processes share."""
+"""CountTable of requests that several processes share."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from tests.unit.utils.edge.fakes import Clock
 from utils.api.errors import TooManyRequests
 from utils.edge import counts, rate
-from utils.edge.counts import BUCKET_BYTES, BUCKETS, Counts
+from utils.edge.counts import BUCKET_BYTES, BUCKETS, CountTable
 from utils.edge.rate import RateLimit, parse_rates
 
 ROOT = Path(__file__).parents[4]
@@ -80,7 +80,7 @@ def parsed(text: str) -> rate.Rates:
     return rates
 
 
-def allowed(table: Counts, text: str, requests: int, caller: str = "a") -> int:
+def allowed(table: CountTable, text: str, requests: int, caller: str = "a") -> int:
     """Return how many of a number of requests a table allows."""
     return [table.add(caller, parsed(text), 1) for _ in range(requests)].count([])
 
@@ -107,7 +107,7 @@ def test_restarted_process_goes_on_with_the_counts(file):
 
 @pytest.mark.timeout(120)
 def test_killed_process_leaves_no_lock(file):
-    table = Counts(file)
+    table = CountTable(file)
     assert allowed(table, "3/day", 1) == 1
     holder = start(HOLDER, file)
     with pytest.raises(BlockingIOError):
@@ -129,13 +129,14 @@ def test_processes_killed_at_work_leave_exact_counts(file):
         for _ in range(20):
             worker.stdout.readline()
         outputs.append(20 + kill(worker).count("allowed"))
-    left = allowed(Counts(file), "2000/day", 3000, "address:a")
+    left = allowed(CountTable(file), "2000/day", 3000, "address:a")
     # A process may be killed after it has counted a request and before it has said so.
     assert 2000 - sum(outputs) - len(workers) <= left <= 2000 - sum(outputs)
 
 
 @pytest.mark.timeout(120)
 async def test_worker_counts_alone_while_another_one_keeps_the_lock(file, log, monkeypatch):
+    monkeypatch.setattr(rate, "LOCK_TIMEOUT_S", 0.05)
     monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 0)
     monkeypatch.setattr(rate, "REFUSED_S", 0)
     limit = RateLimit("3/day", None, file=file)
@@ -153,7 +154,7 @@ async def test_worker_counts_alone_while_another_one_keeps_the_lock(file, log, m
 
 async def test_removed_file_is_replaced_by_one_that_others_share(file, monkeypatch):
     monkeypatch.setattr(counts, "CHECK_INTERVAL_S", 0)
-    one, other = Counts(file), Counts(file)
+    one, other = CountTable(file), CountTable(file)
     assert (allowed(one, "3/day", 1), allowed(other, "3/day", 1)) == (1, 1)
     file.unlink()
     assert (allowed(one, "3/day", 1), allowed(other, "3/day", 9)) == (1, 2)
@@ -168,14 +169,14 @@ async def test_worker_without_a_folder_counts_alone(tmp_path, log):
 
 def test_clock_that_was_set_back_keeps_nobody_out(file):
     clock = Clock(1_000_000.0)
-    table = Counts(file, clock)
+    table = CountTable(file, clock)
     assert allowed(table, "3/minute", 9) == 3
     clock.now -= 100_000
     assert allowed(table, "3/minute", 9) == 3
 
 
 def test_time_of_day_does_not_matter(file, monkeypatch):
-    table = Counts(file)
+    table = CountTable(file)
     assert allowed(table, "3/day", 9) == 3
     monkeypatch.setattr(time, "time", Clock(4_000_000_000))
     assert allowed(table, "3/day", 9) == 0
@@ -183,7 +184,7 @@ def test_time_of_day_does_not_matter(file, monkeypatch):
 
 def test_previous_window_counts_in_proportion_to_its_overlap(file):
     clock = Clock(600.0)
-    table = Counts(file, clock)
+    table = CountTable(file, clock)
     assert allowed(table, "10/minute", 99) == 10
     clock.now = 675.0  # three quarters of the last minute were in the previous window
     assert allowed(table, "10/minute", 99) == 3
@@ -192,20 +193,20 @@ def test_previous_window_counts_in_proportion_to_its_overlap(file):
 
 
 def test_change_of_an_amount_keeps_the_counts(file):
-    table = Counts(file)
+    table = CountTable(file)
     assert allowed(table, "3/day", 9) == 3
     assert allowed(table, "5/day", 9) == 2
 
 
 def test_requests_above_every_limit_are_refused(file):
-    ((seconds, limit),) = Counts(file).add("a", parsed("3/minute"), 4)
+    ((seconds, limit),) = CountTable(file).add("a", parsed("3/minute"), 4)
     assert (seconds, limit.amount) == (60, 3)
 
 
 def test_oldest_count_of_a_full_bucket_goes_and_the_file_does_not_grow(file, monkeypatch):
     monkeypatch.setattr(counts, "BUCKETS", 1)
     clock = Clock(1_000.0)
-    table = Counts(file, clock)
+    table = CountTable(file, clock)
     assert allowed(table, "1/day", 1, "first") == 1
     clock.now += 60
     for number in range(counts.SLOTS_PER_BUCKET - 1):
@@ -217,7 +218,7 @@ def test_oldest_count_of_a_full_bucket_goes_and_the_file_does_not_grow(file, mon
 
 
 def test_file_takes_bounded_memory_for_any_number_of_callers(file):
-    table = Counts(file)
+    table = CountTable(file)
     for number in range(2000):
         table.add(f"address:{number}", parsed("1/minute"), 1)
     assert file.stat().st_size == BUCKETS * BUCKET_BYTES == 8 * 2**20
@@ -225,7 +226,7 @@ def test_file_takes_bounded_memory_for_any_number_of_callers(file):
 
 
 def test_file_is_private_and_its_lock_is_free_between_requests(file):
-    allowed(Counts(file), "3/day", 1)
+    allowed(CountTable(file), "3/day", 1)
     assert file.stat().st_mode & 0o777 == 0o600
     code = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     subprocess.run([sys.executable, "-c", code, str(file)], check=True)

@@ -11,7 +11,7 @@ from tests.redis_server import redis_server
 from tests.unit.utils.edge.fakes import Clock
 from utils.api.errors import TooManyRequests
 from utils.edge import rate
-from utils.edge.counts import Counts
+from utils.edge.counts import CountTable
 from utils.edge.rate import RateLimit
 from utils.settings import SettingsError
 
@@ -268,13 +268,13 @@ async def test_one_request_at_a_time_retries_a_hanging_redis(server, log, monkey
 
 async def test_refused_caller_is_not_counted_again_for_a_second(clock, monkeypatch):
     limit, counted = RateLimit("3/minute", None, clock=clock), list[str]()
-    add = Counts.add
+    add = CountTable.add
 
     def spied(counts, caller, limits, count):
         counted.append(caller.removeprefix("address:"))
         return add(counts, caller, limits, count)
 
-    monkeypatch.setattr(Counts, "add", spied)
+    monkeypatch.setattr(CountTable, "add", spied)
     with pytest.raises(TooManyRequests):
         await limit.check("", "a", 4)
     await limit.check("", "a", 3)  # fewer may be allowed

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
-from utils.observability.context import REQUEST_ID, TRACE_ID
+from utils.observability.context import ADDRESS, CALLER, RECORD, REQUEST_ID, TRACE_ID, RequestRecord
 from utils.observability.logs import (
     MAX_ADDRESSES,
     MAX_MESSAGE_CHARACTERS,
@@ -86,6 +86,63 @@ def test_json_line_has_the_ids_of_request_and_trace_and_the_error(configured):
         variable.reset(token)
     assert (log.document["request_id"], log.document["trace_id"]) == ("of request_id", "of trace_id")
     assert log.document["error"].endswith("ZeroDivisionError: by nothing")
+
+
+@pytest.fixture
+def request_record() -> Iterator[RequestRecord]:
+    """Context of a request of a key's name."""
+    record = RequestRecord("POST", "/mobile_sam")
+    request, caller, address = RECORD.set(record), CALLER.set("alice"), ADDRESS.set("10.0.0.1")
+    yield record
+    RECORD.reset(request)
+    CALLER.reset(caller)
+    ADDRESS.reset(address)
+
+
+ABOUT = {"method": "POST", "path": "/mobile_sam", "address": "10.0.0.1", "caller": "alice"}
+
+
+def test_json_line_of_the_access_log_has_the_request_in_fields(configured, request_record, monkeypatch):
+    monkeypatch.setattr("utils.observability.logs.ACCESS_LOG", "a.logger.of.this.test")
+    log = configured("json")
+    request_record.status, request_record.image_id, request_record.weights = 200, "0" * 64, "official"
+    log.logger.warning("%s (%s) (%s) %.3fms", "10.0.0.1:5", "scheme=http,method=POST", "status=200", 1.5)
+    line = log.document
+    assert line["message"] == "POST /mobile_sam 200"
+    assert {name: line[name] for name in ABOUT} == ABOUT
+    assert (line["status"], line["image_id"], line["weights"]) == (200, "0" * 64, "official")
+    assert isinstance(line["ms"], float)
+    assert line["ms"] > 0
+
+
+def test_json_line_in_a_request_names_it_and_keeps_its_message(configured, request_record):
+    log = configured("json")
+    log.logger.warning("a remark")
+    assert log.document["message"] == "a remark"
+    assert {name: log.document[name] for name in ABOUT} == ABOUT
+    assert not log.document.keys() & {"status", "ms", "image_id", "weights"}
+
+
+def test_json_line_of_a_refusal_has_status_and_reason_and_a_summary_no_request(configured, request_record, monkeypatch):
+    log = configured("json")
+    monkeypatch.setattr(log.logger, "level", logging.INFO)
+    flood = FloodLog(log.logger, max_lines=1, window_s=10)
+    for _ in range(3):
+        flood.log("unauthorized", "a line", "10.0.0.1", 401)
+    flood.summarise_ended(all_windows=True)
+    refusal, summary = map(json.loads, log.text.splitlines())
+    assert refusal.items() >= {**ABOUT, "status": 401, "reason": "unauthorized", "message": "a line"}.items()
+    assert refusal["ms"] > 0
+    assert summary["message"] == "unauthorized: 2 more in 0 s, at least 2 from 10.0.0.1"
+    assert not summary.keys() & {*ABOUT, "status", "ms"}
+
+
+@pytest.mark.parametrize("log_format", ["text", "console"])
+def test_other_formats_have_their_lines_unchanged_in_a_request(configured, request_record, log_format):
+    log = configured(log_format)
+    log.logger.error("%s (%s) (%s) %.3fms", "10.0.0.1:5", "scheme=http,method=POST", "status=200", 1.5)
+    level = "ERROR " if log_format == "text" else "error: "
+    assert log.text == f"{level}10.0.0.1:5 (scheme=http,method=POST) (status=200) 1.500ms\n"
 
 
 def test_console_lines_are_short_and_without_details(configured, monkeypatch):

@@ -107,3 +107,40 @@ def test_files_of_dead_workers_lose_their_gauges_and_reserved_memory_but_no_coun
     assert sizes[f"counter_{gone}.db"] < 100 < sizes[f"counter_{alive}.db"]
     (count,) = MmapedDict.read_all_values_from_file(tmp_path / f"counter_{gone}.db")
     assert count[:2] == ("a", 3.0)
+
+
+COUNT_BY_KEY = """
+import sys
+from utils.observability.context import CALLER
+from utils.observability.metrics import Counts
+from prometheus_client import REGISTRY
+names = None if sys.argv[1] == "off" else ["first", "second", "first"]
+counts = Counts(names)
+for name in ["", "first", "second", *(f"later-{number}" for number in range(200)), "first"]:
+    CALLER.set(name)
+    counts.count_answer("/embed", 200, "ok")
+for metric in REGISTRY.collect():
+    for sample in metric.samples:
+        if sample.name == "mobile_sam_answers_total":
+            print(sample.labels.get("key", "no label"), sample.value)
+"""
+
+
+def counted(setting: str) -> dict[str, float]:
+    """Return the counts by key of 204 answers to 203 callers, one of them without a key."""
+    command = [sys.executable, "-c", COUNT_BY_KEY, setting]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    rows = [line.rpartition(" ") for line in done.stdout.splitlines()]
+    return {key: float(value) for key, _, value in rows}
+
+
+def test_answers_are_counted_by_key_with_a_bounded_number_of_names():
+    by_key = counted("on")
+    assert len(by_key) == metrics.MAX_KEYS + 2
+    assert (by_key[""], by_key["first"], by_key["second"], by_key["later-97"]) == (1, 2, 1, 1)
+    assert by_key["other"] == 102
+    assert sum(by_key.values()) == 204
+
+
+def test_answers_have_no_key_by_default():
+    assert counted("off") == {"no label": 204}

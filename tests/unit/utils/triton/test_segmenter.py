@@ -21,7 +21,7 @@ from utils.api import errors
 from utils.api.inputs import ImageSource, Job, to_job
 from utils.api.jobs import chunks
 from utils.api.requests import SegmentOptions, SegmentRequest
-from utils.observability.context import ADDRESS, CALLER, TRACE_ID
+from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
 from utils.triton import tensors
 from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
 
@@ -398,3 +398,24 @@ def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, 
     assert caught.value.status >= 500
     assert "secret" not in caught.value.detail
     assert str(error).rpartition("] ")[2] in caplog.text
+
+
+@pytest.fixture
+def record():
+    """Context of a request."""
+    token = RECORD.set(found := RequestRecord("POST", "/mobile_sam"))
+    yield found
+    RECORD.reset(token)
+
+
+def test_record_of_a_request_gets_image_and_weights(record):
+    outcome = Outcome((0, 0, 0), weights="official")
+    client = Client(outcomes={tensors.SEGMENT_CACHED: outcome})
+    asyncio.run(segmenter_of(client).segment(NEW, ONE))
+    assert (record.image_id, record.weights) == (hashlib.sha256(b"file").hexdigest(), "official")
+
+
+def test_record_of_a_request_has_no_text_of_the_caller_and_nothing_of_background_work(record):
+    asyncio.run(segmenter_of(Client()).segment(KNOWN, ONE))
+    asyncio.run(segmenter_of(Client()).embed(NEW, background=True))
+    assert (record.image_id, record.weights) == ("", "")
