@@ -103,7 +103,8 @@ def build() -> App:
         public_warning="" if need_key else NO_KEYS,
     )
     run = RunState.current()
-    documents = pages(service_info, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
+    tools = [each for each in ADAPTERS if each.name in settings.integrations]
+    documents = pages(service_info, metrics_need_key=metrics_need_key, admin=admin_keys is not None, tools=tools)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
 
     connect_once = cache(partial(connect, runner))
@@ -112,7 +113,6 @@ def build() -> App:
         connect_once()  # the runner has a client, and `infer`, only once a worker has started
         return runner.infer(headers={**headers, **run.key_header}, **call)
 
-    report_fault = partial(health.report_fault, run.health_file)
     read_health = partial(health.read_health, run.health_file)
 
     def timeout_s() -> float:
@@ -126,7 +126,9 @@ def build() -> App:
         lambda: read_health().ready and not admission.stopping,
         rate,
     )
-    segmenter = TritonSegmenter(infer, timeout_s, plan.instances, report_fault, ahead.callers.one_more)
+    segmenter = TritonSegmenter(
+        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), ahead.callers.one_more
+    )
     app = App(service, segmenter, ahead, settings, timeout_s)
     changed = source if settings.model_control_mode != "poll" else None  # otherwise Triton reads the repository itself
     models = Models(
@@ -147,7 +149,7 @@ def build() -> App:
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     active = ActiveCallers()
     adapters = Adapters(
-        [each for each in ADAPTERS if each.name in settings.integrations],
+        tools,
         MaskService(lambda: app.segmenter, settings, timeout_s, active, ahead),
         [each for each in ADAPTERS if each.name not in settings.integrations],
     )
