@@ -144,7 +144,6 @@ def build() -> App:
     )
     service.on_deployment(check_hooks)
     service.on_deployment(partial(_check_deployment, source, plan))
-    service.on_startup(partial(_start_worker, origins, lifecycle, ahead))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     active = ActiveCallers()
@@ -160,15 +159,10 @@ def build() -> App:
         InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health),
     )
     work_paths = WORK_PATHS.union(adapters.work, local.pages)
+    counts = Counts()
+    service.on_startup(partial(_start_worker, origins, lifecycle, ahead, partial(counts.start, work_paths)))
     # Outermost first: CORS preflight requests carry no API key.
-    if settings.cors_origins:
-        service.add_asgi_middleware(
-            CORSMiddleware,
-            allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Image-Id", REQUEST_ID_HEADER.decode()],
-            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
-        )
+    _allow_origins(service, settings)
     trace_requests(service, work_paths)
     service.add_asgi_middleware(
         Edge,
@@ -185,7 +179,7 @@ def build() -> App:
         rate=rate,
         admission=admission,
         health=read_health,
-        counts=Counts(),
+        counts=counts,
         check_room={"/mobile_sam": segmenter.check_room},
         triton_metrics=read_triton_metrics,
         metrics_need_key=metrics_need_key,
@@ -261,8 +255,23 @@ def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:
     return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}"
 
 
-def _start_worker(origins: Origins, lifecycle: WorkerLifecycle, ahead: EmbedAhead, _: Any) -> None:
+def _allow_origins(service: Any, settings: Settings) -> None:
+    """Let the web pages of the settings' origins call the service."""
+    if settings.cors_origins:
+        service.add_asgi_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Image-Id", REQUEST_ID_HEADER.decode()],
+            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
+        )
+
+
+def _start_worker(
+    origins: Origins, lifecycle: WorkerLifecycle, ahead: EmbedAhead, start_counts: Callable[[], None], _: Any
+) -> None:
     prepare_files()
+    start_counts()
     threading.Thread(target=origins.look_up_own_name, daemon=True).start()
     lifecycle.start(ahead.run())
 

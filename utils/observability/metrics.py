@@ -7,6 +7,7 @@ known paths through.
 import contextlib
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +20,13 @@ from utils.triton import processes
 from utils.triton.health import Health
 
 RESTART_CAUSES = ("died", "failed", "hung", "stopped")
-"""Causes of Triton's restarts, exported as 0 from start-up: `increase()` misses the first step of a counter that first
-appears at 1."""
+"""Causes of Triton's restarts. Like all counters with few known labels, they are exported as 0 from start-up:
+`increase()` misses the first step of a counter that first appears at 1."""
 RESERVED_BYTES = {"counter": 2**17, "gauge_livesum": 2**16, "histogram": 2**19}
 """Sizes of new metrics files, by kind as prometheus_client names them. BentoML's histogram has 5 kB for each pair of
 path and status."""
+OK = "ok"
+"""Reason of successful answers."""
 OTHER_PATH = "other"
 """Label of all unknown paths."""
 TRITON_TIMEOUT_S = 1.0
@@ -33,6 +36,11 @@ UP_METRIC = "mobile_sam_triton_metrics_up"
 
 class Counts:
     """Metrics of requests and answers, shared by all API workers."""
+
+    def start(self, paths: Iterable[str]) -> None:
+        """Export 0 requests in progress, and 0 successful answers for each path; call this in the worker."""
+        for path in paths:
+            self._metrics[0].labels(path, "200", OK)
 
     @cached_property
     def _metrics(self) -> tuple[Any, Any]:
