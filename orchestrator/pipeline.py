@@ -150,7 +150,9 @@ def prefetch(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any
         yield upcoming.result()
 
 
-def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int], region: Box | None = None) -> None:
+def check_inside(
+    points_xy: Floats, labels: Labels, size_hw: tuple[int, int], region: Box | None = None, hint: str = ""
+) -> None:
     """Check that all points are inside the image, or a region of it.
 
     Args:
@@ -158,6 +160,7 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int], re
         labels: (N, P) int32.
         size_hw: height and width of the displayed image.
         region: x0, y0, x1, y1 in pixels of the displayed image; None: all of it.
+        hint: end of the sentence that says what is expected.
 
     Raises:
         Rejected: some are not; the first of them are named `points[object][index]`.
@@ -168,13 +171,42 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int], re
     errors = [
         {
             "field": f"points[{item}][{index}]",
-            "expected": f"a point inside the {name}: {x0} <= x <= {x1}, {y0} <= y <= {y1}",
+            "expected": f"a point inside the {name}: {x0} <= x <= {x1}, {y0} <= y <= {y1}{hint}",
             "got": "[{:g}, {:g}]".format(*points_xy[item, index]),
         }
         for item, index in np.argwhere(outside)[:MAX_ERRORS].tolist()
     ]
     if errors:
         raise Rejected(*INVALID_REQUEST, errors)
+
+
+def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[Floats, list[tuple[int, int]]]:
+    """Move points to the nearest place in the image; corners of a box cut it to the image.
+
+    Args:
+        points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
+        labels: (N, P) int32.
+        size_hw: height and width of the displayed image.
+
+    Returns:
+        The points, and the object and the index of each that was moved.
+
+    Raises:
+        Rejected: nothing is left of a box; its first corner is named `points[object][index]`.
+    """
+    x0, y0, x1, y1 = whole(size_hw)
+    inside = np.clip(points_xy, (x0, y0), (x1, y1), dtype=np.float32)
+    moved = (inside != points_xy).any(axis=2) & (labels != ABSENT)
+    for item in np.flatnonzero(moved.any(axis=1)).tolist():
+        corners = [np.flatnonzero(labels[item] == label) for label in (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)]
+        for first, last in zip(*corners, strict=False):
+            is_cut = moved[item, first] or moved[item, last]
+            if is_cut and not (inside[item, first] < inside[item, last]).all():
+                expected = f"a box with a part inside the image of {x1} x {y1} pixels"
+                box = [*points_xy[item, first], *points_xy[item, last]]
+                got = "[{:g}, {:g}, {:g}, {:g}]".format(*box)
+                raise rejected(INVALID_REQUEST, f"points[{item}][{first}]", expected, got)
+    return inside, [(item, index) for item, index in np.argwhere(moved).tolist()]
 
 
 def extents(points_xy: Floats, labels: Labels) -> Floats:

@@ -33,16 +33,35 @@ def whole(size_hw: tuple[int, int]) -> Box:
     return 0, 0, size_hw[1], size_hw[0]
 
 
-def check(box_xyxy: Sequence[float], size_hw: tuple[int, int], field: str, min_side: int = 1) -> None:
-    """Check that a box is inside the image; raise `Rejected` with this field if it is not, is inverted or too small."""
+def check(box_xyxy: Sequence[float], size_hw: tuple[int, int], field: str, min_side: int = 1, hint: str = "") -> None:
+    """Check that a box is inside the image.
+
+    Args:
+        box_xyxy: x0, y0, x1, y1 in pixels of the displayed image.
+        size_hw: height and width of the displayed image.
+        field: name of the box in the error.
+        min_side: least width and height in pixels.
+        hint: end of the sentence that says what is expected, for boxes outside.
+
+    Raises:
+        Rejected: it is not inside the image, inverted, or too small.
+    """
     (height, width), (x0, y0, x1, y1) = size_hw, box_xyxy
     inside = min(x0, y0) >= 0 and x1 <= width and y1 <= height
     if not (inside and x1 - x0 >= min(min_side, width) and y1 - y0 >= min(min_side, height)):
         limits = f"0 <= x0 < x1 <= {width}, 0 <= y0 < y1 <= {height}, sides of at least {min_side} pixels"
+        limits += "" if inside else hint
         raise rejected(INVALID_REQUEST, field, limits, "[{:g}, {:g}, {:g}, {:g}]".format(*box_xyxy))
 
 
-def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Box:
+def cut(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Sequence[float]:
+    """Return the part of a region inside the image; a region without such a part is returned unchanged."""
+    (height, width), (x0, y0, x1, y1) = size_hw, region_xyxy
+    inside = max(x0, 0), max(y0, 0), min(x1, width), min(y1, height)
+    return inside if inside[0] < inside[2] and inside[1] < inside[3] else region_xyxy
+
+
+def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int], hint: str = "") -> Box:
     """Return a region rounded outwards, so that small movements of a view lead to the same one.
 
     Its edges are multiples of a power of two, at most 1/8 of its longer side, or edges of the image. A rounded region
@@ -51,11 +70,12 @@ def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Box:
     Args:
         region_xyxy: x0, y0, x1, y1 in pixels of the displayed image.
         size_hw: height and width of the displayed image.
+        hint: as for `check`.
 
     Raises:
         Rejected: it is not inside the image, inverted, or too small.
     """
-    check(region_xyxy, size_hw, "region", MIN_SIDE_PIXELS)
+    check(region_xyxy, size_hw, "region", MIN_SIDE_PIXELS, hint)
     (height, width), (x0, y0, x1, y1) = size_hw, region_xyxy
     step = 1 << max(0, int(max(x1 - x0, y1 - y0) / STEPS).bit_length() - 1)
     left, top = (int(side // step) * step for side in (x0, y0))

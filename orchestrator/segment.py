@@ -24,12 +24,13 @@ from orchestrator.pipeline import (
     Labels,
     Pipeline,
     check_inside,
+    clip,
     count_points,
     extents,
 )
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
-from orchestrator.regions import AUTO, around, rounded
+from orchestrator.regions import AUTO, around, cut, rounded
 
 OUTPUTS = ("mask", "picture", "result")
 DEFAULTS: dict[str, Any] = {
@@ -40,13 +41,17 @@ DEFAULTS: dict[str, Any] = {
     "min_mask_region_area": 0,
     "mask_threshold": 0.0,
     "polygon_tolerance": TOLERANCE_PIXELS,
+    "clip": False,
+    "fields": (),
     "document": False,
     "embedding": False,
     "encode": True,
 }
-"""Options of a caller who asks Triton directly, unless given. `document`: the answer is one JSON document. `embedding`:
-the mask part is the embedding, as `embedding_file` makes it. `encode`: False to keep the image file only, which is
-encoded later."""
+"""Options of a caller who asks Triton directly, unless given. `fields`: names of the points, (N, P), for `clipped` in
+the result, by default as errors have them. `document`: the answer is one JSON document. `embedding`: the mask part is
+the embedding, as `embedding_file` makes it. `encode`: False to keep the image file only, which is encoded later."""
+CLIP_HINT = ', or send "clip": true'
+"""What an error about a place outside the image says to callers who have sent the option `clip`."""
 NO_POINTS, NO_LABELS = np.zeros((0, 1, 2), np.float32), np.zeros((0, 1), np.int32)
 WARM_UP_SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""
@@ -77,11 +82,13 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         auto=call.region == AUTO,
     )
 
-    image = find(pipeline, call, points_xy, labels, workload)
+    image, points_xy, clipped = find(pipeline, call, points_xy, labels, workload)
     height, width = image.whole.size_hw
     result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
     if call.region:
         result["region"] = image.region
+    if clipped:
+        result["clipped"] = clipped
     if image.entry.encode_s:
         result["encode_s"] = round(image.entry.encode_s, 3)
     if options["embedding"]:
@@ -101,10 +108,13 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     return [], [], [orjson.dumps(result)]
 
 
-def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, workload: Workload) -> EncodedImage:
-    """Return the image of a request or the region that it names, with its embedding unless it is only kept.
+def find(
+    pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, workload: Workload
+) -> tuple[EncodedImage, Floats, list[str]]:
+    """Find the image of a request or the region that it names, with its embedding unless it is only kept.
 
-    An automatic region is around all prompts. Objects without a box are as large as their masks in the whole image.
+    With the option `clip`, points and the region are cut to the image. An automatic region is around all prompts.
+    Objects without a box are as large as their masks in the whole image.
 
     Args:
         pipeline: the pipeline.
@@ -112,6 +122,9 @@ def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, work
         points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
         labels: (N, P) int32.
         workload: the work for the answer.
+
+    Returns:
+        The image, the points in it, and the names of the points and of the region that were changed.
 
     Raises:
         Rejected: the image, the prompts or the region cannot be used, or the answer takes too much.
@@ -121,7 +134,7 @@ def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, work
     image = pipeline.embeddings.open(call)
     if not call.options.get("encode", DEFAULTS["encode"]):
         pipeline.embeddings.keep(image)
-        return image
+        return image, points_xy, []
 
     def encoded(image: EncodedImage) -> EncodedImage:
         height, width = image.whole.size_hw
@@ -130,10 +143,18 @@ def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, work
             raise CostlyRequest
         return pipeline.embeddings.encode(image)
 
-    check_inside(points_xy, labels, image.size_hw)
-    if call.region is None:
-        return encoded(image)
-    if call.region == AUTO:
+    asked, clipped = call.region, list[str]()
+    if call.options.get("clip"):
+        points_xy, moved = clip(points_xy, labels, image.size_hw)
+        clipped = _names(moved, call.options.get("fields", DEFAULTS["fields"]))
+        if asked not in (None, AUTO):
+            asked = cut(call.region, image.size_hw)
+            clipped += ["region"] * (list(asked) != list(call.region))
+    hint = CLIP_HINT if "clip" in call.options else ""
+    check_inside(points_xy, labels, image.size_hw, hint=hint)
+    if asked is None:
+        return encoded(image), points_xy, clipped
+    if asked == AUTO:
         boxes = [*extents(points_xy, labels)]
         clicked = ~(labels == BOX_TOP_LEFT).any(axis=1)
         if clicked.any():
@@ -142,9 +163,15 @@ def find(pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, work
             boxes += [image.box(logits[0]) for logits, _ in decoded if logits.max() > 0]
         region = around(np.array(boxes), image.size_hw)
     else:
-        region = rounded(call.region, image.size_hw)
+        region = rounded(asked, image.size_hw, hint)
         check_inside(points_xy, labels, image.size_hw, region)
-    return encoded(pipeline.embeddings.crop(image, region))
+    return encoded(pipeline.embeddings.crop(image, region)), points_xy, clipped
+
+
+def _names(points: Iterable[tuple[int, int]], fields: Sequence[Sequence[str]]) -> list[str]:
+    """Return the names of points, each once: the corners of a box have the same one."""
+    names = (fields[item][index] if fields else f"points[{item}][{index}]" for item, index in points)
+    return list(dict.fromkeys(names))
 
 
 def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:

@@ -192,7 +192,7 @@ def keyed(
         MOBILE_SAM_METRICS="key",
         MOBILE_SAM_LOG_FORMAT="json",
         MOBILE_SAM_CORS_ORIGINS=ORIGIN,
-        MOBILE_SAM_RATE_LIMIT="200/hour",
+        MOBILE_SAM_RATE_LIMIT="400/hour",
         MOBILE_SAM_MAX_BODY_BYTES=str(MAX_BODY_BYTES),
         BENTOML_CONFIG_OPTIONS="api_server.workers=2",
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,

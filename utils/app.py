@@ -51,6 +51,8 @@ from utils.triton.run import RunState, check_shared_memory, clean_up
 from utils.triton.runner import CONTROL_APIS, make_runner, server_flags
 from utils.triton.segmenter import TritonSegmenter
 
+RATES_FILE = "rates"
+"""Name of the counts of callers' requests in the run folder."""
 WORK_PATHS = frozenset({"/mobile_sam", "/embed", "/everything"})
 """Paths that run inference."""
 NO_KEYS = (
@@ -204,8 +206,19 @@ def _access(settings: Settings) -> tuple[ApiKeys | None, RateLimit | None, ApiKe
         raise SettingsError(f"{ADMIN_KEYS}: admin keys must not also be API keys; one key is in both lists")
     if settings.metrics == "key" and keys is None:
         raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
-    rate = RateLimit(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
-    return keys, rate, admin_keys
+    return keys, _rate_limit(settings, keys), admin_keys
+
+
+def _rate_limit(settings: Settings, keys: ApiKeys | None) -> RateLimit | None:
+    """Return the limits of all callers. With keys there may be some later: in a key file that changes."""
+    if settings.rate_limit is None and keys is None:
+        return None
+    return RateLimit(
+        settings.rate_limit,
+        settings.redis_url,
+        file=Path(RunState.current().folder) / RATES_FILE,
+        rates_of=keys.rates_of if keys else lambda _: None,
+    )
 
 
 def _queue(source: Path | None, plan: Plan, settings: Settings) -> EncodeQueue:

@@ -96,9 +96,11 @@ def parse_segmentations(content_type: str, body: bytes, count: int, photo: Photo
     if picture is not None and not picture.startswith(PNG):
         raise ValueError("segmented_image is not a PNG file")
     image = _image_fields(result)
+    clipped = list(map(str, result.get("clipped", [])))
     objects: dict[int, list[Segmentation]] = {}
     for mask, rle in zip(result["masks"], rles, strict=True):
-        candidates = objects.setdefault(int(mask["object"]), [])
+        number = int(mask["object"])
+        candidates = objects.setdefault(number, [])
         candidates.append(
             Segmentation(
                 **image,
@@ -109,11 +111,20 @@ def parse_segmentations(content_type: str, body: bytes, count: int, photo: Photo
                 area=int(mask["area"]),
                 box_xyxy=_four_ints(mask["box"]),
                 low_res_mask=parse_logits(mask["low_res_mask"]) if "low_res_mask" in mask else None,
+                clipped=_fields_of_object(clipped, number),
             )
         )
     if sorted(objects) != list(range(count)):
         raise ValueError(f"expected masks of objects 0 to {count - 1}, got {sorted(objects)}")
     return [best_first(objects[number], picture) for number in range(count)]
+
+
+def _fields_of_object(names: Sequence[str], number: int) -> tuple[str, ...]:
+    """Return the names of fields that concern an object, without the object: its own, and those of the request."""
+    prefix = f"prompts[{number}]."
+    return tuple(
+        name.removeprefix(prefix) for name in names if name.startswith(prefix) or not name.startswith("prompts[")
+    )
 
 
 def best_first(candidates: Sequence[Segmentation], picture: bytes | None = None) -> Segmentation:

@@ -45,6 +45,8 @@ class LocalDecoding:
         client, region = self._client, fields.get("region")
         if not self._offered or fields["segmented_image"] != "none" or isinstance(region, str):
             return None
+        if fields.get("clip") and region is not None:  # the region may have to be cut to the image
+            return None
         source = await client._wire.run(load_source, image)
         key = f"{source.image_id or source.sha256} {region} {client.model_version}"
         found = self._images.get(key)

@@ -20,6 +20,9 @@ class MaskOptions(TypedDict, total=False):
     """Logit above which a pixel belongs to the mask, -20 to 20; default 0."""
     min_mask_region_area: int | None
     """Holes and islands with fewer pixels than this are filled and removed; default 0."""
+    clip: bool | None
+    """True to cut boxes and the region to the image, and to move points outside of it to its nearest edge, which is an
+    error otherwise. `clipped` of a result names what was changed. A box without a part in the image stays an error."""
     region: Region | None
     """Part of the image to encode at its full resolution, for small objects, or `auto` for one around all prompts. It
     is rounded outwards: a `mask_input` needs the `region` of its result."""

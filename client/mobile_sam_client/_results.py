@@ -219,6 +219,8 @@ class Segmentation(ImageResult, MaskResult):
     """Position among the masks that the model returns for the object."""
     low_res_mask: npt.NDArray[np.float32] | None = None
     """(256, 256) float32 logits if requested: pass them as `mask_input` to refine the mask."""
+    clipped: tuple[str, ...] = ()
+    """Fields that `clip` has changed, of this object's prompt and the region: such as `box` or `pos_coords[0]`."""
     candidates: tuple[Segmentation, ...] = ()
     """The three masks of the object, best first, if `multimask_output` was set."""
     picture_png: bytes | None = None

@@ -41,27 +41,39 @@ class Scaling:
         smaller = Image.fromarray(displayed_pixels(file)).resize(self.sent_wh, Image.Resampling.BILINEAR)
         return encode(smaller, ".jpg")
 
-    def fields_to_send(self, fields: Mapping[str, Any], name: str = "") -> dict[str, Any]:
+    def fields_to_send(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return request fields with points, boxes and areas in the frame of the image that is sent.
 
         Raises:
-            ValueError: a coordinate lies outside the image; `name` is the path of the fields in this error.
+            ValueError: a coordinate lies outside the image, and the service does not clip it, or nothing would be left
+                of a box.
         """
+        return self._to_send(fields, "", bool(fields.get("clip")))
+
+    def _to_send(self, fields: Mapping[str, Any], name: str, clips: bool) -> dict[str, Any]:
+        """Return the fields at a path, which is in errors; what is outside stays outside if the service clips it."""
         sent = dict(fields)
         for field in fields.keys() & {"pos_coords", "neg_coords", "box", "region"}:
             if fields[field] == "auto":
                 continue
             xy = np.reshape(fields[field], (-1, 2))
-            if not ((xy >= 0) & (xy <= self.size_wh)).all():
-                width, height = self.size_wh
-                raise ValueError(f"{name}{field}: expected x of 0 to {width} and y of 0 to {height}, got {xy.tolist()}")
+            width, height = self.size_wh
+            inside = xy.clip(0, self.size_wh)
+            if not (clips or (inside == xy).all()):
+                expected = f"expected x of 0 to {width} and y of 0 to {height}, or clip=True"
+                raise ValueError(f"{name}{field}: {expected}, got {xy.tolist()}")
+            is_box = field in ("box", "region") and (xy[0] < xy[1]).all()
+            if is_box and not (inside[0] < inside[1]).all():  # the service's error would have the smaller image's size
+                expected = f"expected a part inside the image of {width} x {height} pixels"
+                raise ValueError(f"{name}{field}: {expected}, got {xy.ravel().tolist()}")
             scaled = np.reshape(xy * self.sent_wh / self.size_wh, np.shape(fields[field]))
             # Fractions of a pixel would make the region of an earlier answer larger.
             sent[field] = (np.round(scaled) if field == "region" else scaled).tolist()
         if area := fields.get("min_mask_region_area"):
             sent["min_mask_region_area"] = round(area * float(np.prod(np.divide(self.sent_wh, self.size_wh))))
         if "prompts" in fields:
-            sent["prompts"] = [self.fields_to_send(each, f"prompts[{i}].") for i, each in enumerate(fields["prompts"])]
+            numbered = enumerate(fields["prompts"])
+            sent["prompts"] = [self._to_send(prompt, f"prompts[{i}].", clips) for i, prompt in numbered]
         return sent
 
     def displayed(self, result: Any) -> Any:

@@ -6,7 +6,8 @@ predictor = SamPredictor(sam_model_registry["vit_t"]())
 predictor.set_image(image)
 masks, scores, logits = predictor.predict(point_coords=point_coords, point_labels=point_labels)
 
-Scores are rounded to four decimals, and points must be inside the image. Tensors are NumPy arrays; what needs the
+Scores are rounded to four decimals. Points and boxes outside the image are an error, or moved to its edge if
+`predictor.clip` is True; Segment Anything takes them as they are. Tensors are NumPy arrays; what needs the
 image's embedding raises `NotImplementedError`.
 """
 
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 from mobile_sam_client._client import Client
 from mobile_sam_client._frames import FRAME, Array, Floats, ResizeLongestSide, Tensor, tensor, torch, upsampled
-from mobile_sam_client._options import EverythingOptions
+from mobile_sam_client._options import EverythingOptions, MaskOptions
 from mobile_sam_client._prompts import MASK_SHAPE, Prompt
 from mobile_sam_client._results import Embedding, MaskResult
 
@@ -87,6 +88,9 @@ sam_model_registry: dict[str, Callable[..., Sam]] = dict.fromkeys(
 
 class SamPredictor:
     """Segment Anything's predictor. As there, an image is encoded once and then prompted."""
+
+    clip = False
+    """True to move points and boxes outside the image to its edge, as `clip` of `MaskOptions`."""
 
     def __init__(self, sam_model: Client) -> None:
         """Create a predictor; `sam_model` is a client of the service, such as a `Sam`."""
@@ -185,7 +189,10 @@ class SamPredictor:
     ) -> tuple[Array, Floats, Floats]:
         """Return the masks, (B, C, H, W), scores and logits of several objects."""
         photo = self._current_photo()
-        found = self.model.segment_many(photo, prompts, multimask_output=multimask_output, low_res_mask=True)
+        options: MaskOptions = {"multimask_output": multimask_output, "low_res_mask": True}
+        if self.clip:
+            options["clip"] = True
+        found = self.model.segment_many(photo, prompts, **options)
         objects = [sorted(best.candidates, key=lambda candidate: candidate.candidate_index) or [best] for best in found]
 
         low_res = np.array([[result.low_res_mask for result in results] for results in objects])

@@ -52,6 +52,25 @@ def test_keys_can_change_while_the_service_runs(keyed, key_file):
     assert embed(keyed, BOB, input_image=as_base64(scene(72))).status_code == 200
 
 
+def test_rate_of_a_key_holds_for_all_workers_together(keyed, key_file):
+    key = "a-key-for-someone-slow"
+    with key_file.open("a") as keys:
+        keys.write(f"slow:{key} 6/day\n")
+    answers: list[requests.Response] = []
+
+    def has_asked_often() -> bool:
+        """Ask once more: the workers read the file within a second, and answer 401 until then."""
+        answer = embed(keyed, key)
+        if answer.status_code != 401:
+            answers.append(answer)
+        return len(answers) == 40
+
+    wait_until(has_asked_often)
+    statuses = [answer.status_code for answer in answers]
+    assert (statuses.count(422), statuses.count(429)) == (6, 34)  # none has an image
+    assert answers[-1].json()["detail"].startswith("rate limit exceeded (6 requests per day); retry in ")
+
+
 def test_log_contains_no_key(keyed):
     unknown = "a-key-that-nobody-was-given"
     for key, status in ((ALICE, 404), (BOB, 404), (unknown, 401)):

@@ -34,6 +34,7 @@ def test_request_reaches_the_segmenter(http, segmenter):
         "min_mask_region_area": 9,
         "mask_threshold": 0.5,
         "polygon_tolerance": 2.0,
+        "clip": False,
     }
     segment(http, neg_coords=[[3, 4]], box=[0, 0, 9, 9], region=[0, 0, 64, 48.5], model_version=7, **options)
     ((image, job),) = segmenter.jobs
@@ -42,6 +43,33 @@ def test_request_reaches_the_segmenter(http, segmenter):
     assert job.inputs["point_labels"].tolist() == [[1, 0, 2, 3]]
     assert job.options == {**options, "document": False}
     assert job.model_version == 7
+
+
+@pytest.mark.parametrize("path", ["/mobile_sam?clip=true", "/mobile_sam"])
+def test_clip_reaches_the_segmenter_with_the_names_of_the_fields(http, segmenter, path):
+    fields = {} if "clip" in path else {"clip": True}
+    body = {"input_image": IMAGE, "pos_coords": [[-1, 2]], "box": [-5, 0, 9, 9], **fields}
+    assert http.post(path, json=body).status_code == 200
+    ((_, job),) = segmenter.jobs
+    assert job.inputs["point_coords"].tolist() == [[[-1, 2], [-5, 0], [9, 9]]]
+    assert job.options["clip"] is True
+    assert job.options["fields"] == (("pos_coords[0]", "box", "box"),)
+
+
+@pytest.mark.parametrize("body", [{"clip": 1}, {"clip": "true"}, {"prompts": [{"box": [0, 0, 9, 9], "clip": True}]}])
+def test_clip_is_one_switch_for_the_whole_request(http, segmenter, body):
+    response = http.post("/mobile_sam", json={"input_image": IMAGE, **body})
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == ("prompts[0].clip" if "prompts" in body else "clip")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_clip_accepts_finite_numbers_only(http, segmenter, number):
+    body = f'{{"image_id": "a", "clip": true, "pos_coords": [[{number}, 1]]}}'
+    response = http.post("/mobile_sam", content=body)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == "pos_coords[0][0]"
+    assert not segmenter.calls
 
 
 def test_embed_returns_the_models_result(http, segmenter):

@@ -1,6 +1,8 @@
 """Images sent as files: `multipart/form-data` and raw bodies."""
 
+import base64
 import json
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ from utils.api.inputs import ImageSource
 
 FILE = b"\xff\xd8 an image file \r\n--boundary {{{{{{{{{{{{{{{{"
 CLICK = {"pos_coords": [[903, 310]]}
-PATHS = {"/mobile_sam": CLICK, "/embed": {}, "/everything": {"points_per_side": 4}}
+PATHS: dict[str, dict[str, Any]] = {"/mobile_sam": CLICK, "/embed": {}, "/everything": {"points_per_side": 4}}
 each_path = pytest.mark.parametrize("path", PATHS)
 
 
@@ -72,7 +74,8 @@ def test_query_has_a_region(http, segmenter, query, region):
         ("box=1,2,3", "box", "a list of 3"),
         ("x=1&y=1&multimask_output=maybe", "multimask_output", "'maybe'"),
         ("", "pos_coords", "no prompt"),
-        ("prompts=[]", "prompts", "an unknown query parameter"),
+        ("prompts=[]", "prompts", "a query parameter"),
+        ("pos_coords=[[1,2]]", "pos_coords", "a query parameter"),
     ],
 )
 def test_bad_query_is_a_422_that_names_the_parameter(http, segmenter, query, field, got):
@@ -81,6 +84,84 @@ def test_bad_query_is_a_422_that_names_the_parameter(http, segmenter, query, fie
     error = response.json()["errors"][0]
     assert (error["field"], error["got"]) == (field, got)
     assert not segmenter.calls
+
+
+def sent_as(kind: str, **fields: Any) -> dict[str, Any]:
+    """Return the options of a request with an image and these fields, as one of the types of body."""
+    if kind == "json":
+        return {"json": {"input_image": base64.b64encode(FILE).decode(), **fields}}
+    if kind == "form":
+        return {"files": {"image": FILE, "request": (None, json.dumps(fields))}}
+    return {"content": FILE, "headers": {"content-type": "image/png"}}
+
+
+each_kind = pytest.mark.parametrize("kind", ["json", "form", "file"])
+USES = {
+    "/mobile_sam": "x=1&y=2&mask_format=png&multimask_output=true",
+    "/embed": "region=0,0,40,40",
+    "/everything": "points_per_side=2&region=0,0,40,40",
+}
+
+
+@each_path
+@each_kind
+def test_query_is_honoured_with_every_type_of_body(http, segmenter, path, kind):
+    response = http.post(f"{path}?{USES[path]}", **sent_as(kind))
+    assert response.status_code == 200
+    assert [source.file for source in segmenter.sources] == [FILE]
+    if path == "/mobile_sam":
+        ((_, job),) = segmenter.jobs
+        assert job.inputs["point_coords"].tolist() == [[[1, 2]]]
+        assert (job.options["mask_format"], job.options["multimask_output"]) == ("png", True)
+    else:
+        assert segmenter.sources[0].region == (0, 0, 40, 40)
+    if path == "/everything":
+        assert len(segmenter.batches[0][1].inputs["point_coords"]) == 4
+
+
+@each_kind
+def test_query_can_ask_for_progress_with_every_type_of_body(http, segmenter, kind):
+    response = http.post("/everything?points_per_side=2&progress=true", **sent_as(kind))
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert json.loads(response.text.splitlines()[0])["done"] == 0
+
+
+@each_path
+@each_kind
+def test_unknown_query_parameter_is_a_422_with_every_type_of_body(http, segmenter, path, kind):
+    response = http.post(f"{path}?regoin=auto", **sent_as(kind, **PATHS[path]))
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert (error["field"], error["got"]) == ("regoin", "an unknown query parameter (did you mean region?)")
+    assert not segmenter.calls
+
+
+@pytest.mark.parametrize("kind", ["json", "form"])
+@pytest.mark.parametrize(
+    ("path", "fields", "field"),
+    [
+        ("/mobile_sam?mask_format=rle", {**CLICK, "mask_format": "png"}, "mask_format"),
+        ("/mobile_sam?mask_format=rle", {**CLICK, "mask_format": "rle"}, "mask_format"),
+        ("/mobile_sam?x=1&y=2", CLICK, "pos_coords"),
+        ("/mobile_sam?region=auto", {**CLICK, "region": None}, "region"),
+        ("/embed?region=0,0,40,40", {"region": [0, 0, 40, 40]}, "region"),
+        ("/everything?points_per_side=8", {"points_per_side": 4}, "points_per_side"),
+    ],
+)
+def test_field_in_query_and_body_is_a_422_that_names_it(http, kind, path, fields, field):
+    response = http.post(path, **sent_as(kind, **fields))
+    assert response.status_code == 422
+    assert response.json()["errors"] == [
+        {"field": field, "expected": "this field once", "got": "one in the query and one in the body"},
+    ]
+
+
+def test_query_and_body_can_have_different_fields_of_an_object(http, segmenter):
+    response = http.post("/mobile_sam?x=1&y=2", **sent_as("form", neg_coords=[[3, 4]], mask_format="rle"))
+    assert response.status_code == 200
+    ((_, job),) = segmenter.jobs
+    assert job.inputs["point_coords"].tolist() == [[[1, 2], [3, 4]]]
+    assert job.inputs["point_labels"].tolist() == [[1, 0]]
 
 
 def form(*parts: bytes, end: bytes = b"--b--\r\n") -> bytes:

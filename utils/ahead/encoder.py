@@ -95,7 +95,7 @@ class EmbedAhead:
         """
         owner, caller = CALLER.get(), CALLER.get() or ADDRESS.get()
         if self._rate is not None and len(images) > 1:
-            await self._rate.check(f"key:{owner}" if owner else f"address:{caller}", len(images) - 1)
+            await self._rate.check(owner, ADDRESS.get(), len(images) - 1)
         sizes = [(await image_id_of(image), len(image.file or b"")) for image in images]
         check_image_id(*(image_id for image_id, _ in sizes))
         job, numbers = await asyncio.to_thread(self._queue.add, owner, caller, model_version, sizes)

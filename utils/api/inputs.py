@@ -160,8 +160,13 @@ def decode_base64(text: str, field: str, expected: str) -> bytes:
     return data
 
 
-def to_job(request: SegmentRequest, *, document: bool = False) -> Job:
+def to_job(request: SegmentRequest, *, document: bool = False, offer_clip: bool = True) -> Job:
     """Return the job of a request: its objects as tensors, padded to the same number of points, and its options.
+
+    Args:
+        request: the request.
+        document: whether the result has masks and picture in it.
+        offer_clip: whether errors may name the field `clip`: requests of annotation tools do not have it.
 
     Raises:
         InvalidRequest: no prompt, prompts in both places, too many points, a wrong number of labels, an incomplete,
@@ -193,6 +198,10 @@ def to_job(request: SegmentRequest, *, document: bool = False) -> Job:
         inputs[tensors.MASK_INPUT_OBJECT.name] = np.array([*masks], np.int32)
     options = {**request.model_dump(include=set(SegmentOptions.model_fields)), "document": document}
     fields_of_points = tuple(tuple(name for _, _, name in points) for points in found)
+    if request.clip:
+        options["fields"] = fields_of_points
+    elif not offer_clip:
+        del options["clip"]
     return Job(inputs, options, request.model_version, fields_of_points)
 
 

@@ -37,6 +37,9 @@ FILE_TYPES = ("image/", FILE)
 """Content types of raw image files; the file itself tells its format."""
 FORM_PARTS = ("image", "request")
 NOT_IN_A_QUERY = {"input_image", "image_id", "pos_coords", "neg_coords", "mask_input", "prompts", "images", "image_ids"}
+IN_JSON = "this field in JSON: in the body, or in the part request of a form"
+EXPECTED_INSTEAD = {"pos_coords": "x and y, such as x=903&y=310, or this field in JSON"}
+"""What is expected in place of query parameters with names of `NOT_IN_A_QUERY`, unless it is `IN_JSON`."""
 QUERY_LISTS = ("box", "labels", "region")
 """Fields that are comma-separated numbers in a query."""
 FILE_NAME = re.compile(rb"[^\0-\x1f]{1,250}\.[A-Za-z]\w{1,3}")
@@ -100,30 +103,35 @@ class Received(Generic[Model]):
 
 
 async def receive(request: Request, model: type[Model]) -> Received[Model]:
-    """Read a request with the fields of a model.
+    """Read a request with the fields of a model: those in JSON, and those in its query.
 
     Raises:
         UnsupportedMedia: the content type is none of the supported ones.
         MalformedBody: the fields are not valid JSON.
         MalformedForm: the body is not `multipart/form-data`, as its content type says.
-        InvalidRequest: an unknown, repeated or incomplete part or query parameter, or an invalid field.
+        InvalidRequest: an unknown, repeated or incomplete part or query parameter, a field that is in the query and in
+            the body, or an invalid field.
         NotAcceptable: the answer has none of the media types that the caller accepts.
     """
     answer_type = acceptable_type(request.headers.getlist("accept")) if model is SegmentRequest else JSON
     content_type = request.headers.get("content-type", JSON)
     media_type = _media_type(content_type)
     files: list[bytes] = []
+    parameters = request.query_params.multi_items()
+    queried = parse_body(query_fields(parameters, model), model) if parameters else None
     body = await _body(request)
     if media_type == FORM:
         parts = form_parts(body, content_type, several=model is EmbedRequest)
         (body,), files = parts.get("request", [b"{}"]), parts.get("image", [])
     elif media_type.startswith(FILE_TYPES):
-        body, files = query_fields(request.query_params.multi_items(), model), [body]
+        body, files = b"{}", [body]
     elif not _is_json(media_type):
         raise UnsupportedMedia(media_type)
     if name := next(filter(FILE_NAME.fullmatch, files), None):
         raise invalid("image", "a PNG, JPEG or WebP file", _name_of_a_file(name))
     fields = parse_body(body, model)
+    if queried is not None:
+        fields = with_queried(fields, queried)
     if isinstance(fields, SegmentRequest):
         apply_answer_type(fields, answer_type)
     return Received(fields, files, answer_type)
@@ -238,7 +246,11 @@ def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel], 
     """
     points: dict[str, list[Any]] = {"x": [], "y": []} if "pos_coords" in model.model_fields else {}
     known = [*points, *(name for name in model.model_fields if name not in NOT_IN_A_QUERY)]
+    # With a field in the path, the request has no JSON.
+    in_json = set() if fields else NOT_IN_A_QUERY & model.model_fields.keys()
     for name, value in parameters:
+        if name in in_json:
+            raise invalid(name, EXPECTED_INSTEAD.get(name, IN_JSON), "a query parameter")
         if name not in known:
             raise unknown_field(name, known, "query parameter")
         if name in points:
@@ -254,6 +266,18 @@ def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel], 
     if points and points["x"]:
         fields["pos_coords"] = list(zip(points["x"], points["y"], strict=True))
     return orjson.dumps(fields)
+
+
+def with_queried(fields: Model, queried: Model) -> Model:
+    """Return the fields of a body together with those of the query.
+
+    Raises:
+        InvalidRequest: a field is in both.
+    """
+    for name in type(fields).model_fields:
+        if name in fields.model_fields_set & queried.model_fields_set:
+            raise invalid(name, "this field once", "one in the query and one in the body")
+    return fields.model_copy(update={name: getattr(queried, name) for name in queried.model_fields_set})
 
 
 def _number_or_text(value: str) -> Any:

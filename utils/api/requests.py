@@ -155,6 +155,12 @@ class SegmentOptions(BaseModel):
         le=100,
         description="for `polygon`: how far rings may be from the mask's edge, in pixels; more gives fewer points",
     )
+    clip: bool = Field(
+        False,
+        description="true: boxes and a `region` are cut to the image, and points outside of it are moved to its "
+        "nearest edge, in all `prompts`; the result names them in `clipped`. A box without a part in the image stays "
+        "an error",
+    )
 
 
 class SegmentRequest(SegmentOptions, PromptFields, ImageFields):

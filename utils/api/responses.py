@@ -75,8 +75,13 @@ class MaskWithContent(Mask):
     rows: list[list[int]] = absent(alias="json", description="rows of 0 and 1, `[H, W]`")
 
 
+CLIPPED = "with `clip`: the fields that were changed, such as `box` or `prompts[2].pos_coords[0]`; absent if none"
+
+
 class Result(Image):
     """An image and the properties of its masks."""
+
+    clipped: list[str] = absent(description=CLIPPED)
 
     masks: list[Mask] = Field(
         description="one entry per mask, in the order of the `mask` part: by object, candidates together"
@@ -96,6 +101,8 @@ class Parts(BaseModel):
 
 class Document(Image):
     """Masks and picture in one document."""
+
+    clipped: list[str] = absent(description=CLIPPED)
 
     masks: list[MaskWithContent] = Field(description="one entry per mask, by object, candidates together")
     segmented_image: str = absent(description="base64 of the picture, if requested")

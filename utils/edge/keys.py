@@ -1,6 +1,7 @@
 """API keys, from a variable or from a file that is reloaded when it changes.
 
-Each entry is `NAME:KEY`. Entries with the same NAME belong to one caller, such as an old and a new key during rotation.
+Each entry is `NAME:KEY`, or `NAME:KEY RATE` with a rate limit for this caller alone, such as `10/second; 2000/hour`.
+Entries with the same NAME belong to one caller, such as an old and a new key during rotation.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from utils.api.errors import Unauthorized
+from utils.edge.rate import EXAMPLE, Rates, parse_rates
 from utils.observability.logs import logger
 from utils.settings import SettingsError
 
@@ -29,8 +32,15 @@ EXPECTED_KEY = "expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY
 KEY_HEADERS = (b"x-api-key", b"token")
 """Headers with the key as their whole value; annotation tools send the second one, or the key as a password."""
 
-Keys = tuple[tuple[bytes, str], ...]
-"""SHA-256 digest and name of each key."""
+
+@dataclass(frozen=True)
+class KeyList:
+    """The entries of a variable or a file."""
+
+    names: tuple[tuple[bytes, str], ...]
+    """SHA-256 digest and name of each key."""
+    rates: Mapping[str, Rates]
+    """Rate limits of the names that have limits of their own."""
 
 
 class ApiKeys:
@@ -47,7 +57,7 @@ class ApiKeys:
         """Read keys from the value of `variable`, or from the file that `variable`_FILE names.
 
         The value has entries separated by commas. The file has one entry per line; blank lines and lines that start
-        with # are ignored.
+        with # are ignored. The limits of a rate are separated by semicolons.
 
         Returns:
             None if neither is set.
@@ -81,16 +91,21 @@ class ApiKeys:
         digest = hashlib.sha256(_key(headers)).digest()
         self._reload_if_changed()
         name = None
-        for known, its_name in self._keys:  # without a break: the time must not depend on the key
+        for known, its_name in self._keys.names:  # without a break: the time must not depend on the key
             if hmac.compare_digest(digest, known):
                 name = its_name
         if name is None:
             raise Unauthorized(f"{EXPECTED_KEY}, got an unknown key")
         return name
 
+    def rates_of(self, name: str) -> Rates | None:
+        """Return the rate limits that a name has of its own."""
+        return self._keys.rates.get(name)
+
     def overlaps(self, other: ApiKeys) -> bool:
         """Return whether a key is in both lists."""
-        return bool({digest for digest, _ in self._keys} & {digest for digest, _ in other._keys})
+        digests = {digest for digest, _ in self._keys.names}
+        return any(digest in digests for digest, _ in other._keys.names)
 
     def _reload_if_changed(self) -> None:
         """Read the file again at intervals; on failure keep the keys and log the error once."""
@@ -105,8 +120,8 @@ class ApiKeys:
             self._error = str(error)
             return
         if keys != self._keys:
-            names = sorted({name for _, name in keys})
-            logger.info("reloaded %s: %d key(s) of %s", self._file, len(keys), ", ".join(names))
+            names = sorted({name for _, name in keys.names})
+            logger.info("reloaded %s: %d key(s) of %s", self._file, len(keys.names), ", ".join(names))
         self._keys, self._error = keys, ""
 
 
@@ -144,7 +159,7 @@ def _password(credentials: bytes) -> bytes:
     return password or user
 
 
-def _load(variable: str, source: str | Path) -> Keys:
+def _load(variable: str, source: str | Path) -> KeyList:
     """Return the keys in a variable's value, or in the file that `variable`_FILE names."""
     if isinstance(source, str):
         return _parse(variable, "entry", source.split(","))
@@ -158,35 +173,56 @@ def _load(variable: str, source: str | Path) -> Keys:
     return _parse(where, "line", ["" if line.lstrip().startswith("#") else line for line in text.split("\n")])
 
 
-def _parse(source: str, unit: str, entries: Iterable[str]) -> Keys:
-    """Return the digest and name of each key.
+def _parse(source: str, unit: str, entries: Iterable[str]) -> KeyList:
+    """Return the digest and name of each key, and the rates of the names.
 
     Args:
         source: variable or file, for error messages.
         unit: "line" or "entry", for error messages.
-        entries: texts of the form NAME:KEY; blank ones are ignored.
+        entries: texts of the form NAME:KEY or NAME:KEY RATE; blank ones are ignored.
     """
     names: dict[bytes, str] = {}
+    rates: dict[str, Rates] = {}
     for number, entry in enumerate(entries, 1):
         if not entry.strip():
             continue
         where = f"{source}, {unit} {number}"
-        name, colon, key = entry.strip().partition(":")
+        name, colon, rest = entry.strip().partition(":")
         if not colon:
             raise SettingsError(f"{where}: expected NAME:KEY, got no colon")
         if not NAME.fullmatch(name):
             raise SettingsError(
                 f"{where}: expected a NAME of 1 to 64 of A-Z a-z 0-9 . _ -, got other characters or length"
             )
-        if len(key) < MIN_KEY_LENGTH:
-            raise SettingsError(f"{where}: expected a KEY of at least {MIN_KEY_LENGTH} characters, got {len(key)}")
-        if not KEY.fullmatch(key):
-            raise SettingsError(
-                f"{where}: expected a KEY of printable ASCII without space or comma, got other characters"
-            )
+        key, *more = re.split(r"\s+", rest, maxsplit=1)
+        _check_key(where, key)
+        if more:
+            rates[name] = _rates(where, name, more[0], rates.get(name))
         owner = names.setdefault(hashlib.sha256(key.encode()).digest(), name)
         if owner != name:
             raise SettingsError(f"{where}: expected a KEY that no other name has, got the key of {owner}")
     if not names:
         raise SettingsError(f"{source}: expected at least one NAME:KEY, got none")
-    return tuple(names.items())
+    if rates and source.startswith(ADMIN_KEYS):
+        raise SettingsError(f"{source}: expected NAME:KEY, got a rate limit, which operators do not have")
+    return KeyList(tuple(names.items()), rates)
+
+
+def _check_key(where: str, key: str) -> None:
+    if len(key) < MIN_KEY_LENGTH:
+        raise SettingsError(f"{where}: expected a KEY of at least {MIN_KEY_LENGTH} characters, got {len(key)}")
+    if not KEY.fullmatch(key):
+        raise SettingsError(f"{where}: expected a KEY of printable ASCII without space or comma, got other characters")
+
+
+def _rates(where: str, name: str, text: str, others: Rates | None) -> Rates:
+    """Return the rates after a key; `others` are those after another key of the same name.
+
+    No error has the text: it may be a part of a key that has a space.
+    """
+    rates = parse_rates(text)
+    if rates is None:
+        raise SettingsError(f"{where}: expected nothing after the KEY, or a rate such as {EXAMPLE}, got other text")
+    if others not in (None, rates):
+        raise SettingsError(f"{where}: expected one rate for all keys of {name}, got two")
+    return rates

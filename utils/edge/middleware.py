@@ -118,7 +118,7 @@ class Edge:
     keys: ApiKeys | None = None
     """API keys; each request that runs inference needs one."""
     rate: RateLimit | None = None
-    """Limit for each key name, or without keys for each address."""
+    """Limits of each key name, or without keys of each address."""
     metrics_need_key: bool = False
     admin: Admin | None = None
     jobs: EmbedAhead | None = None
@@ -226,9 +226,9 @@ class Edge:
     async def _work(self, app: ASGIApp, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         """Check a request that runs inference, and have its application answer it."""
         name = self._authenticate(scope)
-        if self.rate is not None:
-            await self.rate.check(f"key:{name}" if name else f"address:{address(scope)}")
         CALLER.set(name)
+        if self.rate is not None:
+            await self.rate.check(name, address(scope))
         IMAGE_ID.set(image_id(scope["headers"]))
         caller = name or ADDRESS.get()
         self.active.note(ADDRESS.get())

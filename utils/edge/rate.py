@@ -11,85 +11,117 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from limits import RateLimitItem, parse_many
-from limits.aio.storage import MemoryStorage, RedisStorage
+from limits.aio.storage import RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from utils.api.errors import TooManyRequests
+from utils.edge.counts import Counts, Refusal
 from utils.observability.logs import logger
 from utils.settings import SettingsError
 
 REDIS_SOCKET_TIMEOUT_S = 0.2
 REDIS_TIMEOUT_S = 0.25
 """Time that a request waits for Redis in total."""
-REDIS_RETRY_INTERVAL_S = 5.0
-"""Time without Redis after a failure."""
+RETRY_INTERVAL_S = 5.0
+"""Time without Redis, or without the counts of all workers, after a failure."""
 MAX_REDIS_CONNECTIONS = 16
 """Connections to Redis; further requests wait for a free one."""
 KEY_PREFIX = "mobile-sam:rate"
+LOCK_TIMEOUT_S, LOCK_RETRY_S = 0.05, 0.0005
+"""Time that a request waits until another worker has counted its own, and between two attempts."""
 REFUSED_S = 1.0
 """Time after a refusal in which this process refuses the caller without counting; no refusal says less."""
-MAX_COUNTS = 100_000
-"""Counts in memory for each limit, about 30 MB; a caller has at most two."""
+EXAMPLE = "'60/minute' or '10 per second; 1000 per hour'"
+
+Rates = tuple[RateLimitItem, ...]
+"""Limits of one caller, the shortest window first."""
 
 
-_Limit = tuple[RateLimitItem, SlidingWindowCounterRateLimiter]
-_Refusal = tuple[int, RateLimitItem]
-"""Seconds until the next request is allowed, and the limit that is exceeded."""
+def parse_rates(text: str) -> Rates | None:
+    """Parse the notation of limits; return None if the text is not valid."""
+    try:
+        rates = sorted(set(parse_many(text)), key=RateLimitItem.get_expiry)
+    except ValueError:
+        return None
+    return tuple(rates) if rates and all(rate.amount >= 1 for rate in rates) else None
 
 
 class RateLimit:
     """Rate limits of each caller.
 
-    With Redis all processes count together. Without it each process counts on its own, so that N processes allow N
-    times the limit; while Redis is unavailable or slow they do so too, starting at 0.
+    With Redis all replicas count together. Without it, and while it is unavailable or slow, the API workers of this
+    machine do, starting at 0.
     """
 
-    def __init__(self, text: str, redis_url: str | None) -> None:
+    def __init__(
+        self,
+        text: str | None,
+        redis_url: str | None,
+        *,
+        file: Path | None = None,
+        rates_of: Callable[[str], Rates | None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Parse limits, which are counted in Redis if there is a URL (`redis://`, `rediss://` or `unix://`).
+
+        Args:
+            text: limits of callers that have none of their own; None: no limit.
+            redis_url: URL of Redis; None: no Redis.
+            file: counts of all workers; None: this process counts alone.
+            rates_of: returns the limits of a key's name, if it has limits of its own.
+            clock: the clock of `Counts`.
 
         Raises:
             SettingsError: the text or the URL is not valid.
         """
-        try:
-            limits = sorted(set(parse_many(text)), key=RateLimitItem.get_expiry)
-        except ValueError:
-            limits = []
-        if not limits or any(limit.amount < 1 for limit in limits):
-            expected = "expected limits such as '60/minute' or '10 per second; 1000 per hour'"
-            raise SettingsError(f"MOBILE_SAM_RATE_LIMIT: {expected}, got {text!r}")
-        self._in_memory = [(item, SlidingWindowCounterRateLimiter(BoundedMemory())) for item in limits]
-        self._in_redis: list[_Limit] = []
+        self._default = None if text is None else parse_rates(text)
+        if text is not None and self._default is None:
+            raise SettingsError(f"MOBILE_SAM_RATE_LIMIT: expected limits such as {EXAMPLE}, got {text!r}")
+        self._rates_of, self._clock = rates_of, clock
+        self._own = Counts(None, clock)
+        self._shared = None if file is None else Counts(file, clock)
         self._pool = None if redis_url is None else _redis_pool(redis_url)
+        self._redis: SlidingWindowCounterRateLimiter | None = None
         if self._pool is not None:
             # The address is in the pool: the library's own parsing needs a port.
             options: dict[str, Any] = {"key_prefix": KEY_PREFIX, "connection_pool": self._pool}
             storage = RedisStorage("async+redis://", implementation="redispy", **options)
-            self._in_redis = [(item, SlidingWindowCounterRateLimiter(storage)) for item in limits]
+            self._redis = SlidingWindowCounterRateLimiter(storage)
+        self._redis_outage = Outage("Redis is", "each machine")
+        self._shared_outage = Outage("the counts of all workers are", "each worker")
         self._refused: OrderedDict[str, tuple[float, int, str, int]] = OrderedDict()
         """Time of each caller's last refusal, its number of requests, and its message and seconds."""
-        self._redis_retry_at = 0.0
-        """Time to try Redis again after a failure; 0 while it works."""
 
-    async def check(self, caller: str, count: int = 1) -> None:
+    async def check(self, name: str, address: str, count: int = 1) -> None:
         """Count requests of a caller, unless they are refused.
+
+        Args:
+            name: name of the caller's key; empty where no keys are used.
+            address: address of the caller.
+            count: number of requests.
 
         Raises:
             TooManyRequests: a limit is exceeded.
         """
-        now = time.time()
-        while self._refused and not 0 <= now - next(iter(self._refused.values()))[0] < REFUSED_S:
+        rates = self._rates_of(name) or self._default
+        if rates is None:
+            return
+        caller = f"key:{name}" if name else f"address:{address}"
+        now = self._clock()
+        while self._refused and now - next(iter(self._refused.values()))[0] >= REFUSED_S:
             self._refused.popitem(last=False)
         if caller in self._refused:
             _, refused, detail, seconds = self._refused[caller]
             if count >= refused:
                 raise TooManyRequests(detail, seconds)
-        refusals = await self._count_in_redis(caller, count)
-        if refusals is None:
-            refusals = await _count(self._in_memory, caller, count)
+        refusals = await self._count(caller, rates, count)
         if refusals:
             seconds, limit = max(refusals, key=lambda refusal: refusal[0])
             amount, multiples, unit = limit.amount, limit.multiples, limit.GRANULARITY.name
@@ -101,51 +133,87 @@ class RateLimit:
             raise TooManyRequests(detail, seconds)
 
     async def aclose(self) -> None:
-        """Close the connections to Redis."""
+        """Close the connections to Redis and the counts."""
+        self._own.close()
+        if self._shared is not None:
+            self._shared.close()
         if self._pool is not None:
             await self._pool.aclose()
 
-    async def _count_in_redis(self, caller: str, count: int) -> list[_Refusal] | None:
-        """Return the result of `_count`, or None without Redis or after a failure, which is logged once per outage."""
-        if not self._in_redis or time.monotonic() < self._redis_retry_at:
+    async def _count(self, caller: str, rates: Rates, count: int) -> list[Refusal]:
+        """Count requests where all workers do, or else in this process."""
+        refusals: list[Refusal] | None = None
+        if self._redis is not None:
+            in_redis = partial(_count_in_redis, self._redis, caller, rates, count)
+            refusals = await self._redis_outage.attempt(in_redis)
+        if refusals is None and self._shared is not None:
+            in_file = partial(_count_in_file, self._shared, caller, rates, count)
+            refusals = await self._shared_outage.attempt(in_file)
+        return self._own.add(caller, rates, count) if refusals is None else refusals
+
+
+@dataclass(eq=False)
+class Outage:
+    """A store of counts that is left alone for a while after a failure. Each outage is logged once."""
+
+    name: str
+    """What is unavailable, such as `Redis is`."""
+    counting_instead: str
+    """Who counts alone meanwhile."""
+    retry_at: float = 0.0
+    """Time of the next attempt after a failure; 0 while the store works."""
+
+    async def attempt(self, work: Callable[[], Awaitable[list[Refusal]]]) -> list[Refusal] | None:
+        """Return the result of the work, or None after a failure; during an outage one request at a time tries."""
+        if time.monotonic() < self.retry_at:
             return None
-        if retrying := self._redis_retry_at > 0:  # one request at a time
-            self._redis_retry_at = time.monotonic() + REDIS_RETRY_INTERVAL_S
+        retrying = self.retry_at > 0
+        if retrying:
+            self.retry_at = time.monotonic() + RETRY_INTERVAL_S
         try:
-            refusals = await asyncio.wait_for(_count(self._in_redis, caller, count), REDIS_TIMEOUT_S)
+            refusals = await work()
         except Exception as error:  # not only Redis's own errors: some options fail at first use
-            if not self._redis_retry_at:
-                reason = f"no answer within {REDIS_TIMEOUT_S} s" if isinstance(error, asyncio.TimeoutError) else error
-                logger.warning("Redis is unavailable, each process counts requests on its own: %s", reason)
-            self._redis_retry_at = time.monotonic() + REDIS_RETRY_INTERVAL_S
+            if not self.retry_at:
+                text = f"{self.name} unavailable, {self.counting_instead} counts requests on its own"
+                logger.warning("%s: %s", text, error)
+            self.retry_at = time.monotonic() + RETRY_INTERVAL_S
             return None
         if retrying:
-            self._redis_retry_at = 0.0
-            logger.info("Redis is available again, requests are counted there")
+            self.retry_at = 0.0
+            logger.info("%s available again, requests are counted there", self.name)
         return refusals
 
 
-class BoundedMemory(MemoryStorage):
-    """Bounded memory for the counts of one limit. Expired counts are dropped as new ones are added.
+async def _count_in_file(counts: Counts, caller: str, rates: Rates, count: int) -> list[Refusal]:
+    """Return the result of `Counts.add`, after waiting for other workers.
 
-    `MemoryStorage` itself scans all counts at each request: 37 ms for 100,000 (time a `hit` after as many of other
-    callers). Here all counts live equally long, so that the first ones expire first.
+    Raises:
+        TimeoutError: another worker keeps the lock.
+        OSError: the file cannot be opened or written.
     """
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            return counts.add(caller, rates, count)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another worker keeps their lock for more than {LOCK_TIMEOUT_S} s") from None
+        await asyncio.sleep(LOCK_RETRY_S)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.expirations: OrderedDict[str, float] = OrderedDict()
 
-    async def incr(self, key: str, expiry: float, amount: int = 1) -> int:
-        """Add to a count and return it; it expires `expiry` seconds after its first increment."""
-        now = time.time()
-        self.storage[key] += amount
-        self.expirations.setdefault(key, now + expiry)
-        while True:
-            oldest, end = next(iter(self.expirations.items()))
-            if end > now and len(self.expirations) <= MAX_COUNTS:
-                return self.storage[key]
-            await self.clear(oldest)
+async def _count_in_redis(
+    limiter: SlidingWindowCounterRateLimiter, caller: str, rates: Rates, count: int
+) -> list[Refusal]:
+    """Return the result of `_count_with`.
+
+    Raises:
+        TimeoutError: no answer within `REDIS_TIMEOUT_S`.
+        Exception: any other failure of Redis or its client.
+    """
+    try:
+        return await asyncio.wait_for(_count_with(limiter, caller, rates, count), REDIS_TIMEOUT_S)
+    except asyncio.TimeoutError:
+        raise TimeoutError(f"no answer within {REDIS_TIMEOUT_S} s") from None
 
 
 def _redis_pool(url: str) -> Any:
@@ -173,18 +241,20 @@ def _redis_pool(url: str) -> Any:
     return pool
 
 
-async def _count(limits: Sequence[_Limit], caller: str, count: int) -> list[_Refusal]:
+async def _count_with(
+    limiter: SlidingWindowCounterRateLimiter, caller: str, rates: Sequence[RateLimitItem], count: int
+) -> list[Refusal]:
     """Count requests in all limits, or in none if one of them is exceeded; return the exceeded ones.
 
     Between the two steps other requests may be counted. Then a refused one counts in shorter limits than the exceeded
     one, never in longer ones.
     """
-    full: list[_Limit] = []
-    if len(limits) > 1:
-        allowed = await asyncio.gather(*(limiter.test(item, caller, cost=count) for item, limiter in limits))
-        full = [limit for limit, is_allowed in zip(limits, allowed, strict=True) if not is_allowed]
-    for item, limiter in limits:
+    full: list[RateLimitItem] = []
+    if len(rates) > 1:
+        allowed = await asyncio.gather(*(limiter.test(item, caller, cost=count) for item in rates))
+        full = [item for item, is_allowed in zip(rates, allowed, strict=True) if not is_allowed]
+    for item in rates:
         if not full and not await limiter.hit(item, caller, cost=count):
-            full = [(item, limiter)]
-    resets = [((await limiter.get_window_stats(item, caller)).reset_time, item) for item, limiter in full]
+            full = [item]
+    resets = [((await limiter.get_window_stats(item, caller)).reset_time, item) for item in full]
     return [(max(1, int(reset - time.time()) + 1), item) for reset, item in resets]

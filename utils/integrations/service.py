@@ -67,7 +67,7 @@ class MaskService:
         # Not strict: adapters have checked the values, and may pass lists for pairs and dictionaries for objects.
         request = validated(SegmentRequest, fields, strict=False)
         apply_answer_type(request, JSON)
-        job = to_job(request, document=True)
+        job = to_job(request, document=True, offer_clip=False)
         segmentation = await self.segmenter().segment(image, job)
         limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
         if (size := len(segmentation.result)) > limit:

@@ -15,7 +15,7 @@ import typer
 from mobile_sam_client import AsyncClient, EverythingOptions, MobileSamError
 from mobile_sam_client._base import MAX_CONNECTIONS
 from mobile_sam_client._commands import connection, files, output
-from mobile_sam_client._commands.options import option
+from mobile_sam_client._commands.options import Clip, option
 from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._commands.prompts import read_prompts
 from mobile_sam_client._commands.run import LabelledImage, Run
@@ -44,6 +44,7 @@ def batch(
             "FILE",
         ),
     ] = None,
+    clip: Clip = False,
     parameters: EverythingOptions,
     no_overlays: Annotated[bool, typer.Option("--no-overlays", help="Do not draw pictures.")] = False,
     concurrency: Concurrency = 4,
@@ -64,13 +65,18 @@ def batch(
     asked = {name: value for name, value in parameters.items() if value is not None}
     if prompts and asked:
         raise typer.BadParameter("cannot be combined with the options for everything", param_hint="--prompts")
+    if clip and not prompts:
+        raise typer.BadParameter("is for the objects of --prompts", param_hint="--clip")
     if out.resolve() == folder.resolve():
         raise typer.BadParameter("must not be the folder of the images", param_hint="--out")
     files.check_writable(out / "annotations.json")
     ids = CocoIds(out / "ids.json")
     names = files.list_images(folder, out)
     if prompts is not None:
-        jobs: dict[str, dict[str, Any]] = {name: {"prompts": each} for name, each in read_prompts(prompts).items()}
+        options = {"clip": True} if clip else {}
+        jobs: dict[str, dict[str, Any]] = {
+            name: {"prompts": objects, **options} for name, objects in read_prompts(prompts).items()
+        }
     elif names:
         jobs = {name: {"everything": asked} for name in names}
     else:

@@ -17,6 +17,8 @@ IMAGES_HELP = "PNG, JPEG and WebP files; a quoted pattern such as `'photos/*.jpg
 Images = Annotated[list[Path], typer.Argument(metavar="IMAGE", help=IMAGES_HELP, show_default=False)]
 REGION_HELP = "Part to encode at full resolution, for small objects; auto: around points and boxes."
 Region = Annotated[Any | None, typer.Option(metavar="X0,Y0,X1,Y1", help=REGION_HELP, parser=region)]
+CLIP_HELP = "Cut boxes to the image and move points outside of it to its edge; otherwise they are an error."
+Clip = Annotated[bool, typer.Option("--clip", help=CLIP_HELP)]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 

@@ -104,14 +104,19 @@ def errors_in_options(ctx: typer.Context, objects: Sequence[TypedObject] = ()) -
         if not error.errors:
             raise
         texts = [
-            f"{_option_of(one['field'], ctx, objects)}: expected {one['expected']}, got {one['got']}"
+            f"{option_of(one['field'], ctx, objects)}: expected {_in_options(one['expected'])}, got {one['got']}"
             for one in error.errors[:MAX_NAMED_ERRORS]
         ]
         request = f" (request {error.request_id})" if error.request_id else ""
         raise CommandError("; ".join(texts) + request) from error
 
 
-def _option_of(field: str, ctx: typer.Context, objects: Sequence[TypedObject]) -> str:
+def _in_options(expected: str) -> str:
+    """Return what a field should be, with an option in place of a further field."""
+    return expected.replace('send "clip": true', "use --clip")
+
+
+def option_of(field: str, ctx: typer.Context, objects: Sequence[TypedObject]) -> str:
     """Return the option of a field, such as `--point 903,310` for `pos_coords[0]`; the field if there is none."""
     match = FIELD.match(field)
     number, name, index = match.groups() if match else (None, field, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mobile_sam_client import AsyncClient, Prompt, Record, Weights
+from mobile_sam_client import AsyncClient, Prompt, Record, Segmentation, Weights
 from mobile_sam_client._commands import connection, output
 from mobile_sam_client._commands.output import CannotWrite, CommandError
 from mobile_sam_client._datasets.shapes import segment_prompts, segment_shapes
@@ -36,8 +36,8 @@ class Run:
     """The images to segment, and how far that has come, even after `segment_all` has failed."""
 
     jobs: Mapping[str, Mapping[str, Any]]
-    """Per image name the request: `everything` with its parameters, a list of `prompts`, or `shapes` as for
-    `segment_shapes`."""
+    """Per image name the request: `everything` with its parameters, a list of `prompts` and possibly `clip`, or
+    `shapes` as for `segment_shapes`."""
     weights: Weights | None = None
     """Weights that all results come from, by default those of the service; None if it does not report them."""
     max_objects: int = 1
@@ -91,8 +91,9 @@ class Run:
             size_wh, masks, objects = await segment_shapes(client, file, request, self.max_objects)
         else:
             prompts = [Prompt(**fields) for fields in request["prompts"]]
-            masks = await segment_prompts(client, file, prompts, self.max_objects)
-            objects = [{**coco_fields(mask), "prompt": index} for index, mask in enumerate(masks)]
+            clip = bool(request.get("clip"))
+            masks = await segment_prompts(client, file, prompts, self.max_objects, clip=clip)
+            objects = [prompt_fields(mask, index) for index, mask in enumerate(masks)]
             size_wh = masks[0].width, masks[0].height
         for mask in masks:
             self._check_weights(mask.weights)
@@ -105,6 +106,12 @@ class Run:
     def _check_weights(self, weights: Weights | None) -> None:
         if self.weights and weights and self.weights.sha256 != weights.sha256:
             raise WeightsChanged("the service was restarted with other weights, or one of its replicas has others")
+
+
+def prompt_fields(mask: Segmentation, index: int) -> dict[str, Any]:
+    """Return what is kept of the mask of a prompt, with the fields of the prompt that were cut to the image."""
+    fields = {**coco_fields(mask), "prompt": index}
+    return {**fields, "clipped": list(mask.clipped)} if mask.clipped else fields
 
 
 async def _is_fatal(error: Exception, client: AsyncClient) -> bool:

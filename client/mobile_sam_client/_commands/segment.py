@@ -12,8 +12,8 @@ from PIL import Image
 from mobile_sam_client import Client, Segmentation
 from mobile_sam_client._commands import files
 from mobile_sam_client._commands.connection import Found, ImageOptions
-from mobile_sam_client._commands.options import MIN_AREA, Force, Images, Region, option
-from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
+from mobile_sam_client._commands.options import MIN_AREA, Clip, Force, Images, Region, option
+from mobile_sam_client._commands.prompts import box, errors_in_options, option_of, point, typed_object, typed_objects
 from mobile_sam_client._exports import coco_fields
 from mobile_sam_client._pictures import FORMATS, encode
 
@@ -46,6 +46,7 @@ def segment(
     around: Annotated[Any | None, option("Box around the object.", "X0,Y0,X1,Y1", "--box", parser=box)] = None,
     prompts: Annotated[list[Any] | None, option(OBJECT_HELP, "OBJECT", "--object", parser=typed_object)] = None,
     region: Region = None,
+    clip: Clip = False,
     multimask_output: Annotated[
         bool, typer.Option("--multimask", help="Write the three candidates of each object, best first.")
     ] = False,
@@ -94,9 +95,14 @@ def segment(
                 mask_threshold=mask_threshold,
                 min_mask_region_area=min_mask_region_area,
                 region=region,
+                clip=clip or None,
             )
         masks = [mask for best in found for mask in best.candidates or (best,)]
         lines, entries = [f"{image}: {found[0].width} x {found[0].height} pixels"], []
+        clipped = [f"prompts[{number}].{name}" for number, best in enumerate(found) for name in best.clipped]
+        if clipped:
+            options = dict.fromkeys(option_of(field, ctx, objects) for field in clipped)
+            lines.append(f"cut to the image: {', '.join(options)}")
         for index, (number, mask) in enumerate(zip(numbers, masks, strict=True)):
             path = outputs[index] if masks_wanted else None
             if path:
@@ -104,7 +110,8 @@ def segment(
             name = f"wrote {path}" if path else f"mask {'_'.join(map(str, number))}".strip()
             box = ",".join(map(str, mask.box_xyxy))
             lines.append(f"{name}: score {mask.score:.3f}, {mask.area} pixels in box {box}")
-            entries.append({"file": path and str(path), "score": mask.score, "area": mask.area, "box": mask.box_xyxy})
+            entry = {"file": path and str(path), "score": mask.score, "area": mask.area, "box": mask.box_xyxy}
+            entries.append({**entry, "clipped": mask.clipped} if mask.clipped else entry)
         shown = outputs[-1] if picture else None
         if shown and found[0].image:
             files.write_bytes(shown, encode(found[0].image, shown.suffix or ".png"))

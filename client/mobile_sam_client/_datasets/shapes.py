@@ -25,14 +25,15 @@ MAX_ROUNDING = 0.5
 
 
 async def segment_prompts(
-    client: BaseClient, file: bytes, prompts: Sequence[Prompt], max_objects: int
+    client: BaseClient, file: bytes, prompts: Sequence[Prompt], max_objects: int, *, clip: bool = False
 ) -> list[Segmentation]:
-    """Return the masks of prompts, in requests of at most `max_objects`."""
+    """Return the masks of prompts, in requests of at most `max_objects`; `clip` as in `MaskOptions`."""
     fields = [request_fields(prompt, f"prompts[{index}]") for index, prompt in enumerate(prompts)]
     masks: list[Segmentation] = []
     for start in range(0, len(fields), max_objects):
         part = fields[start : start + max_objects]
-        masks += await client._segment(file, len(part), prompts=part, segmented_image="none")
+        options = {"segmented_image": "none", "clip": clip or None}
+        masks += await client._segment(file, len(part), prompts=part, **options)
     return masks
 
 

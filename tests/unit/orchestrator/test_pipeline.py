@@ -15,6 +15,7 @@ from orchestrator.pipeline import (
     Pipeline,
     batches,
     check_inside,
+    clip,
     count_points,
     extents,
     mask_inputs,
@@ -118,6 +119,53 @@ def test_rejection_names_the_first_points_outside():
 
 def test_points_on_the_edges_are_accepted_and_absent_ones_are_not_checked():
     check_inside(points((0, 0), (20, 10), (3.5, 9), (-5, -5)), labels(1, 3, 0, ABSENT), (10, 20))
+
+
+def test_clipped_points_are_at_the_nearest_place_in_the_image_and_named():
+    given = points((3.5, 9), (-1, 5), (25, -0.5), (1e6, 1e6), (0, 10), (-5, -5))
+    inside, moved = clip(given, labels(1, 0, 1, 1, 1, ABSENT), (10, 20))
+    assert inside[0, :5].tolist() == [[3.5, 9], [0, 5], [20, 0], [20, 10], [0, 10]]
+    assert inside.dtype == np.float32
+    assert moved == [(0, 1), (0, 2), (0, 3)]
+    check_inside(inside, labels(1, 0, 1, 1, 1, ABSENT), (10, 20))
+
+
+@pytest.mark.parametrize(
+    ("box", "expected", "moved"),
+    [
+        pytest.param((-1, -2, 21, 11), [[0, 0], [20, 10]], [(0, 0), (0, 1)], id="larger than the image"),
+        pytest.param((5, 2, 20.4, 8), [[5, 2], [20, 8]], [(0, 1)], id="a rounding error"),
+        pytest.param((5, 2, 20, 10), [[5, 2], [20, 10]], [], id="inside"),
+        pytest.param((-5, 2, 0.5, 8), [[0, 2], [0.5, 8]], [(0, 0)], id="half a pixel is left"),
+    ],
+)
+def test_clipped_box_is_the_part_inside_the_image(box, expected, moved):
+    inside, found = clip(points(box[:2], box[2:]), labels(2, 3), (10, 20))
+    assert (inside[0].tolist(), found) == ([pytest.approx(corner) for corner in expected], moved)
+
+
+@pytest.mark.parametrize(
+    "box", [(-9, 2, -1, 8), (-9, 2, 0, 8), (20, 2, 30, 8), (21, 2, 30, 8), (5, 10, 9, 12), (-9, -9, -1, -1)]
+)
+def test_box_of_which_nothing_is_left_is_rejected(box):
+    given = np.array([[(1, 1), (0, 0), (0, 0)], [(1, 1), box[:2], box[2:]]], np.float32)
+    kinds = np.array([[1, ABSENT, ABSENT], [1, 2, 3]], np.int32)
+    with pytest.raises(Rejected) as caught:
+        clip(given, kinds, (10, 20))
+    assert caught.value.status == 422
+    assert caught.value.errors == [
+        {
+            "field": "points[1][1]",
+            "expected": "a box with a part inside the image of 20 x 10 pixels",
+            "got": "[{:g}, {:g}, {:g}, {:g}]".format(*box),
+        }
+    ]
+
+
+def test_clipped_point_that_is_no_number_is_still_rejected():
+    inside, _ = clip(points((np.nan, 5)), labels(1), (10, 20))
+    with pytest.raises(Rejected):
+        check_inside(inside, labels(1), (10, 20))
 
 
 def test_point_outside_the_region_is_rejected_with_its_limits():

@@ -251,6 +251,62 @@ def test_unusable_region_is_rejected_before_encoding(pipeline, region, points, f
         segment(pipeline, call(points=points, region=region))
 
 
+def labelled(asked: Call, labels: Any) -> Call:
+    """Return the call with other labels of its points."""
+    read = asked.read
+    asked.read = lambda name: np.array(labels, np.int32) if name == "point_labels" else read(name)  # type: ignore[method-assign]
+    return asked
+
+
+def test_clip_moves_prompts_into_the_image_and_the_result_names_them(pipeline, monkeypatch):
+    prompts = [[[-3, 5], [1, 1]], [[-1, -2], [WIDTH + 1, 20]], [[4, 4], [9, HEIGHT + 0.5]]]
+    fields = [["prompts[0].pos_coords[0]", "prompts[0].neg_coords[0]"], ["prompts[1].box"] * 2, ["prompts[2].box"] * 2]
+    inside = [[[0, 5], [1, 1]], [[0, 0], [WIDTH, 20]], [[4, 4], [9, HEIGHT]]]
+    runs = Mock(side_effect=decoder)
+    monkeypatch.setattr(pipeline, "run_decoder", runs)
+    labels = [[1, 0], [2, 3], [2, 3]]
+    asked = labelled(call(3, points=prompts, clip=True, fields=fields), labels)
+    _, _, result = parts(pipeline, asked)
+    assert result["clipped"] == ["prompts[0].pos_coords[0]", "prompts[1].box", "prompts[2].box"]
+    _, _, same = parts(pipeline, labelled(call(3, points=inside, clip=True, fields=fields), labels))
+    assert "clipped" not in same
+    (clipped, _), (exact, _) = (run.args for run in runs.call_args_list)
+    np.testing.assert_array_equal(clipped["point_coords"], exact["point_coords"])
+    _, _, unnamed = parts(pipeline, labelled(call(3, points=prompts, clip=True), labels))
+    assert unnamed["clipped"] == ["points[0][0]", "points[1][0]", "points[1][1]", "points[2][1]"]
+
+
+def test_clip_cuts_a_region_and_the_result_names_it(pipeline):
+    cut = parts(pipeline, call(region=[-8, -4, 40, HEIGHT + 3], clip=True))[2]
+    exact = parts(pipeline, call(region=[0, 0, 40, HEIGHT], clip=True))[2]
+    assert (cut.pop("clipped"), "clipped" in exact) == (["region"], False)
+    assert {**cut, "encode_s": 0} == {**exact, "encode_s": 0}
+    assert "clipped" not in parts(pipeline, call(region="auto", clip=True))[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"), [({}, ""), ({"clip": False}, ', or send "clip": true')], ids=["tool", "caller"]
+)
+def test_place_outside_the_image_is_rejected_and_callers_learn_of_clip(pipeline, options, hint):
+    with pytest.raises(Rejected) as caught:
+        segment(pipeline, call(points=[[[WIDTH + 1, 5]]], **options))
+    expected = f"a point inside the image: 0 <= x <= {WIDTH}, 0 <= y <= {HEIGHT}{hint}"
+    assert caught.value.errors[0]["expected"] == expected
+    with pytest.raises(Rejected) as caught:
+        segment(pipeline, call(region=[0, 0, WIDTH + 1, HEIGHT], **options))
+    assert caught.value.errors[0]["expected"].endswith(f"sides of at least 32 pixels{hint}")
+    with pytest.raises(Rejected) as caught:
+        segment(pipeline, call(region=[0, 0, 31, HEIGHT], **options))
+    assert caught.value.errors[0]["expected"].endswith("sides of at least 32 pixels")
+
+
+def test_region_without_a_part_in_the_image_is_rejected_with_clip_too(pipeline):
+    with pytest.raises(Rejected, match=r"\[64, 0, 99, 40\]"):
+        segment(pipeline, call(region=[WIDTH, 0, 99, 40], clip=True))
+    with pytest.raises(Rejected, match="inside the region"):
+        segment(pipeline, call(points=[[[-7, 5]]], region=[8, 0, 48, 40], clip=True))
+
+
 def test_automatic_region_is_around_boxes_and_around_the_masks_of_clicks(pipeline, monkeypatch):
     boxes: list[Any] = []
 
@@ -262,10 +318,7 @@ def test_automatic_region_is_around_boxes_and_around_the_masks_of_clicks(pipelin
     _, _, result = parts(pipeline, call(points=[[[33, 5]]], region="auto"))
     assert boxes == [[[33, 5, 33, 5], [0, 0, 32, 24]]]
     assert result["region"] == REGION
-    boxed = call(points=[[[10, 6], [20, 16]]], region="auto")
-    labels = np.array([[2, 3]], np.int32)
-    read = boxed.read
-    monkeypatch.setattr(boxed, "read", lambda name: labels if name == "point_labels" else read(name))
+    boxed = labelled(call(points=[[[10, 6], [20, 16]]], region="auto"), [[2, 3]])
     runs = Mock(side_effect=decoder)
     monkeypatch.setattr(pipeline, "run_decoder", runs)
     assert parts(pipeline, boxed)[2]["region"] == REGION

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from utils.api.errors import TooManyRequests
 from utils.app import _access, _ready_line
 from utils.settings import Settings, SettingsError
 from utils.triton.machine import Machine
@@ -18,7 +19,18 @@ def test_metrics_cannot_need_a_key_without_keys():
     keys, rate, admin_keys = _access(Settings(metrics="key", api_keys=KEY, admin_keys=OTHER))
     assert keys
     assert admin_keys
-    assert rate is None
+    assert rate  # keys may have limits of their own
+
+
+async def test_rate_of_a_key_needs_no_common_rate():
+    assert _access(Settings())[1] is None
+    keys, rate, _ = _access(Settings(api_keys=f"{KEY} 1/day,{OTHER}"))
+    assert keys
+    assert rate
+    for name in ("b", "b", "a"):
+        await rate.check(name, "10.0.0.1")
+    with pytest.raises(TooManyRequests, match="1 request per day"):
+        await rate.check("a", "10.0.0.2")
 
 
 def test_operators_key_cannot_be_a_callers():

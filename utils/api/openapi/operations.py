@@ -262,7 +262,8 @@ def _body(model: type[ImageFields], operation: str) -> dict[str, Any]:
     }
     points = "`x` and `y` of a point, repeated for several, and " if "pos_coords" in model.model_fields else ""
     file = _binary(
-        f"a PNG, JPEG or WebP file, also as `image/...`; the query has {points}the fields whose values are not nested"
+        f"a PNG, JPEG or WebP file, also as `image/...`; the query has {points}the fields whose values are not nested, "
+        "as it may with the other types of body"
     )
     return {"required": True, "content": {JSON: body, FORM: form, FILE: {"schema": file}}}
 

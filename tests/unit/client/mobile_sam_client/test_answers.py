@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from urllib3 import encode_multipart_formdata
 
-from mobile_sam_client import NotThisService
+from mobile_sam_client import NotThisService, Prompt
 from mobile_sam_client._answers import parse_multipart, parse_retry_after
 from tests.unit.client.mobile_sam_client import fake_service as fake
 from tests.unit.client.mobile_sam_client.fake_service import make_reply, mask_result, multipart, segment_reply
@@ -87,3 +87,22 @@ def test_malformed_answer_is_reported(client, service, call, reply, reason):
     service.reply_with(reply)
     with pytest.raises(NotThisService, match=f"^{fake.URL}.* sent an unexpected answer: {reason}"):
         getattr(client, call)(*(() if call == "info" else (fake.FILE,)))
+
+
+def test_each_result_names_its_own_clipped_fields_and_those_of_the_request(make, service):
+    masks = [mask_result(number) for number in range(3)]
+    clipped = ["prompts[0].box", "prompts[2].pos_coords[0]", "prompts[2].neg_coords[1]", "region"]
+    service.replies = [segment_reply(masks, clipped=clipped)]
+    found = make(service).segment_many(b"image", [Prompt(box=[0, 0, 2, 2])] * 3, clip=True)
+    assert service.fields[0]["clip"] is True
+    assert [each.clipped for each in found] == [
+        ("box", "region"),
+        ("region",),
+        ("pos_coords[0]", "neg_coords[1]", "region"),
+    ]
+
+
+@pytest.mark.parametrize("options", [{}, {"clip": None}])
+def test_clip_is_sent_only_if_it_is_set(make, service, options):
+    assert make(service).segment(b"image", box=[0, 0, 2, 2], **options).clipped == ()
+    assert "clip" not in service.fields[0]

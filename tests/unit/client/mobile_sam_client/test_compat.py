@@ -97,6 +97,12 @@ def test_prompt_is_sent_with_the_id_of_the_image(predictor, service):
     }
 
 
+def test_predictor_clips_if_it_is_told_to(predictor, service):
+    predictor.clip = True
+    predictor.predict(np.array([[-1, 2]]), np.array([1]))
+    assert service.fields[-1]["clip"] is True
+
+
 def test_image_is_set_until_it_is_reset(predictor):
     assert predictor.is_image_set
     assert (predictor.original_size, predictor.input_size) == ((4, 6), (683, 1024))

@@ -126,6 +126,15 @@ def test_embeddings_are_decoded_by_their_own_weights_only(make, service, ran):
     assert len(ran) == 4
 
 
+def test_service_clips_what_is_outside_the_image(make, service):
+    client = make(service, local=True)
+    assert client.segment(FILE, **CLICK, clip=True).area > 0
+    assert "mobile_sam" not in service.paths()
+    client.segment(FILE, pos_coords=(-1, 1), clip=True)
+    client.segment(FILE, **CLICK, region=[-1, -1, 40, 40], clip=True)
+    assert service.paths().count("mobile_sam") == 2
+
+
 def test_number_of_embeddings_is_limited(make, service, monkeypatch):
     monkeypatch.setattr(_local, "MAX_IMAGES", 2)
     client = make(service, local=True)

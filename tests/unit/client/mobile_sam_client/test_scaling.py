@@ -90,9 +90,36 @@ def test_embedding_keeps_the_frame_of_the_displayed_image(client, service):
 
 def test_unusable_arguments_are_rejected_before_sending(client, service):
     with pytest.raises(
-        ValueError, match=r"^box: expected x of 0 to 60 and y of 0 to 40, got \[\[0.0, 0.0\], \[61.0, 4.0\]\]$"
+        ValueError,
+        match=r"^box: expected x of 0 to 60 and y of 0 to 40, or clip=True, got \[\[0.0, 0.0\], \[61.0, 4.0\]\]$",
     ):
         client.segment(FILE, box=[0, 0, 61, 4])
     with pytest.raises(ValueError, match=r"^image: expected an image file that Pillow can read, got 5 other bytes$"):
         client.embed(b"bytes")
     assert not service.requests
+
+
+def test_what_is_outside_stays_outside_for_the_service_to_clip(client, service):
+    mask = {**fake.mask_result(0), "area": int(SMALL.sum())}
+    service.replies = [fake.segment_reply([mask], fake.rle(SMALL), **HALF, clipped=["box", "pos_coords[1]", "region"])]
+    fields: dict[str, Any] = {"pos_coords": [[60, 40], [62, -2]], "box": [-4, 0, 60, 44]}
+    found = client.segment(FILE, **fields, region=[-1, -1, 50, 41], clip=True)
+    expected = {"pos_coords": [[30, 20], [31, -1]], "box": [-2, 0, 30, 22], "region": [0, 0, 25, 20], "clip": True}
+    assert service.fields[0].items() >= expected.items()
+    assert found.clipped == ("box", "pos_coords[1]", "region")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"box": [60, 0, 70, 9]},
+            r"^box: expected a part inside the image of 60 x 40 pixels, got \[60.0, 0.0, 70.0, 9.0\]$",
+        ),
+        ({"box": [0, 0, 9, 9], "region": [0, -50, 60, 0]}, r"^region: expected a part inside the image of 60 x 40"),
+    ],
+    ids=["box", "region"],
+)
+def test_box_without_a_part_in_the_image_is_rejected_in_the_frame_of_the_displayed_image(client, fields, message):
+    with pytest.raises(ValueError, match=message):
+        client.segment(FILE, **fields, clip=True)

@@ -273,3 +273,16 @@ def test_mask_input_values_out_of_range_are_rejected(value):
     assert rejection(mask_input=text(npy(logits)), **BOX) == FieldError(
         "mask_input", "values from -10000 to 10000", "other values or NaN"
     )
+
+
+def test_clip_is_an_option_with_the_fields_that_an_answer_may_name():
+    prompts = [{"box": [0, 0, 5, 5]}, {"pos_coords": [[1, 2]]}]
+    off, on = (job_of(prompts=prompts, clip=clip) for clip in (False, True))
+    assert (off.options["clip"], "fields" in off.options) == (False, False)
+    assert on.options["clip"] is True
+    assert on.options["fields"] == on.fields == (("prompts[0].box",) * 2, ("prompts[1].pos_coords[0]",))
+
+
+def test_clip_is_not_offered_to_tools():
+    request = parse_body(b'{"image_id": "a", "pos_coords": [[1, 2]]}', SegmentRequest)
+    assert "clip" not in to_job(request, offer_clip=False).options

@@ -79,7 +79,10 @@ INVALID_ENTRIES = {
     "long-name": (f"{65 * 'a'}:{UNKNOWN}", "expected a NAME of 1 to 64"),
     "non-ascii-name": (f"öps:{UNKNOWN}", "expected a NAME of 1 to 64"),
     "short-key": (f"web:{UNKNOWN[:15]}", "expected a KEY of at least 16 characters, got 15"),
-    "comment-after-key": (f"web:{UNKNOWN} # new", "expected a KEY of printable ASCII"),
+    "comment-after-key": (f"web:{UNKNOWN} # new", "expected nothing after the KEY, or a rate such as '60/minute'"),
+    "key-with-a-space": (f"web:{UNKNOWN} {UNKNOWN}", "expected nothing after the KEY, or a rate such as '60/minute'"),
+    "rate-of-nothing": (f"web:{UNKNOWN} 0/minute", "expected nothing after the KEY, or a rate such as '60/minute'"),
+    "second-rate": (f"ops:{OPS_OLD} 1/day;ops", "expected nothing after the KEY, or a rate such as '60/minute'"),
     "non-ascii-key": (f"web:{UNKNOWN}é", "expected a KEY of printable ASCII"),
     "control-character": (f"web:{UNKNOWN}\x7f", "expected a KEY of printable ASCII"),
     "key-of-another-name": (f"web:{OPS}", "expected a KEY that no other name has, got the key of ops"),
@@ -113,6 +116,44 @@ def test_unusable_file_is_refused(file, text, message):
     with pytest.raises(SettingsError) as caught:
         ApiKeys.from_setting(None, file)
     assert str(caught.value).startswith(f"MOBILE_SAM_API_KEYS_FILE {file}{message}")
+
+
+def rates_of(keys: ApiKeys | None, name: str) -> list[str]:
+    assert keys
+    return [str(rate) for rate in keys.rates_of(name) or ()]
+
+
+@pytest.mark.parametrize("space", [" ", "\t", "   "])
+def test_key_can_have_a_rate_of_its_own(file, space):
+    write(file, f"ops:{OPS}{space}10/second; 2000/hour  \nops:{OPS_OLD}\nweb:{WEB}\n")
+    for keys in (
+        keys_of(f"ops:{OPS}{space}10/second; 2000/hour ,web:{WEB},ops:{OPS_OLD}"),
+        ApiKeys.from_setting(None, file),
+    ):
+        assert names_of(keys) == ["ops", "ops", "web", None]
+        assert rates_of(keys, "ops") == ["10 per 1 second", "2000 per 1 hour"]
+        assert rates_of(keys, "web") == []
+
+
+def test_keys_of_one_name_have_one_rate(file):
+    write(file, f"ops:{OPS} 2/minute; 1/second\nops:{OPS_OLD} 1/second; 2/minute\n")
+    assert rates_of(ApiKeys.from_setting(None, file), "ops") == ["1 per 1 second", "2 per 1 minute"]
+    with pytest.raises(SettingsError, match=r"entry 2: expected one rate for all keys of ops, got two$"):
+        keys_of(f"ops:{OPS} 1/second,ops:{OPS_OLD} 2/second")
+
+
+def test_changed_rate_is_reloaded_within_a_second(file, keys, clock):
+    assert rates_of(keys, "ops") == []
+    write(file, f"ops:{OPS} 3/minute\n")
+    clock.now += 1.1
+    assert names_of(keys)[0] == "ops"
+    assert rates_of(keys, "ops") == ["3 per 1 minute"]
+
+
+def test_operators_have_no_rate():
+    expected = f"^{ADMIN_KEYS}: expected NAME:KEY, got a rate limit, which operators do not have$"
+    with pytest.raises(SettingsError, match=expected):
+        ApiKeys.from_setting(f"ops:{OPS} 3/minute", None, variable=ADMIN_KEYS)
 
 
 def test_variable_and_file_together_are_refused(file):

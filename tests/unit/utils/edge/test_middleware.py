@@ -52,6 +52,8 @@ class Service:
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.max_requests, 10 * MAX_BODY_BYTES)
+        keys = ApiKeys.from_setting(self.keys, None)
+        rates_of = keys.rates_of if keys else lambda _: None
         work_pages = {"/embeddings/{image_id}": PlainTextResponse("a file"), "/slow": self.app}
         self.edge = make_edge(
             self.app,
@@ -59,8 +61,8 @@ class Service:
             file_paths=frozenset({"/static_content/a.css"}),
             pages={"/page": PlainTextResponse("a page"), **work_pages},
             limits=Limits(MAX_BODY_BYTES, self.body_timeout_s, lambda: self.answer_timeout_s),
-            keys=ApiKeys.from_setting(self.keys, None),
-            rate=RateLimit(self.rate, None) if self.rate else None,
+            keys=keys,
+            rate=RateLimit(self.rate, None, rates_of=rates_of) if self.rate or keys else None,
             admission=self.admission,
             health=lambda: Health(self.state, "a reason", {"died": 2}),
             counts=self.counts,
@@ -344,6 +346,15 @@ async def test_rate_limit_applies_to_each_address_or_key_from_any_address(keys, 
     answers = [await service.ask(headers=[("X-API-Key", key)], client=client) for key, client in calls]
     assert [answer.status_code for answer in answers] == [200, 429, 200]
     assert 1 <= int(answers[1].headers["retry-after"]) <= 60
+
+
+async def test_key_has_the_rate_in_its_entry():
+    service = Service(keys=f"a:{KEY} 1/minute,b:{OTHER_KEY}", rate="2/minute")
+    statuses = {}
+    for key in (KEY, OTHER_KEY):
+        answers = [await service.ask(headers=[("X-API-Key", key)]) for _ in range(3)]
+        statuses[key] = [answer.status_code for answer in answers]
+    assert statuses == {KEY: [200, 429, 429], OTHER_KEY: [200, 200, 429]}
 
 
 async def test_pages_that_work_pass_the_checks_of_work():

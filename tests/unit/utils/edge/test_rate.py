@@ -11,7 +11,8 @@ from tests.redis_server import redis_server
 from tests.unit.utils.edge.fakes import Clock
 from utils.api.errors import TooManyRequests
 from utils.edge import rate
-from utils.edge.rate import BoundedMemory, RateLimit
+from utils.edge.counts import Counts
+from utils.edge.rate import RateLimit
 from utils.settings import SettingsError
 
 LONG_TIMEOUT_S, REDIS_TIMEOUT_S = 60, rate.REDIS_TIMEOUT_S
@@ -19,7 +20,7 @@ LONG_TIMEOUT_S, REDIS_TIMEOUT_S = 60, rate.REDIS_TIMEOUT_S
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Clock that starts 0.125 s into a window of every length up to an hour."""
+    """Clock of Redis and of the process that starts 0.125 s into a window of every length up to an hour."""
     clock = Clock(1_800_000_000.125)
     monkeypatch.setattr(time, "time", clock)
     return clock
@@ -37,7 +38,7 @@ def server(tmp_path, monkeypatch):
 async def attempt(limit, caller="a"):
     """Return None if a request is allowed, else the error."""
     try:
-        await limit.check(caller)
+        await limit.check("", caller)
     except TooManyRequests as error:
         return error
     return None
@@ -62,7 +63,7 @@ def counts(server):
     "text", ["3/minute", "3 per minute", " 3 / 1 minutes ", "3/minute;100/hour", "3/MINUTE, 3/minute"]
 )
 async def test_rate_limit_allows_its_number_of_requests(clock, text):
-    assert await count_allowed(RateLimit(text, None), 10) == 3
+    assert await count_allowed(RateLimit(text, None, clock=clock), 10) == 3
 
 
 @pytest.mark.parametrize("text", ["", "often", "60/", "60/fortnight", "-1/minute", "1.5/minute", "1/minute;0/hour"])
@@ -103,7 +104,7 @@ async def test_every_form_of_redis_url_is_accepted_without_connecting(url):
     ],
 )
 async def test_refusal_names_the_limit_and_the_time_to_retry(clock, text, limit_text):
-    limit = RateLimit(text, None)
+    limit = RateLimit(text, None, clock=clock)
     error = [await attempt(limit) for _ in range(3)][-1]
     assert error.status == 429
     assert error.detail == f"rate limit exceeded ({limit_text}); retry in {retry_after(error)} s"
@@ -112,7 +113,7 @@ async def test_refusal_names_the_limit_and_the_time_to_retry(clock, text, limit_
 @pytest.mark.parametrize("offset_s", [0.0, 13.7, 59.9])
 @pytest.mark.parametrize("text", ["3 per 10 seconds", "7/minute", "5/second;9/minute", "1/day"])
 async def test_next_request_is_allowed_exactly_after_retry_after(clock, text, offset_s):
-    limit = RateLimit(text, None)
+    limit = RateLimit(text, None, clock=clock)
     clock.now += offset_s
     for _ in range(40):
         while (error := await attempt(limit)) is None:
@@ -127,40 +128,78 @@ async def test_next_request_is_allowed_exactly_after_retry_after(clock, text, of
 
 
 async def test_requests_refused_by_one_limit_count_in_none(clock):
-    limit = RateLimit("3/hour;2/second", None)
+    limit = RateLimit("3/hour;2/second", None, clock=clock)
     for seconds, allowed in ((0, 2), (2, 1)):
         clock.now += seconds
         assert await count_allowed(limit, 1000) == allowed
 
 
+RATES = {"fast": "5/minute", "slow": "1/minute; 9/hour"}
+
+
+async def allowed_names(limit: RateLimit, *names: str) -> list[int]:
+    """Return how many of nine requests each name is allowed, from any address."""
+
+    async def is_allowed(name: str, number: int) -> bool:
+        try:
+            await limit.check(name, f"10.0.0.{number}")
+        except TooManyRequests:
+            return False
+        return True
+
+    return [[await is_allowed(name, number) for number in range(9)].count(True) for name in names]
+
+
+def rates_of(name: str) -> rate.Rates | None:
+    return rate.parse_rates(RATES[name]) if name in RATES else None
+
+
+@pytest.mark.parametrize(("text", "other"), [("3/minute", 3), (None, 9)])
+async def test_key_with_a_rate_of_its_own_has_that_one_and_others_the_common_one(clock, text, other):
+    limit = RateLimit(text, None, rates_of=rates_of, clock=clock)
+    assert await allowed_names(limit, "fast", "slow", "other") == [5, 1, other]
+
+
+async def test_rate_of_a_key_holds_for_all_processes_with_redis_and_with_a_file(server, tmp_path):
+    for url, file in ((server.url, None), (None, tmp_path / "rates")):
+        one, other = (RateLimit("3/hour", url, file=file, rates_of=rates_of) for _ in range(2))
+        async with aclosing(one), aclosing(other):
+            assert await allowed_names(one, "fast", "other") == [5, 3]
+            assert await allowed_names(other, "fast", "slow", "other") == [0, 1, 0]
+
+
+async def test_changed_rate_of_a_key_applies_to_the_next_request(clock, monkeypatch):
+    monkeypatch.setattr(rate, "REFUSED_S", 0)
+    rates = {"key": "2/hour"}
+    limit = RateLimit(None, None, rates_of=lambda name: rate.parse_rates(rates[name]), clock=clock)
+    assert await allowed_names(limit, "key") == [2]
+    rates["key"] = "5/hour"
+    assert await allowed_names(limit, "key") == [3]
+
+
+async def test_workers_of_this_machine_count_together_while_redis_is_unavailable(server, tmp_path, log):
+    file = tmp_path / "rates"
+    one, other = (RateLimit("3/hour", server.url, file=file) for _ in range(2))
+    server.stop()
+    async with aclosing(one), aclosing(other):
+        assert [await count_allowed(one, 2), await count_allowed(other, 9)] == [2, 1]
+    assert [level for level, _ in log()] == ["WARNING", "WARNING"]
+
+
 async def test_several_requests_count_together_or_not_at_all(clock):
-    limit = RateLimit("5/minute; 100/hour", None)
-    await limit.check("a", 3)
+    limit = RateLimit("5/minute; 100/hour", None, clock=clock)
+    await limit.check("", "a", 3)
     with pytest.raises(TooManyRequests, match=r"5 requests per minute"):
-        await limit.check("a", 3)
-    await limit.check("a", 2)
+        await limit.check("", "a", 3)
+    await limit.check("", "a", 2)
     assert await count_allowed(limit, 1) == 0
 
 
 async def test_concurrent_requests_do_not_exceed_the_limit_and_start_no_tasks(clock):
-    limit = RateLimit("5/minute;6/hour", None)
+    limit = RateLimit("5/minute;6/hour", None, clock=clock)
     answers = await asyncio.gather(*(attempt(limit) for _ in range(50)))
     assert answers.count(None) == 5
     assert len(asyncio.all_tasks()) == 1
-
-
-async def test_expired_counts_and_the_oldest_beyond_the_limit_are_dropped(clock, monkeypatch):
-    monkeypatch.setattr(rate, "MAX_COUNTS", 100)
-    memory = BoundedMemory()
-    for caller in range(1000):
-        await memory.acquire_sliding_window_entry(f"{caller}", 5, 60)
-    clock.now += 121
-    await memory.acquire_sliding_window_entry("1000", 5, 60)
-    assert len(memory.storage) == 1  # all others have expired
-    for caller in range(1000):
-        await memory.acquire_sliding_window_entry(f"{caller}", 5, 60)
-    assert list(memory.storage) == list(memory.expirations)
-    assert [int(key.split("/")[0]) for key in memory.storage] == list(range(900, 1000))
 
 
 async def test_processes_share_counts_through_redis_where_they_expire(server, log):
@@ -170,14 +209,14 @@ async def test_processes_share_counts_through_redis_where_they_expire(server, lo
         assert await count_allowed(other, 9, "b") == 3
     assert "(3 requests per hour)" in error.detail
     assert 1 <= retry_after(error) <= 3601
-    assert counts(server) == {"{LIMITER/a/3/1/hour}": 3, "{LIMITER/b/3/1/hour}": 3}
+    assert counts(server) == {"{LIMITER/address:a/3/1/hour}": 3, "{LIMITER/address:b/3/1/hour}": 3}
     with server.client() as client:
         assert [0 < client.ttl(name) <= 7200 for name in server.names()] == [True, True]
     assert log() == []
 
 
 async def test_redis_is_used_again_and_each_outage_is_logged_once(server, log, monkeypatch):
-    monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
+    monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 0)
     monkeypatch.setattr(rate, "REFUSED_S", 0)
     async with aclosing(RateLimit("3/hour", server.url)) as limit:
         for caller in ("a", "b"):
@@ -186,14 +225,14 @@ async def test_redis_is_used_again_and_each_outage_is_logged_once(server, log, m
             server.start()
             assert await count_allowed(limit, 9, caller) == 3
     assert [level for level, _ in log()] == ["WARNING", "INFO", "WARNING", "INFO"]
-    assert log()[0][1].startswith("Redis is unavailable, each process counts requests on its own: ")
+    assert log()[0][1].startswith("Redis is unavailable, each machine counts requests on its own: ")
     assert log()[1][1] == "Redis is available again, requests are counted there"
     assert set(counts(server).values()) == {3}
 
 
 @pytest.mark.timeout(60)
 async def test_hanging_redis_times_out_whatever_its_url_says(server, log, monkeypatch):
-    monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
+    monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 0)
     async with aclosing(RateLimit("2/hour", f"{server.url}?socket_timeout=3600&socket_connect_timeout=3600")) as limit:
         assert await count_allowed(limit, 1) == 1
         monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", REDIS_TIMEOUT_S)
@@ -204,23 +243,23 @@ async def test_hanging_redis_times_out_whatever_its_url_says(server, log, monkey
         assert await count_allowed(limit, 9, "b") == 2
     assert [level for level, _ in log()] == ["WARNING", "INFO"]
     assert log()[0][1].endswith(": no answer within 0.25 s")
-    assert counts(server)["{LIMITER/b/2/1/hour}"] == 2
+    assert counts(server)["{LIMITER/address:b/2/1/hour}"] == 2
 
 
 @pytest.mark.timeout(60)
 async def test_one_request_at_a_time_retries_a_hanging_redis(server, log, monkeypatch):
     monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", REDIS_TIMEOUT_S)
-    monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
+    monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 0)
     done: list[int] = []
 
     async def request(number):
-        await limit.check("a")
+        await limit.check("", "a")
         done.append(number)
 
     async with aclosing(RateLimit("100/hour", server.url)) as limit:
         server.send(signal.SIGSTOP)
-        await limit.check("a")
-        monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 3600)
+        await limit.check("", "a")
+        monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 3600)
         await asyncio.gather(*(request(number) for number in range(20)))
         server.send(signal.SIGCONT)
     assert done == [*range(1, 20), 0]
@@ -228,17 +267,17 @@ async def test_one_request_at_a_time_retries_a_hanging_redis(server, log, monkey
 
 
 async def test_refused_caller_is_not_counted_again_for_a_second(clock, monkeypatch):
-    limit, counted = RateLimit("3/minute", None), list[str]()
-    count = rate._count
+    limit, counted = RateLimit("3/minute", None, clock=clock), list[str]()
+    add = Counts.add
 
-    async def spied(limits, caller, cost):
-        counted.append(caller)
-        return await count(limits, caller, cost)
+    def spied(counts, caller, limits, count):
+        counted.append(caller.removeprefix("address:"))
+        return add(counts, caller, limits, count)
 
-    monkeypatch.setattr(rate, "_count", spied)
+    monkeypatch.setattr(Counts, "add", spied)
     with pytest.raises(TooManyRequests):
-        await limit.check("a", 4)
-    await limit.check("a", 3)  # fewer may be allowed
+        await limit.check("", "a", 4)
+    await limit.check("", "a", 3)  # fewer may be allowed
     assert await count_allowed(limit, 5) == 0
     assert (await count_allowed(limit, 1, "b"), counted) == (1, ["a", "a", "a", "b"])
     clock.now += 1
@@ -246,10 +285,10 @@ async def test_refused_caller_is_not_counted_again_for_a_second(clock, monkeypat
 
 
 async def test_requests_refused_by_a_short_limit_do_not_count_in_a_long_one(server, clock):
-    async with aclosing(RateLimit("9/minute; 2/second", server.url)) as limit:
+    async with aclosing(RateLimit("9/minute; 2/second", server.url, clock=clock)) as limit:
         assert (await asyncio.gather(*(attempt(limit) for _ in range(20)))).count(None) == 2
     assert [count for name, count in counts(server).items() if "minute" in name] == [2]
-    limit = RateLimit("9/minute; 2/second", None)
+    limit = RateLimit("9/minute; 2/second", None, clock=clock)
     for _ in range(4):
         assert (await asyncio.gather(*(attempt(limit) for _ in range(20)))).count(None) == 2
         clock.now += 2
@@ -259,7 +298,7 @@ async def test_requests_refused_by_a_short_limit_do_not_count_in_a_long_one(serv
 async def test_connections_that_a_restart_of_redis_has_closed_are_replaced(server):
     async with aclosing(RateLimit("99/hour", server.url)) as limit:
         for _ in range(2):
-            await asyncio.gather(*(limit.check("a") for _ in range(8)))
+            await asyncio.gather(*(limit.check("", "a") for _ in range(8)))
             assert list(counts(server).values()) == [8]
             server.stop()
             server.start()

@@ -87,16 +87,20 @@ class FakeSam:
         return fake.json_reply(image)
 
     def _segment(self, image: dict[str, Any], fields: dict[str, Any]) -> fake.Reply:
-        masks, rles = [], []
+        masks, rles, clipped = [], [], []
         for number, prompt in enumerate(fields["prompts"]):
-            x0, y0, x1, y1 = map(int, prompt.get("box") or SQUARES[0])
+            given = list(map(int, prompt.get("box") or SQUARES[0]))
+            x0, y0, x1, y1 = np.clip(given, 0, [image["width"], image["height"]] * 2).tolist()
+            if fields.get("clip") and given != [x0, y0, x1, y1]:
+                clipped.append(f"prompts[{number}].box")
             for rank in range(3 if fields.get("multimask_output") else 1):
                 mask, box = _square(image, (x0, y0 + rank, x1, y1)), [x0, y0 + rank, x1, y1]
                 masks.append({**fake.mask_result(number, 0.75 - rank / 4, int(mask.sum())), "box": box})
                 rles.append(fake.rle(mask))
         mode = {"overlay": "RGB", "cutout": "RGBA"}.get(fields["segmented_image"])
         shown = fake.png(0, mode, (image["width"], image["height"])) if mode else None
-        return fake.segment_reply(masks, rles, shown, **image)
+        answer = {**image, "clipped": clipped} if clipped else image
+        return fake.segment_reply(masks, rles, shown, **answer)
 
     def _everything(self, image: dict[str, Any], fields: dict[str, Any]) -> fake.Reply:
         found = [

@@ -177,3 +177,25 @@ def test_wrong_usage_is_reported_before_any_request(run, sam, folder, arguments,
     assert message in done.stderr
     assert not sam.requests
     assert not (folder.parent / "found").exists()
+
+
+def test_clip_is_sent_and_kept_in_the_annotations(run, sam, folder, tmp_path):
+    (tmp_path / "prompts.json").write_text(
+        json.dumps({"b.png": [{"box": [10, 5, 30, 25]}, {"box": [-3, 5, 30, 45]}], "a.jpg": {"box": [1, 1, 9, 9]}})
+    )
+    done = run(f"{BATCH} --prompts prompts.json --clip")
+    assert done.exit_code == 0, done.output
+    assert [fields["clip"] for _, fields in sam.requests] == [True, True]
+    annotations = json.loads((tmp_path / "found" / "annotations.json").read_text())["annotations"]
+    assert [annotation.get("clipped") for annotation in annotations] == [None, None, ["box"]]
+    # Without the option the same objects are another request.
+    again = run(f"{BATCH} --prompts prompts.json")
+    assert numbers_of(again.stdout)["skipped"] == 0
+    assert "clip" not in sam.requests[-1][1]
+
+
+def test_clip_needs_prompts(run, sam, folder):
+    done = run(f"{BATCH} --clip")
+    assert done.exit_code == 2
+    assert "--clip" in done.stderr
+    assert not sam.requests

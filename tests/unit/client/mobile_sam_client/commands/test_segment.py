@@ -180,3 +180,26 @@ def test_region_that_is_none_is_refused(run, photo):
     done = run(f"{BOX} --region 1,2,3")
     assert done.exit_code == 2
     assert "expected X0,Y0,X1,Y1" in done.stderr.replace("│", "").replace("\n", " ")
+
+
+def test_clipped_options_are_printed_as_typed_and_in_json(run, sam, photo):
+    typed = "segment photo.png --object box=10,5,30,25 --object box=-2,5,30,99 --clip"
+    done = run(typed)
+    assert done.exit_code == 0, done.output
+    assert sam.requests[0][1]["clip"] is True
+    assert "cut to the image: --object 'box=-2,5,30,99'" in done.stdout.splitlines()
+    first, second = json.loads(run(f"{typed} --json --force").stdout)["masks"]
+    assert ("clipped" in first, second["clipped"], second["box"]) == (False, ["box"], [0, 5, 30, 40])
+    assert "cut to the image: --box -2,5,30,9" in run("segment photo.png --box -2,5,30,9 --clip --force").stdout
+
+
+def test_clip_is_off_by_default_and_errors_name_the_option(run, sam, photo):
+    expected = 'a point inside the image: 0 <= x <= 60, 0 <= y <= 40, or send "clip": true'
+    error = {"field": "prompts[0].box", "expected": expected, "got": "[-2, 5]"}
+    document = {"type": "urn:mobile-sam:invalid-request", "status": 422, "detail": "no", "errors": [error]}
+    sam.replies[photo] = make_reply(json.dumps(document).encode(), "application/problem+json", 422)
+    done = run("segment photo.png --box -2,5,30,9")
+    assert done.exit_code == 1
+    assert "clip" not in sam.requests[0][1]
+    limits = "0 <= x <= 60, 0 <= y <= 40"
+    assert f"--box -2,5,30,9: expected a point inside the image: {limits}, or use --clip, got [-2, 5]" in done.stderr
