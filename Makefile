@@ -172,6 +172,7 @@ weights: env ## use: export the model files of WEIGHTS: auto, official, builtin,
 
 bento: weights page/onnxruntime ## use: package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
 	@$(RUN) bentoml build
+	@echo 'Add --shm-size 1g to the `docker run` that `bentoml containerize` prints, or Triton does not start; docs/containers.md has the whole command'
 
 env:
 	@$(INSTALL) $(VENV) $(HARDWARE) $(if $(filter gpu,$(HARDWARE)),cuda) client

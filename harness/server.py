@@ -80,12 +80,19 @@ class Server:
         return int(found[1]) if found else 0
 
     def wait_for_metric(self, series: str) -> str:
-        """Wait for a series in `/metrics` and return the whole text; stage times appear up to a second late."""
+        """Wait until a series that begins so is above 0 in `/metrics`, and return the whole text.
+
+        Stage times are reported up to a second late.
+        """
 
         def text() -> str:
             return requests.get(f"{self.url}/metrics", timeout=60).text
 
-        wait_until(lambda: series in text(), READY_TIMEOUT_S, f"no {series} in /metrics")
+        def counted() -> bool:
+            values = re.findall(rf"^{re.escape(series)}.* (\S+)$", text(), re.MULTILINE)
+            return any(float(value) > 0 for value in values)
+
+        wait_until(counted, READY_TIMEOUT_S, f"no {series} above 0 in /metrics")
         return text()
 
     def family(self) -> list[psutil.Process]:

@@ -21,7 +21,7 @@ from orchestrator.regions import Box
 if TYPE_CHECKING:
     from orchestrator.redis_tier import RedisTier
 
-FOUND, SHARED, ENCODED = "found", "shared", "encoded"
+FOUND, SHARED, ENCODED = SOURCES = ("found", "shared", "encoded")
 """Sources of an embedding: this machine's cache, Redis, the encoder."""
 IMAGE_ID = re.compile("[0-9a-f]{64}")
 

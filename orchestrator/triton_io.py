@@ -8,6 +8,7 @@ import json
 import os
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,14 +19,33 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 from orchestrator import everything, images, segment
 from orchestrator.cache import Embedding, EmbeddingCache, Layout
-from orchestrator.call import Array, Call, Outcome, Part, RequestCancelled, Stages
-from orchestrator.embeddings import Embeddings
+from orchestrator.call import (
+    CACHE,
+    DECODE,
+    DECODER,
+    ENCODE,
+    MASK,
+    PICTURE,
+    RECORD,
+    REDIS,
+    RESIZE,
+    STORE,
+    UPSAMPLE,
+    WAIT,
+    Array,
+    Call,
+    Outcome,
+    Part,
+    RequestCancelled,
+    Stages,
+)
+from orchestrator.embeddings import SOURCES, Embeddings
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, keep_free_blocks, return_large_blocks_on_free
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
 
-ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
+ENCODER_MODEL, DECODER_MODEL = "mobile_sam_encoder", "mobile_sam_decoder"
 OUTCOME = "outcome"
 """Name of the output that says how the request ended: JSON."""
 PROBE = "probe"
@@ -43,6 +63,8 @@ class OrchestratorModel:
 
     outputs: ClassVar[tuple[str, ...]]
     """Names of the tensors that `work` makes."""
+    stages_of_work: ClassVar[tuple[str, ...]]
+    """Stages of `work` besides the embedding's and the decoder's, exported as 0 from the start."""
     large_answers: ClassVar[bool]
     """Whether an answer may take many megabytes."""
 
@@ -88,22 +110,35 @@ class OrchestratorModel:
             redis = _redis_tier(url, self._layout) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
+        self._name, self._counts = args["model_name"], True
         self._sources = Counter(
-            "mobile_sam_embeddings_total", "Embeddings by source: this machine's cache, Redis, the encoder"
+            "mobile_sam_embeddings_total",
+            "Embeddings by source: this machine's cache, Redis, the encoder",
+            [{"source": source} for source in SOURCES],
         )
         self._cancelled = Counter(
             "mobile_sam_given_up_total",
             "Requests cancelled because the deadline passed or the client disconnected, by model",
+            [{"model": self._name}],
         )
-        self._stage_requests = Counter("mobile_sam_stage_total", "Requests that entered a stage, by model and stage")
-        self._stage_seconds = Counter("mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage")
-        self._name, self._counts = args["model_name"], True
+        stage_names = [CACHE, DECODE, DECODER, *self.stages_of_work]
+        if encodes:
+            stage_names += [WAIT, RESIZE, ENCODE, STORE]
+        if redis:
+            stage_names.append(REDIS)
+        stage_series = [{"model": self._name, "stage": stage} for stage in stage_names]
+        self._stage_requests = Counter(
+            "mobile_sam_stage_total", "Requests that entered a stage, by model and stage", stage_series
+        )
+        self._stage_seconds = Counter(
+            "mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage", stage_series
+        )
         self._idle_release = IdleMemoryRelease(self._release_memory)
         self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
         stages = Stages(self._count_stage)
         max_pixels = _whole_number(config, "max_image_pixels", 1)
         self._pipeline = Pipeline(
-            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, DECODER),
+            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, DECODER_MODEL),
             embeddings=Embeddings(
                 cache,
                 redis,
@@ -156,7 +191,7 @@ class OrchestratorModel:
         """Return the embedding of an image."""
         names = list(self._layout.shapes)
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        return dict(zip(names, self._call(ENCODER, inputs, names), strict=True))
+        return dict(zip(names, self._call(ENCODER_MODEL, inputs, names), strict=True))
 
     def _call(self, model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
         """Run another model of this Triton.
@@ -211,6 +246,7 @@ class SegmentModel(OrchestratorModel):
     """Model that segments objects."""
 
     outputs = segment.OUTPUTS
+    stages_of_work = (UPSAMPLE, MASK, PICTURE)
     large_answers = True
     work = staticmethod(segment.segment)
 
@@ -224,6 +260,7 @@ class EverythingModel(OrchestratorModel):
     """Model that makes automatic masks."""
 
     outputs = everything.OUTPUTS
+    stages_of_work = (UPSAMPLE, RECORD)
     large_answers = False
     work = staticmethod(everything.records)
 
@@ -237,10 +274,12 @@ class EverythingModel(OrchestratorModel):
 class Counter:
     """A counter that Triton exports beside its own metrics."""
 
-    def __init__(self, name: str, description: str) -> None:
-        """Register the counter; a series appears with its first increment."""
+    def __init__(self, name: str, description: str, series: Iterable[dict[str, str]]) -> None:
+        """Register the counter. The series of these labels start at 0, others appear with their first increment."""
         self._family = pb_utils.MetricFamily(name, description, pb_utils.MetricFamily.COUNTER)
         self._series: dict[tuple[str, ...], Any] = {}
+        for labels in series:
+            self.add(0, **labels)
 
     def add(self, amount: float, **labels: str) -> None:
         """Add to the series of these labels."""
@@ -263,7 +302,7 @@ def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
     It runs here if its backend, named in the parameters of this model, is one of `triton_backends`: the same engine in
     another process would be a hop away. Of a bucket, Triton copies each model to a folder of its own, without the file.
     """
-    backend, path = config.get("decoder_backend"), models / DECODER / version / "model.onnx"
+    backend, path = config.get("decoder_backend"), models / DECODER_MODEL / version / "model.onnx"
     if backend not in os.environ.get(PYTHON_BACKENDS, "").split() or not path.is_file():
         return None
     return importlib.import_module(f"triton_backends.common.{backend}_engine").Engine(path, config)

@@ -105,7 +105,8 @@ def build() -> App:
         public_warning="" if need_key else NO_KEYS,
     )
     run = RunState.current()
-    documents = pages(service_info, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
+    tools = [each for each in ADAPTERS if each.name in settings.integrations]
+    documents = pages(service_info, metrics_need_key=metrics_need_key, admin=admin_keys is not None, tools=tools)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
 
     connect_once = cache(partial(connect, runner))
@@ -114,7 +115,6 @@ def build() -> App:
         connect_once()  # the runner has a client, and `infer`, only once a worker has started
         return runner.infer(headers={**headers, **run.key_header}, **call)
 
-    report_fault = partial(health.report_fault, run.health_file)
     read_health = partial(health.read_health, run.health_file)
 
     def timeout_s() -> float:
@@ -128,7 +128,9 @@ def build() -> App:
         lambda: read_health().ready and not admission.stopping,
         rate,
     )
-    segmenter = TritonSegmenter(infer, timeout_s, plan.instances, report_fault, ahead.callers.one_more)
+    segmenter = TritonSegmenter(
+        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), ahead.callers.one_more
+    )
     app = App(service, segmenter, ahead, settings, timeout_s)
     changed = source if settings.model_control_mode != "poll" else None  # otherwise Triton reads the repository itself
     models = Models(
@@ -144,12 +146,11 @@ def build() -> App:
     )
     service.on_deployment(check_hooks)
     service.on_deployment(partial(_check_deployment, source, plan))
-    service.on_startup(partial(_start_worker, settings, origins, lifecycle, ahead))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     active = ActiveCallers()
     adapters = Adapters(
-        [each for each in ADAPTERS if each.name in settings.integrations],
+        tools,
         MaskService(lambda: app.segmenter, settings, timeout_s, active, ahead),
         [each for each in ADAPTERS if each.name not in settings.integrations],
     )
@@ -160,15 +161,10 @@ def build() -> App:
         InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health),
     )
     work_paths = WORK_PATHS.union(adapters.work, local.pages)
+    counts = Counts(keys.names if keys and settings.metrics_by_key else None)
+    service.on_startup(partial(_start_worker, settings, origins, lifecycle, ahead, partial(counts.start, work_paths)))
     # Outermost first: CORS preflight requests carry no API key.
-    if settings.cors_origins:
-        service.add_asgi_middleware(
-            CORSMiddleware,
-            allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Image-Id", REQUEST_ID_HEADER.decode()],
-            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
-        )
+    _allow_origins(service, settings)
     trace_requests(service, work_paths)
     service.add_asgi_middleware(
         Edge,
@@ -185,7 +181,7 @@ def build() -> App:
         rate=rate,
         admission=admission,
         health=read_health,
-        counts=Counts(keys.names if keys and settings.metrics_by_key else None),
+        counts=counts,
         check_room={"/mobile_sam": segmenter.check_room},
         triton_metrics=read_triton_metrics,
         metrics_need_key=metrics_need_key,
@@ -272,8 +268,28 @@ def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:
     return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}"
 
 
-def _start_worker(settings: Settings, origins: Origins, lifecycle: WorkerLifecycle, ahead: EmbedAhead, _: Any) -> None:
+def _allow_origins(service: Any, settings: Settings) -> None:
+    """Let the web pages of the settings' origins call the service."""
+    if settings.cors_origins:
+        service.add_asgi_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Image-Id", REQUEST_ID_HEADER.decode()],
+            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
+        )
+
+
+def _start_worker(
+    settings: Settings,
+    origins: Origins,
+    lifecycle: WorkerLifecycle,
+    ahead: EmbedAhead,
+    start_counts: Callable[[], None],
+    _: Any,
+) -> None:
     prepare_files(by_key=settings.metrics_by_key)
+    start_counts()
     threading.Thread(target=origins.look_up_own_name, daemon=True).start()
     lifecycle.start(ahead.run())
 

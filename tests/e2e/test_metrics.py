@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator.call import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RESIZE, STORE, UPSAMPLE, WAIT
+from harness import serving
+from orchestrator.call import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RECORD, RESIZE, STORE, UPSAMPLE, WAIT
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
@@ -23,6 +24,47 @@ EXPECTED = {
     "nv_inference_request_success",
     "nv_inference_queue_duration_us",
 }
+
+
+STAGES = {
+    "mobile_sam": {CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE},
+    "mobile_sam_costly": {CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE},
+    "mobile_sam_cached": {CACHE, DECODE, DECODER, UPSAMPLE, MASK, PICTURE},
+    "mobile_sam_everything": {CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, RECORD},
+}
+"""Stages of each model in a service without Redis."""
+
+
+def series(name: str, /, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    """Return the name and labels of a series, which order does not distinguish."""
+    return name, frozenset(labels.items())
+
+
+def test_counters_of_a_fresh_service_are_0(tmp_path, builtin_repository):
+    with serving(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as fresh:
+        families = list(text_string_to_metric_families(fresh.wait_for_metric("mobile_sam_ready")))
+    values = {}
+    for family in families:
+        for sample in family.samples:
+            values[series(sample.name, **sample.labels)] = sample.value
+    expected = {series("mobile_sam_requests_in_progress")}
+    for path in ("/mobile_sam", "/embed", "/everything"):
+        expected.add(series("mobile_sam_answers_total", path=path, status="200", reason="ok"))
+    for source in ("found", "shared", "encoded"):
+        expected.add(series("mobile_sam_embeddings_total", source=source))
+    for cause in ("died", "failed", "hung", "stopped"):
+        expected.add(series("mobile_sam_triton_restarts_total", cause=cause))
+    for model, stages in STAGES.items():
+        expected.add(series("mobile_sam_given_up_total", model=model))
+        for stage in stages:
+            expected.add(series("mobile_sam_stage_total", model=model, stage=stage))
+            expected.add(series("mobile_sam_stage_seconds_total", model=model, stage=stage))
+    assert values.keys() >= expected
+    assert {values[each] for each in expected} == {0}
+    counters = {
+        family.name for family in families if family.name.startswith("mobile_sam_") and family.type == "counter"
+    }
+    assert counters <= {name.removesuffix("_total") for name, _ in expected}
 
 
 def test_metrics_of_all_parts_appear_once(server):
@@ -50,8 +92,6 @@ def test_stages_are_timed_per_model(server):
         {(sample.labels["model"], sample.labels["stage"]): sample.value for sample in families[name].samples}
         for name in ("mobile_sam_stage", "mobile_sam_stage_seconds")
     )
-    common = {DECODE, DECODER, UPSAMPLE, MASK, PICTURE}
-    stages = {"mobile_sam": {CACHE, WAIT, RESIZE, ENCODE, STORE, *common}, "mobile_sam_cached": {CACHE, *common}}
-    expected = {(model, stage) for model, names in stages.items() for stage in names}
+    expected = {(model, stage) for model in ("mobile_sam", "mobile_sam_cached") for stage in STAGES[model]}
     assert counts.keys() == seconds.keys() >= expected
     assert all(counts[series] >= 1 and seconds[series] > 0 for series in expected)

@@ -8,7 +8,9 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from utils.api.errors import InferenceUnavailable, Overloaded, Problem, RejectedByModel
 from utils.api.inputs import ImageSource
-from utils.edge.middleware import Edge
+from utils.edge.middleware import LIVE, READY, Edge
+from utils.integrations import ADAPTERS
+from utils.settings import DEFAULT_INTEGRATIONS
 from utils.triton.segmenter import MIN_COSTLY_OBJECTS
 from utils.triton.tensors import SEGMENT_COSTLY
 
@@ -129,10 +131,29 @@ def test_segmenter_errors_become_problems(http, segmenter, *, path, error, statu
 
 
 def test_documented_post_paths_are_complete(http):
-    documented = {path for path, methods in http.get("/docs.json").json()["paths"].items() if "post" in methods}
+    paths = http.get("/docs.json").json()["paths"]
+    documented = {path for path, methods in paths.items() if methods.get("post", {}).get("tags") == ["Segmentation"]}
     assert documented == set(BODIES)
     for path in BODIES:
         assert http.get(path).headers["allow"] == "POST"
+
+
+def test_paths_of_probes_and_annotation_tools_are_documented(http):
+    paths = http.get("/docs.json").json()["paths"]
+    tools = [adapter for adapter in ADAPTERS if adapter.name in DEFAULT_INTEGRATIONS]
+    assert paths.keys() >= {*LIVE, *READY}
+    documented = {
+        (path, method)
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+        if operation["tags"] == ["Annotation tools"]
+    }
+    pages = {(path, "get") for adapter in tools for path in adapter.pages}
+    work = {(path, "post") for adapter in tools for path in adapter.work}
+    assert documented == pages | work
+    unknown = http.get("/v1")
+    assert unknown.status_code == 404
+    assert unknown.json()["detail"].endswith("the page at / lists the paths of the API")
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json", "application/json; charset=utf-8", "x/y+json"])

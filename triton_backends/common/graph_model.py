@@ -32,6 +32,10 @@ TYPE_NAMES = {
 TRITON_TYPES = {name: triton_type for triton_type, names in TYPE_NAMES.items() for name in names}
 DEFAULT_MAX_BATCH_SIZE = 4
 """Maximum batch size of a model that does not state one, as in NVIDIA's backends."""
+SCHEDULERS = ("dynamic_batching", "sequence_batching")
+"""Fields of config.pbtxt that say how Triton batches requests."""
+MODELS_OF_MAKE_WEIGHTS = ("mobile_sam_encoder", "mobile_sam_decoder")
+"""Models of this repository whose files `make weights` writes."""
 
 
 class Engine(Protocol):
@@ -62,19 +66,33 @@ class GraphModel:
     def auto_complete_config(cls, auto_complete_model_config: Any) -> Any:
         """Add what config.pbtxt leaves out: inputs, outputs and batching, as NVIDIA's backends do.
 
-        Triton calls it before `initialize`, in a separate process, unless auto-complete is disabled. If config.pbtxt
-        declares no inputs, a graph is batched if all its tensors have a variable first size and further ones.
+        Triton calls it before `initialize`, in a separate process, unless auto-complete is disabled. A config.pbtxt
+        that declares inputs and outputs stays as it is. If it declares no inputs, a graph is batched if all its
+        tensors have a variable first size and further ones. Requests are batched across callers if `max_batch_size` is
+        larger than 1 and config.pbtxt names no scheduler.
+
+        Raises:
+            TritonModelException: the graph cannot be read, or config.pbtxt has a `max_batch_size` but the graph has a
+                fixed batch size.
         """
         completed = auto_complete_model_config
         config = completed.as_dict()
         path = model_file(Path(pb_utils.get_model_dir()), config)
         with errors_naming(path):
             inputs, outputs = cls.read(path)
+        if config["input"] and config["output"]:
+            return completed
         shapes = [shape for _, shape in [*inputs.values(), *outputs.values()]]
         max_batch_size = config["max_batch_size"]
+        if max_batch_size and not all(shape[:1] == [-1] for shape in shapes):
+            raise pb_utils.TritonModelException(
+                f"{path}: config.pbtxt has max_batch_size {max_batch_size}, but the graph does not support batches: "
+                f"the first size of each input and output must be variable, got {shapes}"
+            )
         if not max_batch_size and not config["input"] and all(shape[:1] == [-1] and shape[1:] for shape in shapes):
             max_batch_size = DEFAULT_MAX_BATCH_SIZE
             completed.set_max_batch_size(max_batch_size)
+        if max_batch_size > 1 and not any(config.get(scheduler) is not None for scheduler in SCHEDULERS):
             completed.set_dynamic_batching()
         batch = 1 if max_batch_size else 0
         for side, graph, add in (("input", inputs, completed.add_input), ("output", outputs, completed.add_output)):
@@ -138,7 +156,10 @@ def model_file(folder: Path, config: dict[str, Any]) -> Path:
     """Return the graph's file in the folder of a model version; raise `TritonModelException` if there is none."""
     path = folder / (config.get("default_model_filename") or "model.onnx")
     if not path.is_file():
-        raise pb_utils.TritonModelException(f"{path}: no such file; `make weights` writes it")
+        remedy = "put the model there, or name its file in config.pbtxt: default_model_filename"
+        if config.get("name") in MODELS_OF_MAKE_WEIGHTS:
+            remedy = "`make weights` writes it"
+        raise pb_utils.TritonModelException(f"{path}: no such file; {remedy}")
     return path
 
 

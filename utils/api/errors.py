@@ -223,7 +223,9 @@ class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found")
     @classmethod
     def from_path(cls, path: str, adapter: str | None = None) -> UnknownPath:
         """Return an error that names the path, and the adapter that has it but is switched off."""
-        hint = f"{adapter} in MOBILE_SAM_INTEGRATIONS adds it" if adapter else "the page at / lists all paths"
+        hint = "the page at / lists the paths of the API"
+        if adapter:
+            hint = f"{adapter} in MOBILE_SAM_INTEGRATIONS adds it"
         return cls(f"there is no path {quoted(path, 200)}; {hint}", logged="unknown path")
 
 

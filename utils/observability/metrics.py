@@ -22,13 +22,15 @@ from utils.triton import processes
 from utils.triton.health import Health
 
 RESTART_CAUSES = ("died", "failed", "hung", "stopped")
-"""Causes of Triton's restarts, exported as 0 from start-up: `increase()` misses the first step of a counter that first
-appears at 1."""
+"""Causes of Triton's restarts. Like all counters with few known labels, they are exported as 0 from start-up:
+`increase()` misses the first step of a counter that first appears at 1."""
 RESERVED_BYTES = {"counter": 2**17, "gauge_livesum": 2**16, "histogram": 2**19}
 """Sizes of new metrics files, by kind as prometheus_client names them. BentoML's histogram has 5 kB for each pair of
 path and status."""
 RESERVED_BYTES_BY_KEY = RESERVED_BYTES | {"counter": 2**20}
 """The same with a label for the caller's key: 300 bytes for each name, path, status and reason."""
+OK = "ok"
+"""Reason of successful answers."""
 OTHER_PATH = "other"
 """Label of all unknown paths."""
 MAX_KEYS, OTHER_KEYS = 100, "other"
@@ -49,6 +51,11 @@ class Counts:
         self._keys: set[str] | None = None
         if key_names is not None:
             self._keys = {"", *itertools.islice(dict.fromkeys(key_names), MAX_KEYS)}
+
+    def start(self, paths: Iterable[str]) -> None:
+        """Export 0 requests in progress, and 0 successful answers for each path; call this in the worker."""
+        for path in paths:
+            self._answers(path, 200, OK)
 
     @cached_property
     def _metrics(self) -> tuple[Any, Any]:
@@ -72,10 +79,14 @@ class Counts:
 
     def count_answer(self, path: str, status: int, reason: str) -> None:
         """Count an answer to the caller."""
+        self._answers(path, status, reason).inc()
+
+    def _answers(self, path: str, status: int, reason: str) -> Any:
+        """Return the counter of such answers to the caller, which is exported from now on."""
         values = [path, str(status), reason]
         if self._keys is not None:
             values.append(self._key_label(CALLER.get()))
-        self._metrics[0].labels(*values).inc()
+        return self._metrics[0].labels(*values)
 
     def _key_label(self, name: str) -> str:
         """Return a name, or `OTHER_KEYS` for a further one; there is one label more for callers without a key."""

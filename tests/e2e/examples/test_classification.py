@@ -39,7 +39,8 @@ X = 'input [ { name: "x" data_type: TYPE_FP32 dims: [ -1, -1 ] } ]'
 ADDED = {
     "no-config": ("", "onnxruntime", BATCHED),
     "backend-only": (OPENVINO, "openvino", BATCHED),
-    "batch-size": ('backend: "onnxruntime" max_batch_size: 2', "onnxruntime", {**BATCHED, "max_batch_size": 2}),
+    "batch-size": ('backend: "onnxruntime" max_batch_size: 8', "onnxruntime", {**BATCHED, "max_batch_size": 8}),
+    "openvino-batch-size": (f"{OPENVINO} max_batch_size: 8", "openvino", {**BATCHED, "max_batch_size": 8}),
     "declared-inputs": (f"{OPENVINO} {X}", "openvino", UNBATCHED),
     "single-numbers": ('backend: "onnxruntime"', "onnxruntime", UNBATCHED),
 }
@@ -175,7 +176,7 @@ def test_config_is_completed_from_the_graph(port, model, backend, completed):
     for side in ("input", "output"):
         found[side] = [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in config[side]]
     assert found == completed
-    assert ("dynamic_batching" in config) == (config["max_batch_size"] == 4)
+    assert ("dynamic_batching" in config) == (config["max_batch_size"] > 1)
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}]}
     answer = requests.post(f"{url}/infer", json=body, timeout=60).json()
     assert "outputs" in answer, answer

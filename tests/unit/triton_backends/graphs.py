@@ -20,7 +20,9 @@ class Request:
         return self.names
 
 
-def write_model(folder: Path, width: int | str = "W", *, version: str = "1", count: bool = True) -> Path:
+def write_model(
+    folder: Path, width: int | str = "W", *, version: str = "1", count: bool = True, batch: int | str = "N"
+) -> Path:
     """Write a model with y = x + x and, with `count`, n = size of the batch; return the file.
 
     n's data and shape come from two nodes: ONNX Runtime's CUDA provider copies one tensor for both to the GPU, and its
@@ -34,10 +36,10 @@ def write_model(folder: Path, width: int | str = "W", *, version: str = "1", cou
             helper.make_node("Expand", ["size", "shape"], ["n"]),
         ],
         "double",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", width])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, width])],
         [
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", width]),
-            *([helper.make_tensor_value_info("n", TensorProto.INT64, ["N"])] if count else []),
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, width]),
+            *([helper.make_tensor_value_info("n", TensorProto.INT64, [batch])] if count else []),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

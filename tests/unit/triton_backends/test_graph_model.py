@@ -39,7 +39,7 @@ def test_failed_request_does_not_affect_the_others(backend, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "no such file; `make weights` writes it$"), (b"", ""), (b"not a model", ""), (b"\x08\x07" * 100, "")],
+    [(None, "no such file; put the model there, "), (b"", ""), (b"not a model", ""), (b"\x08\x07" * 100, "")],
     ids=["missing", "empty", "text", "protobuf"],
 )
 def test_missing_or_invalid_file_is_a_one_line_error(backend, tmp_path, content, message):
@@ -51,21 +51,71 @@ def test_missing_or_invalid_file_is_a_one_line_error(backend, tmp_path, content,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["mobile_sam_encoder", "mobile_sam_decoder"])
+def test_missing_file_of_this_repository_s_models_names_make_weights(backend, tmp_path, name):
+    with pytest.raises(TritonModelException, match=r"model.onnx: no such file; `make weights` writes it$"):
+        load(backend, tmp_path, config(name=name))
+
+
 def test_config_that_does_not_match_the_graph_is_an_error(backend, tmp_path):
     write_model(tmp_path)
     with pytest.raises(TritonModelException, match=r"outputs are .*config.pbtxt declares"):
         load(backend, tmp_path, config(output=[{"name": "y", "data_type": "TYPE_FP16", "dims": [-1]}]))
 
 
-def test_inputs_outputs_and_batching_are_completed_from_the_file(backend, tmp_path, monkeypatch):
-    path, completed = write_model(tmp_path, width=3, count=False), Mock()
-    completed.as_dict.return_value = {"max_batch_size": 0, "input": [], "output": []}
+@pytest.fixture
+def complete(backend, tmp_path, monkeypatch):
+    """Function that completes a configuration of a model in `tmp_path`, and returns the calls that it gets."""
     utils = sys.modules["triton_python_backend_utils"]
-    monkeypatch.setattr(utils, "get_model_dir", lambda: str(path.parent), raising=False)
-    assert backend.TritonPythonModel.auto_complete_config(completed) is completed
-    completed.set_max_batch_size.assert_called_once_with(4)
-    completed.add_input.assert_called_once_with({"name": "x", "data_type": "TYPE_FP32", "dims": [3]})
-    completed.add_output.assert_called_once_with({"name": "y", "data_type": "TYPE_FP32", "dims": [3]})
+    monkeypatch.setattr(utils, "get_model_dir", lambda: str(tmp_path / "1"), raising=False)
+
+    def completed(**fields) -> dict[str, list[tuple]]:
+        given = Mock()
+        given.as_dict.return_value = {"max_batch_size": 0, "input": [], "output": [], **fields}
+        assert backend.TritonPythonModel.auto_complete_config(given) is given
+        calls: dict[str, list[tuple]] = {}
+        for name, arguments, _ in given.method_calls:
+            calls.setdefault(name, []).append(arguments)
+        del calls["as_dict"]
+        return calls
+
+    return completed
+
+
+X, Y = ({"name": name, "data_type": "TYPE_FP32", "dims": [3]} for name in ("x", "y"))
+TENSORS = {"add_input": [(X,)], "add_output": [(Y,)]}
+
+
+def test_inputs_outputs_and_batching_are_completed_from_the_file(complete, tmp_path):
+    write_model(tmp_path, width=3, count=False)
+    assert complete() == {**TENSORS, "set_max_batch_size": [(4,)], "set_dynamic_batching": [()]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "added"),
+    [
+        pytest.param({"max_batch_size": 8}, {"set_dynamic_batching": [()]}, id="several"),
+        pytest.param({"max_batch_size": 1}, {}, id="one"),
+        pytest.param({"max_batch_size": 8, "dynamic_batching": {}}, {}, id="dynamic-batching"),
+        pytest.param({"max_batch_size": 8, "sequence_batching": {}}, {}, id="sequence-batching"),
+    ],
+)
+def test_dynamic_batching_is_added_to_a_maximum_batch_size_without_scheduler(complete, tmp_path, fields, added):
+    write_model(tmp_path, width=3, count=False)
+    assert complete(**fields) == {**TENSORS, **added}
+
+
+def test_config_with_inputs_and_outputs_stays_as_it_is(complete, tmp_path):
+    write_model(tmp_path, width=3, count=False)
+    assert complete(max_batch_size=8, input=[X], output=[Y]) == {}
+
+
+def test_maximum_batch_size_of_a_graph_with_a_fixed_batch_is_an_error(complete, tmp_path):
+    write_model(tmp_path, width=3, count=False, batch=2)
+    message = r"config.pbtxt has max_batch_size 8, but the graph does not support batches: .*\[\[2, 3\], \[2, 3\]\]$"
+    with pytest.raises(TritonModelException, match=message):
+        complete(max_batch_size=8)
+    assert set(complete()) == {"add_input", "add_output"}
 
 
 def test_default_model_filename_is_used(backend, tmp_path):

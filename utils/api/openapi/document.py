@@ -3,6 +3,7 @@
 They replace BentoML's, which list errors that this service does not return, and load a script from another host.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from starlette.responses import HTMLResponse, Response
 
 from utils.api.info import VERSION
-from utils.api.openapi.operations import admin_paths, inference_paths, local_paths, service_paths
+from utils.api.openapi.operations import (
+    TOOLS,
+    Tool,
+    admin_paths,
+    inference_paths,
+    local_paths,
+    service_paths,
+    tool_paths,
+)
 from utils.api.openapi.problems import REFERENCE
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.api.responses import Document, EmbedJob, Failure, Image, Info, ModelList, Parts, Progress
@@ -36,6 +45,7 @@ TAGS = [
     {"name": "Segmentation", "description": "Segment objects in images"},
     {"name": "Operation", "description": "Service information, health and metrics"},
 ]
+ANNOTATION_TOOLS = {"name": TOOLS, "description": "Requests in the protocols of annotation tools, in short"}
 ADMINISTRATION = {"name": "Administration", "description": "Load and unload models; requires an admin key"}
 
 
@@ -72,7 +82,12 @@ SECURITY_SCHEMES: dict[str, Any] = {
 
 
 def document(
-    *, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False, local_decoding: bool = True
+    *,
+    need_key: bool = False,
+    metrics_need_key: bool = False,
+    admin: bool = False,
+    local_decoding: bool = True,
+    tools: Collection[Tool] = (),
 ) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document, by what needs an API key and which optional paths there are."""
     security = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key or admin else {}
@@ -80,12 +95,13 @@ def document(
         "openapi": "3.1.1",
         "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": DESCRIPTION},
         "servers": [{"url": ".", "description": "this service"}],
-        "tags": [*TAGS, ADMINISTRATION] if admin else TAGS,
+        "tags": [*TAGS, *([ADMINISTRATION] if admin else []), *([ANNOTATION_TOOLS] if tools else [])],
         "paths": {
             **inference_paths(need_key),
             **(local_paths(need_key) if local_decoding else {}),
             **service_paths(metrics_need_key),
             **(admin_paths() if admin else {}),
+            **tool_paths(tools, need_key),
         },
         "components": {
             "schemas": _schemas(admin=admin),
@@ -113,7 +129,7 @@ def _schemas(*, admin: bool) -> dict[str, JsonSchemaValue]:
     return {name: {key: found[key] for key in found if key != "title"} for name, found in schema["$defs"].items()}
 
 
-def pages(info: Info, **options: bool) -> dict[str, Response]:
+def pages(info: Info, **options: Any) -> dict[str, Response]:
     """Return the responses for `/` and `/docs.json`, and for `/docs` and `/openapi.json`, where others look for them.
 
     Options as in `document`, for what the information about the service does not tell.

@@ -1,8 +1,9 @@
 """The operations of the OpenAPI document, with their requests and responses."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -17,9 +18,31 @@ from utils.api.responses import Document, EmbedJob, Everything, Failure, Image, 
 from utils.triton.versions import LOAD_ORDER
 
 IMAGE_ID = {"$ref": "#/components/parameters/ImageId"}
+TOOLS = "Annotation tools"
+"""Tag of the paths in the protocols of annotation tools."""
 
 Methods = dict[str, dict[str, Any]]
 """Operations of a path by method."""
+
+
+class Tool(Protocol):
+    """Paths in the protocol of one annotation tool, as `utils.integrations.adapter.Adapter` has them."""
+
+    @property
+    def name(self) -> str:
+        """Name in `MOBILE_SAM_INTEGRATIONS`."""
+
+    @property
+    def pages(self) -> Collection[str]:
+        """Paths of GET requests."""
+
+    @property
+    def work(self) -> Collection[str]:
+        """Paths of POST requests, which need an API key if the service has keys."""
+
+    @property
+    def pages_need_key(self) -> bool:
+        """Whether `pages` need one as well."""
 
 
 def inference_paths(need_key: bool) -> dict[str, Methods]:
@@ -136,10 +159,13 @@ def service_paths(metrics_need_key: bool) -> dict[str, Methods]:
     found = "Whether an API key is required, and what the service has loaded."
     probed = "Ready when every model has completed an inference recently."
     measured = "Requests, durations and the state of the models."
+    is_ready = partial(_operation, returns="`ready`", content=ready, problems=problems.NOT_READY)
     operations = [
         _operation("info", "Service information", found, "information about the service", info),
-        _operation("livez", "Liveness probe", "Also available as `/healthz`.", "`alive`", alive),
-        _operation("readyz", "Readiness probe", probed, "`ready`", ready, problems=problems.NOT_READY),
+        _operation("livez", "Liveness probe", "Answers while the process runs.", "`alive`", alive),
+        _operation("healthz", "Liveness probe", "The same as `/livez`.", "`alive`", alive),
+        is_ready("readyz", "Readiness probe", probed),
+        is_ready("health", "Readiness probe", "The same as `/readyz`."),
         _operation(
             "metrics", "Prometheus metrics", measured, "Prometheus text format", metrics, need_key=metrics_need_key
         ),
@@ -172,6 +198,32 @@ def admin_paths() -> dict[str, Methods]:
         "/admin/models/{model}/load": {"post": change_model("load_model", "Load a model", loaded)},
         "/admin/models/{model}/unload": {"post": change_model("unload_model", "Unload a model", unloaded)},
     }
+
+
+def tool_paths(tools: Iterable[Tool], need_key: bool) -> dict[str, Methods]:
+    """Return the operations in the protocols of annotation tools by path, in short.
+
+    Args:
+        tools: the tools whose requests are answered.
+        need_key: whether requests that run inference require an API key.
+    """
+    paths: dict[str, Methods] = {}
+    for tool in tools:
+        for method, names, keyed in (("get", tool.pages, tool.pages_need_key), ("post", tool.work, True)):
+            for path in names:
+                operation = _operation(
+                    re.sub(r"\W+", "_", method + path),
+                    f"For {tool.name}",
+                    f"In the protocol of {tool.name}, which `docs/integrations` describes.",
+                    "what the tool expects",
+                    {},
+                    tag=TOOLS,
+                    need_key=need_key and keyed,
+                )
+                # Errors are in the tool's own form, too.
+                operation["responses"] = {"default": {"description": "an answer or an error that the tool understands"}}
+                paths.setdefault(path, {})[method] = operation
+    return paths
 
 
 def _operation(

@@ -85,7 +85,7 @@ def test_error_has_the_form_of_the_tool(ask, counts, key, body, problem):
 def test_other_paths_have_problem_documents_that_name_the_setting_of_an_adapter_that_is_off(ask):
     unknown, off = ask("GET", "/tool/other"), ask("POST", "/other/predict")
     assert unknown.headers["content-type"] == off.headers["content-type"] == "application/problem+json"
-    assert unknown.json()["detail"].endswith("; the page at / lists all paths")
+    assert unknown.json()["detail"].endswith("; the page at / lists the paths of the API")
     assert off.json()["detail"].endswith("; other-tool in MOBILE_SAM_INTEGRATIONS adds it")
 
 

@@ -10,6 +10,7 @@ from utils.api.answers import MASK_PARTS
 from utils.api.openapi import document, pages
 from utils.api.openapi.examples import INFO
 from utils.api.responses import Info
+from utils.integrations import ADAPTERS
 
 WHOLE, KEYED = document(), document(need_key=True, metrics_need_key=True)
 SCHEMAS = WHOLE["components"]["schemas"]
@@ -90,6 +91,18 @@ def test_security_is_declared_for_protected_operations(keys, metrics):
 def test_paths_of_local_decoding_are_absent_where_it_is_off():
     off = document(local_decoding=False)["paths"]
     assert WHOLE["paths"].keys() - off.keys() == {"/embeddings/{image_id}", "/decoder.onnx"}
+
+
+def test_paths_of_annotation_tools_are_those_of_the_adapters_that_are_on():
+    tools = [adapter for adapter in ADAPTERS if adapter.name in {"x-anylabeling", "label-studio"}]
+    whole = document(need_key=True, tools=tools)
+    added = whole["paths"].keys() - WHOLE["paths"].keys()
+    assert added == {path for tool in tools for path in (*tool.pages, *tool.work)}
+    keyed = {path for path in added for operation in whole["paths"][path].values() if operation.get("security")}
+    assert keyed == added - {"/v1/models", "/v1/models/mobile_sam/info"}
+    assert whole["tags"][-1]["name"] == "Annotation tools"
+    ids = [each["operationId"] for methods in whole["paths"].values() for each in methods.values()]
+    assert len(set(ids)) == len(ids)
 
 
 def test_admin_paths_are_absent_without_admin_keys():
