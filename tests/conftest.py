@@ -190,6 +190,7 @@ def keyed(
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
         MOBILE_SAM_API_KEYS_FILE=str(key_file),
         MOBILE_SAM_METRICS="key",
+        MOBILE_SAM_METRICS_BY_KEY="on",
         MOBILE_SAM_LOG_FORMAT="json",
         MOBILE_SAM_CORS_ORIGINS=ORIGIN,
         MOBILE_SAM_RATE_LIMIT="400/hour",

@@ -72,6 +72,16 @@ def test_rate_of_a_key_holds_for_all_workers_together(keyed, key_file):
     assert answers[-1].json()["detail"].startswith("rate limit exceeded (6 requests per day); retry in ")
 
 
+def test_answers_are_counted_by_the_name_of_the_key(keyed):
+    for key, status in ((BOB, 404), ("a-key-that-nobody-was-given", 401)):
+        assert embed(keyed, key, image_id="0" * 64).status_code == status
+    text = requests.get(f"{keyed.url}/metrics", headers={"X-API-Key": ALICE}, timeout=60).text
+    counted = 'mobile_sam_answers_total{key="%s",path="/embed",reason="%s",status="%d"}'
+    assert counted % ("bob", "image-not-cached", 404) in text
+    assert counted % ("", "unauthorized", 401) in text
+    assert not [key for key in (ALICE, BOB) if key in text]
+
+
 def test_log_contains_no_key(keyed):
     unknown = "a-key-that-nobody-was-given"
     for key, status in ((ALICE, 404), (BOB, 404), (unknown, 401)):
