@@ -1,7 +1,9 @@
 """Inputs of the model `mobile_sam` of examples/articles, without Triton."""
 
+import json
 import runpy
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,15 +13,48 @@ import pytest
 from harness import ROOT
 
 MODEL = ROOT / "examples/articles/model_repository/mobile_sam/1/model.py"
+DESCRIPTOR = {
+    "side": 1024,
+    "resize": "longest_side",
+    "embedding": {"image_embeddings": []},
+    "prompts": ["points", "boxes"],
+}
+CLICK = np.array([[50, 25]], np.float32), np.array([1], np.int32)
 PIXELS = np.zeros((30, 40, 3), np.uint8)
 FILLER = [[0, 0]]
 
 
-@pytest.fixture(scope="module")
-def model() -> Any:
+class TritonModelException(Exception):
+    pass
+
+
+@pytest.fixture
+def model(monkeypatch) -> Any:
     """The module of the model."""
-    sys.modules.setdefault("triton_python_backend_utils", ModuleType("triton_python_backend_utils"))
+    utils: Any = ModuleType("triton_python_backend_utils")
+    utils.TritonModelException = TritonModelException
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the model may add to it
     return SimpleNamespace(**runpy.run_path(str(MODEL)))
+
+
+def loaded(model: Any, repository: Path, logits: Any, **descriptor: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the initialised model, with a decoder that answers the logits, and the inputs that the two others get."""
+    record = repository / "mobile_sam" / "1" / "weights.json"
+    record.parent.mkdir(parents=True)
+    (repository / "mobile_sam_encoder").mkdir()
+    record.write_text(json.dumps({"descriptor": {**DESCRIPTOR, **descriptor}}))
+    asked: dict[str, Any] = {}
+
+    def call(name: str, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
+        asked[name] = inputs
+        return {output: np.array(logits, np.float32)[None, None] for output in outputs}
+
+    made = model.TritonPythonModel()
+    made.segment.__globals__["call"] = call
+    config = json.dumps({"parameters": {"max_image_pixels": {"string_value": "100"}}})
+    made.initialize({"model_config": config, "model_repository": str(record.parents[1]), "model_version": "1"})
+    return made, asked
 
 
 def points(model: Any, positive: Any, negative: Any, labels: Any) -> tuple[list[list[float]], list[int]]:
@@ -89,3 +124,44 @@ def test_black_image_and_one_of_zeros_and_ones_are_accepted(model):
 def test_invalid_pixels_are_rejected(model, image, message):
     with pytest.raises(model.InvalidInput, match=message):
         model.to_pixels(image.astype(np.float32), 10)
+
+
+@pytest.mark.parametrize(
+    ("resize", "frame_hw", "rows"),
+    [
+        pytest.param("longest_side", [512, 1024], 50, id="longest side"),
+        pytest.param("squash", [1024, 1024], 25, id="squash"),
+    ],
+)
+def test_image_and_points_are_scaled_as_the_weights_need_it(model, tmp_path, resize, frame_hw, rows):
+    top_quarter = np.where(np.arange(256) < 64, 1, -1)[:, None].repeat(256, axis=1)
+    made, asked = loaded(model, tmp_path, top_quarter, resize=resize)
+    mask = made.segment(np.full((100, 200, 3), 9, np.uint8), *CLICK)
+    assert asked["mobile_sam_encoder"]["sizes_hw"].tolist() == [frame_hw]
+    points = asked["mobile_sam_decoder"]["point_coords"][0]
+    assert points.tolist() == [[50 * 1024 / 200, 25 * frame_hw[0] / 100], [0, 0]]
+    assert asked["mobile_sam_decoder"]["point_labels"].tolist() == [[1, -1]]
+    assert mask.shape == (100, 200)
+    assert mask[:rows].all()
+    assert not mask[rows:].any()
+
+
+def test_logits_that_are_not_finite_are_an_error(model, tmp_path):
+    made, _ = loaded(model, tmp_path, np.full((256, 256), np.nan))
+    with pytest.raises(TritonModelException, match="mobile_sam_decoder: expected finite logits"):
+        made.segment(PIXELS, *CLICK)
+
+
+def test_weights_for_boxes_only_refuse_clicks(model, tmp_path):
+    made, _ = loaded(model, tmp_path, np.ones((256, 256)), prompts=["boxes"])
+    with pytest.raises(model.InvalidInput, match="labels: expected a box"):
+        made.segment(PIXELS, *CLICK)
+    corners = np.array([[1, 2], [40, 30]], np.float32)
+    assert made.segment(PIXELS, corners, np.array([2, 3], np.int32)).all()
+
+
+def test_missing_weights_name_make_weights(model, tmp_path):
+    config = json.dumps({"parameters": {"max_image_pixels": {"string_value": "100"}}})
+    folder = str(tmp_path / "mobile_sam")
+    with pytest.raises(TritonModelException, match=r"weights.json: no such file; `make weights` writes it"):
+        model.TritonPythonModel().initialize({"model_config": config, "model_repository": folder, "model_version": "1"})

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 if path := os.environ.get("MOBILE_SAM_ORCHESTRATOR_PATH"):  # set by this repository's Triton; elsewhere, install it
     sys.path.append(path)
-from orchestrator.images import LONGEST_SIDE
+from orchestrator.images import Preprocessing
 from orchestrator.masks import upsample
 from orchestrator.pictures import COLOURS, overlay
 from orchestrator.pipeline import (
@@ -39,9 +40,22 @@ class TritonPythonModel:
     """Model without weights: it calls two other models of the same Triton."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the limit."""
+        """Read the limit, and how the weights are used.
+
+        Raises:
+            TritonModelException: the weights are missing.
+        """
         parameters = json.loads(args["model_config"])["parameters"]
         self.max_pixels = int(parameters["max_image_pixels"]["string_value"])
+        # The encoder is a link into the repository that `make weights` writes: its mobile_sam has the record.
+        written = (Path(args["model_repository"]).parent / ENCODER).resolve().parent
+        record = written / "mobile_sam" / args["model_version"] / "weights.json"
+        if not record.is_file():
+            raise pb_utils.TritonModelException(f"{record}: no such file; `make weights` writes it")
+        descriptor = json.loads(record.read_text())["descriptor"]
+        self.preprocessing = Preprocessing(descriptor["side"], descriptor["resize"])
+        self.embedding = list(descriptor["embedding"])
+        self.prompts = descriptor["prompts"]
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Return one response per request, in order. An error of one does not affect the others."""
@@ -52,7 +66,7 @@ class TritonPythonModel:
         try:
             pixels = to_pixels(inputs["input_image"], self.max_pixels)
             points_xy, labels = to_points(inputs["pos_coords"], inputs["neg_coords"], inputs["labels"], pixels)
-            mask = segment(pixels, points_xy, labels)
+            mask = self.segment(pixels, points_xy, labels)
         except InvalidInput as error:
             # INVALID_ARG is HTTP 400.
             failure = pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
@@ -62,6 +76,34 @@ class TritonPythonModel:
         overlay(pixels, mask, COLOURS[0])
         outputs = {"mask": mask.astype(np.uint8), "segmented_image": pixels}
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in outputs.items()])
+
+    def segment(self, pixels: npt.NDArray[np.uint8], points_xy: Array, labels: Array) -> npt.NDArray[np.bool_]:
+        """Return the mask (H, W) bool of the object at the points; arguments as `to_points` returns them.
+
+        Raises:
+            InvalidInput: the weights take no points, only boxes.
+            TritonModelException: the encoder or the decoder failed.
+        """
+        if "points" not in self.prompts and np.isin(labels, (NEGATIVE, POSITIVE)).any():
+            raise InvalidInput("labels: expected a box, 2 and 3, as these weights were trained for nothing else")
+        size_hw = pixels.shape[0], pixels.shape[1]
+        frame = self.preprocessing.frame(pixels)
+        images: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+        embedding = call(ENCODER, images, self.embedding)
+        frame_hw = self.preprocessing.size_in_frame(size_hw)
+        coords, point_labels = points_to_frame(points_xy[None], labels[None], size_hw, frame_hw)
+        mask_input, has_mask_input = mask_inputs(None, None, 1)
+        prompt = {
+            **embedding,
+            "point_coords": coords,
+            "point_labels": point_labels,
+            "mask_input": mask_input,
+            "has_mask_input": has_mask_input,
+        }
+        logits = call(DECODER, prompt, ["single_masks"])["single_masks"][0, 0]
+        if not np.isfinite(logits).all():
+            raise pb_utils.TritonModelException(f"{DECODER}: expected finite logits")
+        return upsample(logits, None if self.preprocessing.squashes else frame_hw, size_hw) > 0
 
 
 def to_pixels(image: Array, max_pixels: int) -> npt.NDArray[np.uint8]:
@@ -115,42 +157,18 @@ def to_points(positive_xy: Array, negative_xy: Array, labels: Array, pixels: Arr
     return points_xy, all_labels
 
 
-def segment(pixels: npt.NDArray[np.uint8], points_xy: Array, labels: Array) -> npt.NDArray[np.bool_]:
-    """Return the mask (H, W) bool of the object at the points; arguments as `to_points` returns them.
-
-    Raises:
-        TritonModelException: the encoder or the decoder failed.
-    """
-    size_hw = pixels.shape[0], pixels.shape[1]
-    frame = LONGEST_SIDE.frame(pixels)
-    images: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-    embedding = call(ENCODER, images, "image_embeddings")
-    coords, point_labels = points_to_frame(points_xy[None], labels[None], size_hw, frame.size_hw)
-    mask_input, has_mask_input = mask_inputs(None, None, 1)
-    prompt = {
-        "image_embeddings": embedding,
-        "point_coords": coords,
-        "point_labels": point_labels,
-        "mask_input": mask_input,
-        "has_mask_input": has_mask_input,
-    }
-    low_res_masks = call(DECODER, prompt, "single_masks")
-    return upsample(low_res_masks[0, 0], frame.size_hw, size_hw) > 0
-
-
-def call(model: str, inputs: dict[str, Array], output: str) -> Array:
-    """Run another model of this Triton, and return one of its outputs.
+def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> dict[str, Array]:
+    """Run another model of this Triton, and return its outputs by name.
 
     Raises:
         TritonModelException: it failed, or it is not loaded.
     """
     response = pb_utils.InferenceRequest(
         model_name=model,
-        requested_output_names=[output],
+        requested_output_names=outputs,
         inputs=[pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()],
         preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
     ).exec()
     if response.has_error():
         raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
-    array: Array = pb_utils.get_output_tensor_by_name(response, output).as_numpy()
-    return array
+    return {name: pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs}
