@@ -2,7 +2,9 @@
 
 import math
 import re
+import shlex
 import shutil
+import socket
 import sys
 import sysconfig
 import time
@@ -21,6 +23,7 @@ from harness.load import crowd, json_request
 from harness.server import embedding_counts
 from mobile_sam_client import Client
 from tests.containers.docker import CLICK_XY, KILL_TRITON, PICTURE, click, docker, run, step
+from tests.e2e.pages import Block, blocks, matches
 from tests.unit.deploy.test_compose import SERVICES
 from tests.unit.deploy.test_monitoring import ALERTS, GPU_METRICS, QUERIES
 from utils.api.openapi import EXAMPLE
@@ -66,12 +69,16 @@ def stop(compose: Callable[..., str], count: int) -> None:
     assert docker("inspect", "--format", "{{.State.ExitCode}}", *names).split() == ["0"] * count
 
 
-def metrics_url(container: str) -> str:
-    """Return the URL of a replica's metrics, which this machine reaches by the container's address."""
-    address = docker(
+def address(container: str) -> str:
+    """Return the address by which this machine reaches a container."""
+    return docker(
         "inspect", "--format", '{{(index .NetworkSettings.Networks "mobile-sam-test_default").IPAddress}}', container
     )
-    return f"http://{address}:3000/metrics"
+
+
+def metrics_url(container: str) -> str:
+    """Return the URL of a replica's metrics."""
+    return f"http://{address(container)}:3000/metrics"
 
 
 def has_values(prometheus: str, query: str) -> bool:
@@ -86,6 +93,16 @@ def often(monitoring: Path, folder: Path) -> Path:
     configuration = folder / "prometheus.yml"
     configuration.write_text(configuration.read_text().replace("scrape_interval: 15s", "scrape_interval: 3s"))
     return folder
+
+
+def article(compose: Callable[..., str]) -> tuple[Block, str]:
+    """Ask Triton from the client's container, as the README of the example; return what it shows and what came."""
+    page = "examples/text_generation/README.md"
+    found = blocks(page, (ROOT / page).read_text())
+    (position,) = (number for number, block in enumerate(found) if "--entrypoint curl" in block.code)
+    command = shlex.split(found[position].code.replace("\\\n", " ").splitlines()[-1])
+    words = command[command.index("run") + 1 :]
+    return found[position + 1], compose("run", "--no-TTY", *words).splitlines()[-1]
 
 
 def check_replicas(compose: Callable[..., str], port: int) -> None:
@@ -183,4 +200,8 @@ def test_text_generation_streams_a_text_to_its_client(image, secrets, tmp_path):
             assert re.search(
                 "^the quick brown.+", compose("run", "--rm", "--no-TTY", "client", "the quick brown"), re.M
             )
+            shown, printed = article(compose)
+            assert matches(shown, printed)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((address(compose("ps", "--quiet", "server")), 8000), 10)
             stop(compose, 1)

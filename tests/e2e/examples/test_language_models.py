@@ -102,6 +102,21 @@ def test_invalid_request_is_a_400_with_the_reason(example, fields, message):
     assert message in answer.json()
 
 
+def test_model_of_the_article_s_name_answers_as_in_the_article(example, port):
+    body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["How can you be"]}]}
+    answers = []
+    for model in ("falcon7b", "text_generation"):
+        answer = requests.post(f"http://127.0.0.1:{port}/v2/models/{model}/infer", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        answers.append(answer.json())
+    assert (answers[0]["model_name"], answers[0]["model_version"]) == ("falcon7b", "1")
+    assert answers[0]["outputs"] == answers[1]["outputs"]
+    (output,) = answers[0]["outputs"]
+    assert (output["name"], output["datatype"], output["shape"]) == ("text_output", "BYTES", [1])
+    assert output["data"][0].startswith("How can you be")
+    assert len(output["data"][0]) > len("How can you be")
+
+
 def test_error_of_the_language_model_reaches_the_caller_of_the_plain_model(example, port):
     body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [""]}]}
     answer = requests.post(f"http://127.0.0.1:{port}/v2/models/text_generation/infer", json=body, timeout=60)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 import yaml
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from harness import ROOT
 from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
@@ -32,6 +34,19 @@ def test_file_matches_the_compose_schema(file):
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_text_generation_s_client_reaches_a_triton_that_listens_on_loopback_only():
+    services = yaml.safe_load((ROOT / TEXT).read_text())["services"]
+    server, client = services["server"], services["client"]
+    assert server["environment"]["EXAMPLE_OPEN"] == "8000"
+    assert server["extra_hosts"] == ["tritonserver:127.0.0.1"]
+    assert client["network_mode"] == "service:server"
+    assert server["ports"] == ["127.0.0.1:${PORT:-3000}:3000"]
+    model = ROOT / "examples/text_generation/model_repository/falcon7b"
+    config = text_format.Parse((model / "config.pbtxt").read_text(), ModelConfig())
+    assert config.name == model.name
+    assert [tensor.name for tensor in (*config.input, *config.output)] == ["text_input", "text_output"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
