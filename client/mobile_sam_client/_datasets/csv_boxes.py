@@ -24,7 +24,7 @@ def read_csv(data: Dataset, annotations: str) -> None:
                     with data.reporting(annotations, line=rows.line_num):
                         _read_row(data, columns, row, annotations)
         except csv.Error as error:
-            raise DatasetError(f"after line {rows.line_num}: {error}") from None
+            raise DatasetError(f"line {rows.line_num}: {error}") from None
 
 
 def _check_columns(columns: Sequence[str]) -> None:

@@ -47,7 +47,8 @@ class _Reader:
         """Return the next event, which is none of those that are refused."""
         event = next(self._events)
         self._count += 1
-        self._line = event.start_mark.line + 1
+        if event.start_mark:
+            self._line = event.start_mark.line + 1
         if self._count > MAX_EVENTS:
             raise DatasetError(f"line {self._line}: the file has too many entries")
         if getattr(event, "anchor", None):  # aliases have the anchor that they repeat
