@@ -85,8 +85,8 @@ class ImagePaths:
         return self._by_path.get(_normal(path), [])
 
     def at(self, path: str) -> list[str]:
-        """Return the images at exactly this path without suffix."""
-        return self._by_stem.get(_normal(path), [])
+        """Return the images at exactly this path without suffix, or with it, as of a.png and a.png.txt."""
+        return self._by_stem.get(_normal(path)) or self._by_path.get(_normal(path), [])
 
     def named(self, stem: str) -> list[str]:
         """Return the images with this file name without suffix, in any folder."""

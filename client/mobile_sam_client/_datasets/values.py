@@ -63,10 +63,10 @@ def identifier(value: Any, name: str) -> str:
 
 
 def text(value: Any, name: str) -> str:
-    """Return text, without blanks at its ends; a whole number is its digits."""
+    """Return text; a whole number is its digits."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise DatasetError(f"expected {name} as text, got {shown(value)}")
-    return str(value).strip()
+    return str(value)
 
 
 def member(entry: Mapping[str, Any], name: str) -> Any:
