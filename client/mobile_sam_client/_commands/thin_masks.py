@@ -1,7 +1,8 @@
-"""Masks that are too thin for an outline, which libraries leave out of YOLO's polygons or write as boxes.
+"""Masks too thin for an outline, which libraries write into YOLO's files as boxes, or not at all.
 
-An island of one pixel, or of a straight line of pixels, has an outline of one or two points. Trainers misread a box in
-a file of polygons, so that such an island becomes a polygon of three points, of which two are equal.
+An island of one pixel, or of a straight line of pixels, has an outline of one or two points. Trainers
+misread a box in a file of polygons, so that such an island becomes a polygon of three points, of which
+two are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Line = npt.NDArray[np.int64]
 """(2, 2) int64, x then y: the indices of the first and the last pixel of a straight line."""
 PIXEL_CENTRE = 0.4
-"""Added to the index of a pixel: both readers that truncate and readers that round find the pixel."""
+"""Added to the index of a pixel, so that readers that truncate and those that round find it."""
 
 
 def split_thin(mask: Mask) -> tuple[Mask, list[Line]]:
@@ -66,7 +67,8 @@ def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> list[str]
             class_id = int(detections.class_id[index])
             mask = detections.mask[index]
             if not mask.any():
-                left_out.append(f"{Path(path).name}: an object of the class {dataset.classes[class_id]} has no mask")
+                name = dataset.classes[class_id]
+                left_out.append(f"{Path(path).name}: an object of the class {name} has no mask")
                 continue
             thick, straight = split_thin(mask)
             detections.mask[index] = thick
