@@ -24,6 +24,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 SERVE := env MOBILE_SAM_LOG_FORMAT="$${MOBILE_SAM_LOG_FORMAT:-console}" $(RUN) bentoml serve
 BIN := $(VENV)/bin
+EXPORT_WEIGHTS = $(BIN)/python -m sam_onnx --weights "$(WEIGHTS)" --output model_repository
 INSTALL := $(PYTHON) -m tools.environment
 
 TOOLS := $(notdir $(wildcard tests/integrations/environments/*))
@@ -45,8 +46,11 @@ help:
 	@for group in use develop measure; do \
 		echo "To $$group:"; awk -F ":.*## $$group: " 'NF == 2 { printf "  make %-16s %s\n", $$1, $$2 }' Makefile; done
 
-serve: known-port weights page/onnxruntime ## use: serve on HOST:PORT
-	@exec $(SERVE) service.py:svc --host $(HOST) --port $(PORT)
+# With the weights that were just written, or not at all: another `make` may write others before the service has read them.
+serve: known-port env page/onnxruntime ## use: serve on HOST:PORT
+	@sha256=$$($(EXPORT_WEIGHTS) --print-sha256) || exit 1; \
+	$(if $(MOBILE_SAM_MODEL_REPOSITORY),,export MOBILE_SAM_EXPECTED_WEIGHTS="$${MOBILE_SAM_EXPECTED_WEIGHTS:-$$sha256}";) \
+	exec $(SERVE) service.py:svc --host $(HOST) --port $(PORT)
 
 example: known-example known-port env $($(NAME)_needs) ## use: serve one of examples/ on HOST:PORT: NAME=ensemble; OPEN=1 opens its Triton on ports 8000 to 8002
 	@$(if $(wildcard examples/$(NAME)/prepare.py),$(RUN) python -m examples.$(NAME).prepare)
@@ -168,7 +172,8 @@ try-label-studio: env weights ## use: start Label Studio with a sample project, 
 	@exec $(RUN) python -m tools.try_label_studio
 
 weights: env ## use: export the model files of WEIGHTS: auto, official, builtin, random, a path, hf:owner/name or a word of docs/weights.md
-	@$(BIN)/python -m sam_onnx --weights "$(WEIGHTS)" --output model_repository
+	@$(EXPORT_WEIGHTS)
+	@$(BIN)/python -m utils.triton.services model_repository
 
 bento: weights page/onnxruntime ## use: package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
 	@$(RUN) bentoml build

@@ -144,6 +144,16 @@ class Settings(BaseSettings):
     model_control_mode: Annotated[Literal["none", "explicit", "poll"], _expect("none, explicit or poll")] = "none"
     """Model control mode of Triton. `none`: load at start; `explicit`: also on operators' requests; `poll`: also when
     the repository changes, checked every 15 s."""
+    expected_weights: (
+        Annotated[
+            str,
+            AfterValidator(str.lower),
+            _expect("a SHA-256, 64 hex digits", re.compile(r"[0-9a-fA-F]{64}").fullmatch),
+        ]
+        | None
+    ) = None
+    """SHA-256 of the weights that version 1 must have, as `/info` names it; with others the service does not start.
+    `make serve` sets it to that of the weights it has just written."""
     admin_keys: str | None = None
     """`NAME:KEY,NAME:KEY`: keys of operators, who may list, load and unload models under `/admin`."""
     admin_keys_file: File | None = None
