@@ -15,12 +15,21 @@ VENV ?= .venv
 PEERS_VENV ?= .venv-peers
 FAMILY_VENV ?= .venv-family
 BUILDER ?= docker
+BUILD_ARGS ?=
 NAME ?=
 OPEN ?=
 PROVIDER ?= cuda
 
 # With an NVIDIA driver, the CUDA build of ONNX Runtime is installed, and the libraries that it loads.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
+
+# What a command line may set: a misspelt name would be ignored. Make also exports these variables, and the service knows
+# which of the settings there are.
+VARIABLES := ANNOTATORS BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST MEMBERS NAME OBJECTS OPEN PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW TARGET VENV WEIGHTS
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+UNKNOWN := $(filter-out $(VARIABLES) MOBILE_SAM_% MAKE% -%,$(GIVEN))
+$(if $(UNKNOWN),$(error $(shell $(PYTHON) -m tools.make_variables $(UNKNOWN) -- $(VARIABLES))))
+
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 SERVE := env MOBILE_SAM_LOG_FORMAT="$${MOBILE_SAM_LOG_FORMAT:-console}" $(RUN) bentoml serve
 BIN := $(VENV)/bin
@@ -215,8 +224,10 @@ env-family:
 	@SAM2_BUILD_CUDA=0 $(FAMILY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-compile --no-deps --no-build-isolation sam2==1.1.0
 
-image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
-	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS="$(WEIGHTS)" --tag mobile-sam-triton:$(HARDWARE) .
+# A word that begins with a dash is an option of the builder: BUILD_ARGS="HF_ENDPOINT=https://mirror.example --no-cache".
+BUILD_OPTIONS = $(foreach word,$(BUILD_ARGS),$(if $(filter -%,$(word)),'$(word)',--build-arg '$(word)'))
+image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS and BUILD_ARGS; BUILDER is docker, podman or buildah
+	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS="$(WEIGHTS)" $(BUILD_OPTIONS) --tag mobile-sam-triton:$(HARDWARE) .
 
 # Their output is shown as it comes: seconds of each step. The tests in the empty Debian run beside the others.
 container-test: env-compose ## develop: run image-test and compose-test, and fresh-test beside them; 10 to 15 minutes

@@ -58,6 +58,10 @@ NO_KEYS = (
     "every machine that reaches {address} can use this service, as it has no API keys: set MOBILE_SAM_API_KEYS_FILE, "
     "or listen (--host) or publish the container's port on 127.0.0.1"
 )
+CLIENT_KEY = (
+    "MOBILE_SAM_API_KEY is a key for clients and does not protect this service: MOBILE_SAM_API_KEYS or "
+    "MOBILE_SAM_API_KEYS_FILE name the keys that it accepts"
+)
 
 
 @dataclass
@@ -253,6 +257,8 @@ def _check_deployment(source: Path | None, served: Path | str, plan: Plan, setti
                 repository.check_weights(Path(served), settings.expected_weights)
     except installation.TritonSetupError as error:
         raise SystemExit(f"error: {error}") from None
+    if "MOBILE_SAM_API_KEY" in os.environ and not (settings.api_keys or settings.api_keys_file):
+        logger.warning("%s", CLIENT_KEY)
     logger.getChild("plan").info("%s", plan)
     if source:
         for line in services.users_of(source):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import shutil
@@ -205,8 +206,12 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     version = before["model_versions"][-1]
     name = write_other_weights(repository, version, "replaced")
     assert requests.get(f"{server.url}/info", timeout=60).json()["loaded"] == before["loaded"]
-    assert get(server, "/decoder.onnx").status_code == 409  # the file is not that of the loaded weights
+    loaded_decoder = f"/decoder.onnx?weights={before['weights']['sha256']}"
+    assert get(server, "/decoder.onnx").content == get(server, loaded_decoder).content  # the loaded weights' own
     states(post_admin(server))
+    assert (
+        f"version {version} {name} (SHA-256 {hashlib.sha256(name.encode()).hexdigest()[:12]})" in server.log.read_text()
+    )
     after = requests.get(f"{server.url}/info", timeout=60).json()
     weights = result_of(server.post(input_image=as_base64(scene(93)), **CLICK))["weights"]
     *others, newest = before["loaded"]

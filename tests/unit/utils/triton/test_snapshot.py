@@ -111,7 +111,7 @@ def test_a_linked_weights_file_is_taken_by_content(repository, tmp_path):
 
 
 def test_a_snapshot_waits_for_the_end_of_an_export(repository):
-    events = []
+    events: list[str] = []
     with writer._locked(repository):
         waiting = threading.Thread(target=lambda: _enter(repository, events))
         waiting.start()
