@@ -71,7 +71,7 @@ known-example:
 known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
-# Both halves run even if a test fails; the last line is about the skipped tests of both.
+# Both halves run even if a test fails. The last line counts the skipped tests of both, and pytest's own those of one.
 test: env-dev ## develop: run the tests: first those without a service, then the end-to-end tests; SLOW=1 adds the slow ones; for two cores
 	@export SKIPS=$$(mktemp); trap 'rm "$$SKIPS"' EXIT; failed=0; \
 	$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow" $(OTHERS:%=--ignore=%) || failed=1; \

@@ -162,7 +162,7 @@ def build() -> App:
     local = LocalDecoding(
         lambda: app.segmenter,
         Path(served) if service_info.local_decoding else None,
-        InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health),
+        InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health, timeout_s),
     )
     work_paths = WORK_PATHS.union(adapters.work, local.pages)
     # Outermost first: CORS preflight requests carry no API key.

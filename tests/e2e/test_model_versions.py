@@ -93,7 +93,15 @@ def callers(server: Server) -> Iterator[Counter[tuple[int, int | str]]]:
     assert [each.exception() for each in asking] == [None] * len(asking)
 
 
-def test_weights_are_swapped_under_load_without_errors(server, repository):
+def move_version(version: int, source: Path, target: Path) -> None:
+    """Move the folders of a version of all models from one repository to another folder."""
+    for model in LOAD_ORDER:
+        (target / model).mkdir(parents=True, exist_ok=True)
+        (source / model / str(version)).rename(target / model / str(version))
+
+
+def test_weights_are_swapped_and_rolled_back_under_load_without_errors(server, repository, tmp_path):
+    old = tmp_path / "old"
     image = as_base64(scene(90))
     first = result_of(server.post(input_image=image, **CLICK))
     assert (first["weights"]["name"], first["model_version"]) == ("builtin", 1)
@@ -137,8 +145,7 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
     assert (mixed.status_code, mixed.json()["type"]) == (409, "urn:mobile-sam:other-weights")
 
     with callers(server) as seen:
-        for model in LOAD_ORDER:
-            shutil.rmtree(repository / model / "1")
+        move_version(1, repository, old)
         left = states(post_admin(server))
     assert {version for (_, version), state in left.items() if state == "READY"} == {2}
     assert {state for (_, version), state in left.items() if version == 1} == {"UNAVAILABLE"}
@@ -148,6 +155,24 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
     assert rejected.json()["errors"][0]["field"] == "model_version"
     assert get(server, f"/decoder.onnx?weights={first['weights']['sha256']}").status_code == 409
     assert server.readiness() == 200
+
+    # Roll back, as docs/models.md says: the old version beside the new one, then without it.
+    with callers(server) as seen:
+        move_version(1, old, repository)
+        states(post_admin(server))
+        assert result_of(server.post(image_id=first["image_id"], **CLICK))["model_version"] == 2
+        move_version(2, repository, old)
+        left = states(post_admin(server))
+    assert {version for (_, version), state in left.items() if state == "READY"} == {1}
+    assert set(seen) == {(200, 1), (200, 2)}, seen
+    assert result_of(server.post(image_id=first["image_id"], **CLICK)) == first
+    assert requests.get(f"{server.url}/info", timeout=60).json()["weights"] == first["weights"]
+
+    # And forth again, for the other tests.
+    move_version(2, old, repository)
+    states(post_admin(server))
+    move_version(1, repository, old)
+    states(post_admin(server))
     assert "restarting Triton" not in server.log.read_text()
 
 

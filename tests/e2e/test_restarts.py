@@ -130,7 +130,8 @@ def loaded_weights(server: Server) -> dict[str, Any]:
 def masks(server: Server) -> dict[str, Any]:
     answer = server.post(**IMAGE, **CLICK, **NPY_ONLY)
     assert answer.status_code == 200, answer.text
-    return segmentation(answer).result
+    result: dict[str, Any] = segmentation(answer).result["masks"]
+    return result
 
 
 def kill_triton(server: Server) -> None:
@@ -172,8 +173,7 @@ def test_a_service_keeps_the_weights_it_started_with_after_the_repository_has_ch
 
 
 def test_a_start_with_other_weights_than_the_expected_ones_ends_with_one_line(repository):
-    expected = {"MOBILE_SAM_EXPECTED_WEIGHTS": "0" * 64, "MOBILE_SAM_MODEL_REPOSITORY": str(repository)}
-    ended = serve_expecting_failure(**expected)
+    ended = serve_expecting_failure(MOBILE_SAM_EXPECTED_WEIGHTS="0" * 64, MOBILE_SAM_MODEL_REPOSITORY=str(repository))
     assert ended.returncode == 1
     line = ended.stderr.splitlines()[-1]
     assert line.startswith(f"error: MOBILE_SAM_EXPECTED_WEIGHTS: expected weights with the SHA-256 {'0' * 64}, got ")

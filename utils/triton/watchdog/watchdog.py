@@ -107,7 +107,9 @@ class Watchdog:
         health.take_fault(self._file)  # of the run before
         triton = TritonServer(self._command, self._run.shm_prefix, self._timings, models_change=self._models_change)
         probe_models, ready = self._run.probe_models, False
-        examination = Examination(self._local, self._hang_timeout_s, self._timings, models=probe_models)
+        examination = Examination(
+            self._local, self._hang_timeout_s, self._timings, models=probe_models, encode_s=self._encode_s
+        )
         try:
             while not self._wait_for_stop(self._timings.tick_s if ready else self._timings.tick_s / 2):
                 examination.update()
