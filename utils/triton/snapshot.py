@@ -22,6 +22,9 @@ CHECKSUMS = "checksums.json"
 """Name of the file with the record of each file of a snapshot, by its path in the snapshot."""
 MIN_LINKED_BYTES = 2**20
 """Size from which a file is linked. Smaller ones are copied: people edit those in place."""
+MAX_COPIED_BYTES = 64 * 2**20
+"""Size above which a file that this user cannot write is linked by its name, where hard links are refused. In containers
+the copy of an encoder of gigabytes could fill a disk in memory. The decoder, which callers can download, is smaller."""
 CHUNK_BYTES = 2**20
 
 
@@ -120,15 +123,16 @@ def _files(folder: Path) -> list[Path]:
 
 def _link_or_copy(file: Path, copy: Path) -> None:
     file = file.resolve()
-    if file.stat().st_size >= MIN_LINKED_BYTES:
+    size = file.stat().st_size
+    if size >= MIN_LINKED_BYTES:
         with contextlib.suppress(OSError):  # another disk, or another user's file
             os.link(file, copy)
             return
-        # In a read-only image, where a copy of gigabytes would fill a disk in memory, nobody can change the file.
-        if not (os.access(file, os.W_OK) or os.access(file.parent, os.W_OK)):
-            copy.symlink_to(file)
-            return
-    shutil.copy2(file, copy)
+    writable = os.access(file, os.W_OK) or os.access(file.parent, os.W_OK)
+    if size > MAX_COPIED_BYTES and not writable:
+        copy.symlink_to(file)
+    else:
+        shutil.copy2(file, copy)
 
 
 def _sha256(file: Path) -> str:
