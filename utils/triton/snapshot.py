@@ -23,8 +23,11 @@ CHECKSUMS = "checksums.json"
 MIN_LINKED_BYTES = 2**20
 """Size from which a file is linked. Smaller ones are copied: people edit those in place."""
 MAX_COPIED_BYTES = 64 * 2**20
-"""Size above which a file that this user cannot write is linked by its name, where hard links are refused. In containers
-the copy of an encoder of gigabytes could fill a disk in memory. The decoder, which callers can download, is smaller."""
+"""Size above which a file that this user cannot write is linked by its name, where hard links are refused.
+
+In containers, the copy of an encoder of gigabytes could fill a disk in memory. The decoder, which callers can download,
+is smaller.
+"""
 CHUNK_BYTES = 2**20
 
 

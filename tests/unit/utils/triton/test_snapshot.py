@@ -92,11 +92,15 @@ def test_without_hard_links_files_are_copied(repository, tmp_path, monkeypatch):
     assert changed_file(tmp_path / "taken", "net") == ""
 
 
-def test_files_that_nobody_can_write_are_linked_by_name_where_hard_links_are_refused(repository, tmp_path, monkeypatch):
+def test_huge_files_that_nobody_can_write_are_linked_by_name_where_hard_links_are_refused(
+    repository, tmp_path, monkeypatch
+):
     monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(snapshot, "MAX_COPIED_BYTES", MIN_LINKED_BYTES - 1)
     monkeypatch.setattr(os, "access", lambda *_: False)
     take(repository, 1, ["net"], tmp_path / "taken")
     assert (tmp_path / "taken" / "net" / "model.onnx").readlink() == repository / "net" / "1" / "model.onnx"
+    assert not (tmp_path / "taken" / "net" / "model.py").is_symlink()
     replace_file(repository / "net" / "1" / "model.onnx", b"a new image")
     assert changed_file(tmp_path / "taken", "net") == f"{tmp_path / 'taken' / 'net' / 'model.onnx'} has changed"
 
