@@ -83,6 +83,7 @@ def take_snapshot(repository: Path, home: Path) -> Path:
     Raises:
         TritonSetupError: a file cannot be read or written.
     """
+    home = home.resolve()  # the links are read from another folder
     deployment = versions.Deployment(repository.resolve(), home / "models")
     models = sorted(path.parent.name for path in repository.glob(f"*/{CONFIG}"))
     try:

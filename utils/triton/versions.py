@@ -111,8 +111,11 @@ class Deployment:
 
     def damage(self) -> str:
         """Return which file differs from what was taken from the repository, or an empty string."""
-        for (model, _), target in sorted(self.links().items()):
-            if problem := snapshot.changed_file(target.parent, model):
+        for link, target in sorted(self.links().items()):
+            problem = snapshot.changed_file(target.parent, link[0])
+            if problem and self.links().get(link) != target:  # an operator has loaded others meanwhile
+                return self.damage()
+            if problem:
                 return problem
         return ""
 

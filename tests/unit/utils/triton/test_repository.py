@@ -118,6 +118,17 @@ def test_a_snapshot_has_all_versions_and_files_and_no_later_ones(tmp_path):
     assert versions(folder, "mobile_sam_encoder") == [1]
 
 
+def test_relative_folders_are_no_obstacle(tmp_path, monkeypatch):
+    shutil.copytree(REPOSITORY, tmp_path / "models", ignore=shutil.ignore_patterns("1"))
+    (tmp_path / "models" / "mobile_sam" / "1").mkdir()
+    (tmp_path / "models" / "mobile_sam" / "1" / "weights.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    folder = take_snapshot(Path("models"), Path("home"))
+    export(Path("models"), LAPTOP, Path("out"))
+    for copy in (folder, Path("out")):
+        assert (copy / "mobile_sam" / "1" / "weights.json").read_text() == "{}"
+
+
 def test_an_invalid_configuration_and_an_unwritable_folder_are_one_line_errors(tmp_path):
     (tmp_path / "models" / "mobile_sam").mkdir(parents=True)
     (tmp_path / "models" / "mobile_sam" / "config.pbtxt").write_text("nonsense {")

@@ -120,6 +120,18 @@ def test_a_changed_or_removed_file_of_any_model_is_damage(deployment, model):
     assert deployment.damage() == f"{file} was removed"
 
 
+def test_a_version_that_is_replaced_during_the_check_is_no_damage(deployment, monkeypatch):
+    snapshots = deployment.take([1])
+    first = {target.parent for target in deployment.links().values()}
+
+    def check(folder: Path, model: str) -> str:
+        deployment.show(snapshots)
+        return "removed" if folder in first else ""
+
+    monkeypatch.setattr("utils.triton.versions.snapshot.changed_file", check)
+    assert deployment.damage() == ""
+
+
 def test_a_damaged_version_that_is_hidden_is_no_damage(deployment):
     add_version(deployment.repository, 2)
     snapshots = deployment.take([2])
