@@ -139,7 +139,7 @@ def build() -> App:
     models = Models(
         partial(triton_address, runner.name),
         run,
-        versions.Deployment(source, Path(served)) if changed else None,
+        versions.Deployment(changed, Path(served)) if changed else None,
         partial(repository.is_configured, changed, settings, Path(served)) if changed else partial(bool, True),
     )
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
