@@ -15,15 +15,25 @@ VENV ?= .venv
 PEERS_VENV ?= .venv-peers
 FAMILY_VENV ?= .venv-family
 BUILDER ?= docker
+BUILD_ARGS ?=
 NAME ?=
 OPEN ?=
 PROVIDER ?= cuda
 
 # With an NVIDIA driver, the CUDA build of ONNX Runtime is installed, and the libraries that it loads.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
+
+# What a command line may set: a misspelt name would be ignored. Make also exports these variables, and the service knows
+# which of the settings there are.
+VARIABLES := ANNOTATORS BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST MEMBERS NAME OBJECTS OPEN PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW TARGET VENV WEIGHTS
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+UNKNOWN := $(filter-out $(VARIABLES) MOBILE_SAM_% MAKE% -%,$(GIVEN))
+$(if $(UNKNOWN),$(error $(shell $(PYTHON) -m tools.make_variables $(UNKNOWN) -- $(VARIABLES))))
+
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 SERVE := env MOBILE_SAM_LOG_FORMAT="$${MOBILE_SAM_LOG_FORMAT:-console}" $(RUN) bentoml serve
 BIN := $(VENV)/bin
+EXPORT_WEIGHTS = $(BIN)/python -m sam_onnx --weights "$(WEIGHTS)" --output model_repository
 INSTALL := $(PYTHON) -m tools.environment
 
 TOOLS := $(notdir $(wildcard tests/integrations/environments/*))
@@ -45,8 +55,11 @@ help:
 	@for group in use develop measure; do \
 		echo "To $$group:"; awk -F ":.*## $$group: " 'NF == 2 { printf "  make %-16s %s\n", $$1, $$2 }' Makefile; done
 
-serve: known-port weights page/onnxruntime ## use: serve on HOST:PORT
-	@exec $(SERVE) service.py:svc --host $(HOST) --port $(PORT)
+# With the weights that were just written, or not at all: another `make` may write others before the service has read them.
+serve: known-port env page/onnxruntime ## use: serve on HOST:PORT
+	@sha256=$$($(EXPORT_WEIGHTS) --print-sha256) || exit 1; \
+	$(if $(MOBILE_SAM_MODEL_REPOSITORY),,export MOBILE_SAM_EXPECTED_WEIGHTS="$${MOBILE_SAM_EXPECTED_WEIGHTS:-$$sha256}";) \
+	exec $(SERVE) service.py:svc --host $(HOST) --port $(PORT)
 
 example: known-example known-port env $($(NAME)_needs) ## use: serve one of examples/ on HOST:PORT: NAME=ensemble; OPEN=1 opens its Triton on ports 8000 to 8002
 	@$(if $(wildcard examples/$(NAME)/prepare.py),$(RUN) python -m examples.$(NAME).prepare)
@@ -58,7 +71,7 @@ known-example:
 known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
-# Both halves run even if a test fails; the last line is about the skipped tests of both.
+# Both halves run even if a test fails. The last line counts the skipped tests of both, and pytest's own those of one.
 test: env-dev ## develop: run the tests: first those without a service, then the end-to-end tests; SLOW=1 adds the slow ones; for two cores
 	@export SKIPS=$$(mktemp); trap 'rm "$$SKIPS"' EXIT; failed=0; \
 	$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow" $(OTHERS:%=--ignore=%) || failed=1; \
@@ -168,7 +181,8 @@ try-label-studio: env weights ## use: start Label Studio with a sample project, 
 	@exec $(RUN) python -m tools.try_label_studio
 
 weights: env ## use: export the model files of WEIGHTS: auto, official, builtin, random, a path, hf:owner/name or a word of docs/weights.md
-	@$(BIN)/python -m sam_onnx --weights "$(WEIGHTS)" --output model_repository
+	@$(EXPORT_WEIGHTS)
+	@$(BIN)/python -m utils.triton.services model_repository
 
 bento: weights page/onnxruntime ## use: package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
 	@$(RUN) bentoml build
@@ -211,8 +225,10 @@ env-family:
 	@SAM2_BUILD_CUDA=0 $(FAMILY_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-compile --no-deps --no-build-isolation sam2==1.1.0
 
-image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
-	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS="$(WEIGHTS)" --tag mobile-sam-triton:$(HARDWARE) .
+# A word that begins with a dash is an option of the builder: BUILD_ARGS="HF_ENDPOINT=https://mirror.example --no-cache".
+BUILD_OPTIONS = $(foreach word,$(BUILD_ARGS),$(if $(filter -%,$(word)),'$(word)',--build-arg '$(word)'))
+image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS and BUILD_ARGS; BUILDER is docker, podman or buildah
+	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS="$(WEIGHTS)" $(BUILD_OPTIONS) --tag mobile-sam-triton:$(HARDWARE) .
 
 # Their output is shown as it comes: seconds of each step. The tests in the empty Debian run beside the others.
 container-test: env-compose ## develop: run image-test and compose-test, and fresh-test beside them; 10 to 15 minutes

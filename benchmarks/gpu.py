@@ -24,7 +24,7 @@ from benchmarks.figures import percentile, seconds, table
 from benchmarks.loops import Cell, Cells, closed_loop, memory_line
 from benchmarks.objects import LabelledObject, read_picture
 from benchmarks.photo import POINTS, photo
-from benchmarks.service import CACHE, OFFICIAL, running
+from benchmarks.service import OFFICIAL, running
 from harness import ROOT
 from harness.load import client_process, json_request
 from harness.repository import prepare
@@ -56,7 +56,7 @@ def devices() -> str:
 
 def with_cpu_provider(repository: Path, folder: Path) -> Path:
     """Write a copy of a model repository with the plan for a GPU, but with instances on the CPU; return the folder."""
-    export(repository, make_plan(replace(this_machine(), gpus=1), MOBILE_SAM_ENGINES, Settings()), CACHE, folder)
+    export(repository, make_plan(replace(this_machine(), gpus=1), MOBILE_SAM_ENGINES, Settings()), folder)
     for file in folder.glob(f"*/{CONFIG}"):
         file.write_text(file.read_text().replace("KIND_GPU", "KIND_CPU").replace(CUDA, ONNX_RUNTIME))
     return folder

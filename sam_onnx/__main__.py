@@ -35,17 +35,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="model version to write (default: 1), beside other versions; requests that name none get the highest",
     )
+    parser.add_argument(
+        "--print-sha256",
+        action="store_true",
+        help="print the SHA-256 of the weights, as MOBILE_SAM_EXPECTED_WEIGHTS takes it, on standard output",
+    )
     parser.add_argument("--version", action="version", version=f"sam_onnx {__version__}")
     options = parser.parse_args(arguments)
     preparer = Preparer(options.output, _report, version=options.model_version)
     try:
-        preparer.prepare(options.weights or "auto")
+        identity = preparer.prepare(options.weights or "auto")
     except SamOnnxError as error:
         _report(f"error: {error}")
         return 1
     except KeyboardInterrupt:
         _report("interrupted; run the command again to continue")
         return 128 + signal.SIGINT
+    if options.print_sha256:
+        print(identity.sha256)
     return 0
 
 

@@ -95,14 +95,14 @@ class Version:
             "weights_note": identity.note,
         }
         record: dict[str, Any] = {**asdict(identity), "fingerprint": _fingerprint(source), "data": []}
-        with _writing(self.repository):
+        with _writing(self.repository), _locked(self.repository):
             for path in records:
                 path.unlink(missing_ok=True)
             for path, model in zip(networks, models, strict=True):
                 set_model_props(model, properties)
                 if data := _write_network(path, model):
                     record["data"].append(str(data.relative_to(self.repository)))
-            self.complete(identity.descriptor)
+            self._complete(identity.descriptor)
             for path in records:
                 replace_file(path, (json.dumps(record, indent=2) + "\n").encode())
 
@@ -114,6 +114,10 @@ class Version:
         Raises:
             ExportError: a file cannot be written.
         """
+        with _writing(self.repository), _locked(self.repository):
+            self._complete(descriptor)
+
+    def _complete(self, descriptor: Descriptor) -> None:
         batch = min(each.batch for each in (descriptor, *self._others().values()))
         with _writing(self.repository):
             for network in self._files()[0]:
@@ -209,6 +213,21 @@ def _replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(repository: Path) -> Iterator[None]:
+    """Keep other exports from writing to a repository, and services from taking a snapshot of it meanwhile."""
+    import fcntl  # noqa: PLC0415 - Windows has none, and gets a message
+
+    repository.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(repository, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # a network file system without locks of folders
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ FIRST_FILES = {
     "tests/e2e/test_gpu_environment.py": "GPU environment",
 }
 """Files that take long, the longest first, and what they need: only one process of `pytest -n` starts it."""
-REASONS = pytest.StashKey[list[str]]()
+REASONS = pytest.StashKey[list[list[str]]]()
 BROWSER = "tests/browser/"
 """Folder of the tests that run last: while a browser is open, its process cannot start an event loop."""
 
@@ -65,8 +65,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if reasons := config.stash.get(REASONS, None):
-        print(skips.summary(reasons))
+    runs = config.stash.get(REASONS, [])
+    if any(runs):
+        print(skips.summary(runs))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,5 +1,6 @@
 """Tests that skip for want of a tool: what installs it, and which of them may also do so where CI is set."""
 
+import json
 import os
 import re
 import shutil
@@ -60,19 +61,26 @@ def fail_if_not_allowed(report: pytest.TestReport | pytest.CollectReport) -> Non
             report.outcome, report.longrepr = "failed", f"skipped, although CI is set: {reason}"
 
 
-def collected(reports: Iterable[pytest.TestReport]) -> list[str]:
-    """Return the reasons of skipped tests, after those of earlier runs with the same file `SKIPS`, if it is set."""
+def collected(reports: Iterable[pytest.TestReport]) -> list[list[str]]:
+    """Return the reasons of this run's skipped tests, after those of earlier runs with the same file `SKIPS`."""
     reasons = [reason_of(report) for report in reports]
     if not (file := os.environ.get(FILE)):
-        return reasons
+        return [reasons]
     with Path(file).open("a+") as opened:
-        opened.writelines(f"{reason}\n" for reason in reasons)
+        opened.write(json.dumps(reasons) + "\n")
         opened.seek(0)
-        return opened.read().splitlines()
+        return [json.loads(line) for line in opened]
 
 
-def summary(reasons: Sequence[str]) -> str:
-    """Return how many tests were skipped, and one command that installs what they need."""
+def summary(runs: Sequence[Sequence[str]]) -> str:
+    """Return how many tests were skipped, and one command that installs what they need.
+
+    A test counts once for each of its parameters, as in pytest's own line at the end of each run.
+
+    Args:
+        runs: the reasons of the skipped tests of each run.
+    """
+    reasons = [reason for run in runs for reason in run]
     needed: dict[str, set[str]] = {"apt-get install": set(), "make": set()}
     others = []
     for reason in reasons:
@@ -81,5 +89,13 @@ def summary(reasons: Sequence[str]) -> str:
         else:
             others.append(reason)
     command = " && ".join(" ".join([name, *sorted(words)]) for name, words in needed.items() if words)
-    parts = [f"{len(reasons)} skipped", *[f"what {len(reasons) - len(others)} need: {command}"] * bool(command)]
-    return "; ".join([*parts, *(f"{count} x {reason}" for reason, count in Counter(others).items())])
+    count = f"{len(reasons)} skipped"
+    if len(runs) > 1:
+        count += f" in all runs ({' + '.join(str(len(run)) for run in runs)})"
+    parts = [count, *[f"what {len(reasons) - len(others)} need: {command}"] * bool(command)]
+    return "; ".join([*parts, *(f"{number} x {one_line(reason)}" for reason, number in Counter(others).items())])
+
+
+def one_line(text: str) -> str:
+    """Return a text with single spaces in place of its line breaks."""
+    return " ".join(text.split())

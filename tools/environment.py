@@ -31,8 +31,6 @@ MIN_FREE_DISK_BYTES = 2_000_000_000
 PROJECT = "client"
 """Requirements with a project folder of the same name, which is installed as editable."""
 DOWNLOADED_PYTHON = "3.12"
-MAX_LINES_SHOWN = 20
-"""Lines of output that are shown of a failed command."""
 UNFINISHED = "unfinished"
 """Content of a stamp during an installation, or after an interrupted one."""
 PIP_INSTALL = ("-m", "pip", "install", "--no-deps", "--disable-pip-version-check")
@@ -97,11 +95,17 @@ def _install(folder: Path, names: Sequence[str], *, again: bool) -> None:
     print("uv cannot install the packages: pip installs them, which takes longer", flush=True)
     pip = [python, *PIP_INSTALL, *["--ignore-installed"] * again]
     if not all(_run(log, [*pip, *step], os.environ) for step in steps):
-        print(*log.read_text(errors="replace").splitlines()[-MAX_LINES_SHOWN:], sep="\n", file=sys.stderr)
+        what = " and ".join(f"{name}.txt" for name in names)
         raise InstallationError(
-            f"could not install {' and '.join(f'{name}.txt' for name in names)}: all output is in {log}; check the "
-            "network, the disk and `pip config list`, then run the same `make` again"
+            f"could not install {what}: {_last_line(log)} (all output: {log}); check the network, the disk and "
+            "`pip config list`, then run the same `make` again"
         )
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line of a log that says something: before it, pip repeats that it tries again."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"
 
 
 def _install_uv(folder: Path, log: Path, *, again: bool = False) -> dict[str, str] | None:

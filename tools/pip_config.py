@@ -6,8 +6,9 @@ python3 -m tools.pip_config FOLDER      write `pip.conf` and `ca.crt` for image 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sam_onnx import pip_options
@@ -65,5 +66,26 @@ def export(configured: Mapping[str, str], folder: Path) -> None:
     (folder / "pip.conf").write_text("\n".join(lines) + "\n")
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Write the files for image builds to a folder.
+
+    Raises:
+        SystemExit: the arguments are wrong (status 2), or a one-line error.
+    """
+    if len(arguments) != 1:
+        print("usage: python3 -m tools.pip_config FOLDER", file=sys.stderr)
+        sys.exit(2)
+    folder = Path(arguments[0])
+    if not folder.is_dir():
+        sys.exit(f"error: {folder}: no such folder; make it first, outside of the checkout")
+    try:
+        export(pip_options.read([sys.executable, "-m", "pip"]), folder)
+    except OSError as error:
+        sys.exit(f"error: {error.filename or folder}: {error.strerror or error}")
+    except subprocess.CalledProcessError as error:
+        lines = str(error.stderr).strip().splitlines() or [f"status {error.returncode}"]
+        sys.exit(f"error: {sys.executable} -m pip config list: {lines[-1]}")
+
+
 if __name__ == "__main__":
-    export(pip_options.read([sys.executable, "-m", "pip"]), Path(sys.argv[1]))
+    main(sys.argv[1:])

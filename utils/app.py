@@ -1,5 +1,6 @@
 """Composition of the service: makes its parts from the settings and connects them with BentoML."""
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -44,10 +45,10 @@ from utils.observability.metrics import Counts, prepare_files, triton_metrics
 from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
-from utils.triton import health, installation, processes, repository, versions
+from utils.triton import health, installation, processes, repository, services, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
-from utils.triton.run import RunState, check_shared_memory, clean_up
+from utils.triton.run import RunState, check_shared_memory, clean_up, remove_abandoned
 from utils.triton.runner import CONTROL_APIS, make_runner, server_flags
 from utils.triton.segmenter import TritonSegmenter
 
@@ -58,6 +59,10 @@ WORK_PATHS = frozenset({"/mobile_sam", "/embed", "/everything"})
 NO_KEYS = (
     "every machine that reaches {address} can use this service, as it has no API keys: set MOBILE_SAM_API_KEYS_FILE, "
     "or listen (--host) or publish the container's port on 127.0.0.1"
+)
+CLIENT_KEY = (
+    "MOBILE_SAM_API_KEY is a key for clients and does not protect this service: MOBILE_SAM_API_KEYS or "
+    "MOBILE_SAM_API_KEYS_FILE name the keys that it accepts"
 )
 
 
@@ -85,12 +90,13 @@ def build() -> App:
     try:
         settings = Settings.from_environment()
         source = settings.repository_in(installation.ROOT)
-        plan = repository.plan_for_this_machine(source, settings)
         keys, rate, admin_keys = _access(settings)
+        replace(RunState.current(), timeout_s=settings.timeout_s(0)).publish()  # for the watchdog
+        served = _served_repository(source, settings)
+        # By the snapshot, as the repository may have other weights when BentoML starts another worker.
+        plan = repository.plan_for_this_machine(Path(served) if source else None, settings)
     except (SettingsError, PlanError) as error:
         raise SystemExit(f"error: {error}") from None
-    replace(RunState.current(), timeout_s=settings.timeout_s(0)).publish()  # for the watchdog
-    served = _served_repository(source, plan, settings)
     need_key, metrics_need_key = keys is not None, settings.metrics == "key"
     service_info = describe(Path(served) if source else None, settings, key_needed=need_key)
     # For the orchestrator: its own default ignores `cache_dir`.
@@ -101,7 +107,8 @@ def build() -> App:
         served,
         # Inference too: a web page can send simple requests to any port, and deep JSON crashes old Tritons.
         server_flags(settings.model_control_mode, restricted=f"{CONTROL_APIS},inference"),
-        ready_line=_ready_line(source, plan, settings),
+        ready_line=_ready_line(Path(served) if source else None, plan, settings),
+        announce=partial(_announce, source, served, settings),
         public_warning="" if need_key else NO_KEYS,
     )
     run = RunState.current()
@@ -122,7 +129,7 @@ def build() -> App:
 
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     ahead = EmbedAhead(
-        _queue(source, plan, settings),
+        _queue(source, served, plan, settings),
         Path(run.folder),
         lambda: app.segmenter,
         lambda: read_health().ready and not admission.stopping,
@@ -136,7 +143,7 @@ def build() -> App:
     models = Models(
         partial(triton_address, runner.name),
         run,
-        versions.Deployment(source, Path(served)) if source else None,
+        versions.Deployment(changed, Path(served)) if changed else None,
         partial(repository.is_configured, changed, settings, Path(served)) if changed else partial(bool, True),
     )
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
@@ -145,7 +152,7 @@ def build() -> App:
         run.health_file, admission, lambda: disconnect(runner), settings.max_connections, run.first_process
     )
     service.on_deployment(check_hooks)
-    service.on_deployment(partial(_check_deployment, source, plan))
+    service.on_deployment(partial(_check_deployment, source, served, plan, settings))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     active = ActiveCallers()
@@ -158,7 +165,7 @@ def build() -> App:
     local = LocalDecoding(
         lambda: app.segmenter,
         Path(served) if service_info.local_decoding else None,
-        InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health),
+        InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health, timeout_s),
     )
     work_paths = WORK_PATHS.union(adapters.work, local.pages)
     counts = Counts(keys.names if keys and settings.metrics_by_key else None)
@@ -221,10 +228,10 @@ def _rate_limit(settings: Settings, keys: ApiKeys | None) -> RateLimit | None:
     )
 
 
-def _queue(source: Path | None, plan: Plan, settings: Settings) -> EncodeQueue:
+def _queue(source: Path | None, served: Path | str, plan: Plan, settings: Settings) -> EncodeQueue:
     """Return the queue of images for these weights, beside their embeddings, of whose space it has half."""
     name = hashlib.sha256(f"{source or settings.model_repository} {plan.encoder.engine}".encode()).hexdigest()[:16]
-    descriptor = versions.weights_record(source).get("descriptor", {}) if source else {}
+    descriptor = versions.weights_record(Path(served)).get("descriptor", {}) if source else {}
     cache_bytes = DEFAULT_CACHE_BYTES if settings.embedding_cache_bytes is None else settings.embedding_cache_bytes
     return EncodeQueue(
         Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / f"ahead-{name}.sqlite3",
@@ -233,39 +240,57 @@ def _queue(source: Path | None, plan: Plan, settings: Settings) -> EncodeQueue:
     )
 
 
-def _served_repository(source: Path | None, plan: Plan, settings: Settings) -> Path | str:
+def _served_repository(source: Path | None, settings: Settings) -> Path | str:
     """Set up Triton, and return the model repository that it reads.
 
     Where Triton cannot run, serving exits with the reason; `bentoml build`, which also imports the service, works.
     """
     try:
         installation.prepare(settings.cache_dir)
-        return repository.deploy_once(source, plan, settings) if source else settings.model_repository
+        return repository.deploy_once(source, settings) if source else settings.model_repository
     except installation.TritonSetupError as error:
         refuse_to_serve(str(error))
         logger.error("Triton cannot run here: %s", error)
-        return settings.model_repository
+        return source or settings.model_repository
 
 
-def _check_deployment(source: Path | None, plan: Plan) -> None:
+def _check_deployment(source: Path | None, served: Path | str, plan: Plan, settings: Settings) -> None:
     """Clean up after a killed service, and exit with a one-line error if Triton could not load its models."""
     clean_up()
+    remove_abandoned(settings.cache_dir / repository.SERVICES)
     try:
         check_shared_memory()
         if source:
-            repository.check_repository(source)
+            repository.check_repository(source, Path(served))
+            if settings.expected_weights:
+                repository.check_weights(Path(served), settings.expected_weights)
     except installation.TritonSetupError as error:
         raise SystemExit(f"error: {error}") from None
+    if "MOBILE_SAM_API_KEY" in os.environ and not (settings.api_keys or settings.api_keys_file):
+        logger.warning("%s", CLIENT_KEY)
     logger.getChild("plan").info("%s", plan)
+    if source:
+        for line in services.users_of(source):
+            logger.info("%s", line)
 
 
-def _ready_line(source: Path | None, plan: Plan, settings: Settings) -> str:
+def _announce(source: Path | None, served: Path | str, settings: Settings, url: str) -> None:
+    """Record what this service serves, for later starts and for commands that write weights."""
+    if source:
+        name = str(versions.weights_record(Path(served)).get("name", "unknown"))
+        run = RunState.current()
+        service = services.Service(run.first_process, url, str(source.resolve()), name, settings.model_control_mode)
+        with contextlib.suppress(OSError):  # shared memory is full: the watchdog reports it
+            services.announce(Path(run.folder), service)
+
+
+def _ready_line(served: Path | None, plan: Plan, settings: Settings) -> str:
     """Return what the service logs once it is ready."""
     pages = "page {url}/ui, API {url}/"
-    if source is None:
+    if served is None:
         return pages
     engine = "" if settings.model_control_mode == "poll" else f", encoder {plan.encoder.engine}"
-    return f"{pages}, weights {versions.weights_record(source).get('name')}{engine}"
+    return f"{pages}, weights {versions.weights_record(served).get('name')}{engine}"
 
 
 def _allow_origins(service: Any, settings: Settings) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from utils.triton.plan import ENGINES
+from utils.triton.run import METRICS_PORT_VARIABLE
+from utils.triton.run import VARIABLE as RUN_VARIABLE
 
 PREFIX = "MOBILE_SAM_"
 INFERENCE_TIMEOUT_S = 55.0
@@ -35,6 +38,23 @@ INTEGRATIONS = ("x-anylabeling", "roboflow", "cvat", "samapi", "label-studio")
 """Adapters in `utils.integrations`."""
 DEFAULT_INTEGRATIONS = tuple(name for name in INTEGRATIONS if name != "label-studio")
 """Adapters that are on by default: all that do not fetch images from elsewhere."""
+OTHER_VARIABLES = (
+    "MOBILE_SAM_URL",
+    "MOBILE_SAM_API_KEY",
+    "MOBILE_SAM_EMBEDDING_CACHE_DIR",
+    "MOBILE_SAM_ORCHESTRATOR_PATH",
+    "MOBILE_SAM_PYTHON_BACKENDS",
+    METRICS_PORT_VARIABLE,
+    RUN_VARIABLE,
+)
+"""Variables with our prefix that are no field of `Settings`: of clients, of the orchestrator, and of Triton."""
+SERVICE_LINK = re.compile(
+    r"MOBILE_SAM_([A-Z0-9_]+_)?"
+    r"(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+"""Variables that Kubernetes sets in every pod beside a Service whose name begins with `mobile-sam`."""
+SERVICE_LINK_URL = re.compile(r"MOBILE_SAM_([A-Z0-9_]+_)?PORT=(tcp|udp|sctp)://.*")
+"""One more of these variables, with its value: without it, a misspelt port would pass."""
 NEVER_EMPTY = ("api_keys", "api_keys_file", "admin_keys", "admin_keys_file")
 """Fields whose variable must not be empty: a mistake must not open the service to everybody."""
 
@@ -144,6 +164,16 @@ class Settings(BaseSettings):
     model_control_mode: Annotated[Literal["none", "explicit", "poll"], _expect("none, explicit or poll")] = "none"
     """Model control mode of Triton. `none`: load at start; `explicit`: also on operators' requests; `poll`: also when
     the repository changes, checked every 15 s."""
+    expected_weights: (
+        Annotated[
+            str,
+            AfterValidator(str.lower),
+            _expect("a SHA-256, 64 hex digits", re.compile(r"[0-9a-fA-F]{64}").fullmatch),
+        ]
+        | None
+    ) = None
+    """SHA-256 of the weights that version 1 must have, as `/info` names it; with others the service does not start.
+    `make serve` sets it to that of the weights it has just written."""
     admin_keys: str | None = None
     """`NAME:KEY,NAME:KEY`: keys of operators, who may list, load and unload models under `/admin`."""
     admin_keys_file: File | None = None
@@ -232,8 +262,9 @@ class Settings(BaseSettings):
         """Return the settings with all `MOBILE_SAM_*` variables applied.
 
         Raises:
-            SettingsError: a value is invalid.
+            SettingsError: a value is invalid, or a variable with the prefix is unknown.
         """
+        check_names(os.environ)
         for field in NEVER_EMPTY:
             if os.environ.get(PREFIX + field.upper()) == "":
                 expected = "expected API keys, got an empty value; unset the variable to use no keys"
@@ -243,3 +274,26 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors()[0]
             raise SettingsError(f"{PREFIX}{str(first['loc'][0]).upper()}: {first['ctx']['error']}") from None
+
+
+def known_variables() -> set[str]:
+    """Return the names of all variables with our prefix that something reads."""
+    return {PREFIX + field.upper() for field in Settings.model_fields}.union(OTHER_VARIABLES)
+
+
+def check_names(environment: Mapping[str, str]) -> None:
+    """Check that every variable with our prefix is read by something.
+
+    Raises:
+        SettingsError: one is not, for example because it is misspelt.
+    """
+    known = known_variables()
+    for name, value in environment.items():
+        if not name.upper().startswith(PREFIX) or name in known:
+            continue
+        if SERVICE_LINK.fullmatch(name) or SERVICE_LINK_URL.fullmatch(f"{name}={value}"):
+            continue
+        words = sorted(variable.removeprefix(PREFIX) for variable in known)  # the prefix makes all of them alike
+        similar = get_close_matches(name.upper().removeprefix(PREFIX), words, 1)
+        remedy = f"did you mean {PREFIX}{similar[0]}?" if similar else "docs/deployment.md#settings lists all; unset it"
+        raise SettingsError(f"{name}: unknown setting; {remedy}")

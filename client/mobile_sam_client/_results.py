@@ -83,7 +83,7 @@ class Info:
     loaded: tuple[Loaded, ...] = ()
     """The versions in `model_versions` with their weights and engines."""
     encode_s: float | None = None
-    """Shortest time for a new image so far, in seconds; None if not yet known."""
+    """Seconds that the encoder takes for an image, the median of recent runs; None if not yet known."""
     local_decoding: bool = False
     """True if the service offers its decoder, for `Client(local=True)`."""
 

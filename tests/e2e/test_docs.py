@@ -28,14 +28,6 @@ MAKE_COMMAND, MAKE_SPAN = re.compile(r"\bmake +([^#|&\n]+)"), re.compile(r"`make
 LINK, CODE_SPAN = re.compile(r"\]\(([^)\s]+)\)"), re.compile(r"`[^`\n]+`")
 VARIABLE = re.compile(r"\bMOBILE_SAM_[A-Z_]*[A-Z]\b")
 SETTINGS = {PREFIX + name.upper() for name in Settings.model_fields}
-OTHER_VARIABLES = {
-    "MOBILE_SAM_API_KEY",
-    "MOBILE_SAM_URL",
-    "MOBILE_SAM_EMBEDDING_CACHE_DIR",
-    "MOBILE_SAM_ORCHESTRATOR_PATH",
-    "MOBILE_SAM_TRITON_METRICS_PORT",
-}
-"""Variables of the clients, of the orchestrator alone and of Triton alone."""
 PATH = re.compile(r"(?:`|<!-- not run: (?:from )?)([\w.-]+/[\w./-]+)")
 NAME_IN_FILE = re.compile(r"`(\w+)` \(`([\w./-]+\.py)`\)")
 GENERATED = re.compile(r"^(\.venv|build|out)/|^model_repository/\w+/\d+/(model\.onnx|weights\.json)$")
@@ -132,11 +124,6 @@ def anchors(file: Path) -> set[str]:
         return set(re.findall(r"^(?:async )?def (\w+)\(", text, re.MULTILINE))
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@every_page
-def test_every_setting_named_on_a_page_exists(page):
-    assert set(VARIABLE.findall(TEXTS[page])) <= SETTINGS | OTHER_VARIABLES
 
 
 def test_settings_are_complete():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import shutil
@@ -92,6 +93,13 @@ def callers(server: Server) -> Iterator[Counter[tuple[int, int | str]]]:
     assert [each.exception() for each in asking] == [None] * len(asking)
 
 
+def move_version(version: int, source: Path, target: Path) -> None:
+    """Move the folders of a version of all models from one repository to another folder."""
+    for model in LOAD_ORDER:
+        (target / model).mkdir(parents=True, exist_ok=True)
+        (source / model / str(version)).rename(target / model / str(version))
+
+
 def test_weights_are_swapped_under_load_without_errors(server, repository):
     image = as_base64(scene(90))
     first = result_of(server.post(input_image=image, **CLICK))
@@ -147,6 +155,34 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
     assert rejected.json()["errors"][0]["field"] == "model_version"
     assert get(server, f"/decoder.onnx?weights={first['weights']['sha256']}").status_code == 409
     assert server.readiness() == 200
+
+    assert "restarting Triton" not in server.log.read_text()
+
+
+def test_a_hot_swap_is_rolled_back_under_load_as_the_page_says(server, repository, tmp_path):
+    old, image = tmp_path / "old", {"input_image": as_base64(scene(91))}
+    new = result_of(server.post(**image, **CLICK))
+    assert new["model_version"] == 2
+    make_repository(tmp_path / "first", "builtin")
+    move_version(1, tmp_path / "first", repository)
+    states(post_admin(server))
+    assert result_of(server.post(**image, **CLICK)) == new
+
+    with callers(server) as seen:
+        move_version(2, repository, old)
+        left = states(post_admin(server))
+    assert {version for (_, version), state in left.items() if state == "READY"} == {1}
+    assert set(seen) == {(200, 1), (200, 2)}, seen
+    first = result_of(server.post(**image, **CLICK))
+    assert (first["model_version"], first["weights"]["name"]) == (1, "builtin")
+    assert requests.get(f"{server.url}/info", timeout=60).json()["weights"] == first["weights"]
+
+    # And forth again, for the other tests.
+    move_version(2, old, repository)
+    states(post_admin(server))
+    move_version(1, repository, old)
+    states(post_admin(server))
+    assert result_of(server.post(**image, **CLICK)) == new
     assert "restarting Triton" not in server.log.read_text()
 
 
@@ -205,8 +241,12 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     version = before["model_versions"][-1]
     name = write_other_weights(repository, version, "replaced")
     assert requests.get(f"{server.url}/info", timeout=60).json()["loaded"] == before["loaded"]
-    assert get(server, "/decoder.onnx").status_code == 409  # the file is not that of the loaded weights
+    loaded_decoder = f"/decoder.onnx?weights={before['weights']['sha256']}"
+    assert get(server, "/decoder.onnx").content == get(server, loaded_decoder).content  # the loaded weights' own
     states(post_admin(server))
+    assert (
+        f"version {version} {name} (SHA-256 {hashlib.sha256(name.encode()).hexdigest()[:12]})" in server.log.read_text()
+    )
     after = requests.get(f"{server.url}/info", timeout=60).json()
     weights = result_of(server.post(input_image=as_base64(scene(93)), **CLICK))["weights"]
     *others, newest = before["loaded"]

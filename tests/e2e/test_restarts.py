@@ -17,12 +17,14 @@ import requests
 from harness import Server, launch_server, serving, wait_until
 from harness.load import crowd
 from harness.repository import make_repository
+from harness.server import serve_expecting_failure
 from tests.chaos.callers import click
 from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.test_stops import check_stop
 from tests.services import write_other_weights
 from utils.triton.processes import waits_for_child
+from utils.triton.services import users_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -125,19 +127,71 @@ def loaded_weights(server: Server) -> dict[str, Any]:
     return weights
 
 
-# Runs last, because it changes the weights.
-def test_info_names_the_loaded_weights_after_the_repository_has_changed(server, repository):
-    before = loaded_weights(server)
-    assert before["name"] == "builtin"
+def masks(server: Server) -> dict[str, Any]:
+    answer = server.post(**IMAGE, **CLICK, **NPY_ONLY)
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = segmentation(answer).result["masks"]
+    return result
+
+
+def kill_triton(server: Server) -> None:
+    """Kill Triton, and wait until the watchdog has started another."""
+    killed = server.triton()
+    killed.kill()
+    wait_until(lambda: not killed.is_running() and server.readiness() == 200, every=0.1)
+
+
+# Runs after the others, because it changes the weights in the repository.
+def test_a_service_keeps_the_weights_it_started_with_after_the_repository_has_changed(server, repository, tmp_path):
+    weights, before = loaded_weights(server), masks(server)
+    decoder = requests.get(f"{server.url}/decoder.onnx?weights={weights['sha256']}", timeout=60)
+    assert weights["name"] == "builtin"
 
     other = write_other_weights(repository)
-    assert loaded_weights(server) == before
+    note = f"the service at {server.url} (process {server.process.pid}) uses the same folder, with builtin weights"
+    assert [line[: len(note)] for line in users_of(repository)] == [note]
+    for name in ("mobile_sam_encoder", "mobile_sam_decoder"):
+        (repository / name / "1" / "model.onnx").unlink()
+    for _ in range(2):
+        assert loaded_weights(server) == weights
+        assert masks(server) == before
+        again = requests.get(f"{server.url}/decoder.onnx", timeout=60)
+        assert (again.status_code, again.content) == (200, decoder.content)
+        kill_triton(server)
+        shutil.rmtree(server.log.parent / "embeddings")  # so that the encoder runs
+    server.workers()[0].kill()  # BentoML starts another, which reads the settings and the plan again
+    wait_until(lambda: server.readiness() == 200)
+    assert loaded_weights(server) == weights
 
+    write_other_weights(repository)
+    environment = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository)}
+    with serving(tmp_path / "log", **environment) as second:
+        assert loaded_weights(second)["name"] == other
+        assert masks(second) != before
+        assert f"{note} until it is started again" in second.log.read_text()
+    assert loaded_weights(server) == weights
+
+
+def test_a_start_with_other_weights_than_the_expected_ones_ends_with_one_line(repository):
+    ended = serve_expecting_failure(MOBILE_SAM_EXPECTED_WEIGHTS="0" * 64, MOBILE_SAM_MODEL_REPOSITORY=str(repository))
+    assert ended.returncode == 1
+    line = ended.stderr.splitlines()[-1]
+    assert line.startswith(f"error: MOBILE_SAM_EXPECTED_WEIGHTS: expected weights with the SHA-256 {'0' * 64}, got ")
+    assert "(other)" in line
+
+
+# Runs last, because it ends the service.
+def test_a_restart_with_changed_files_ends_the_service_with_one_line(server):
+    snapshots = Path(json.loads(server.triton().environ()["MOBILE_SAM_TRITON_RUN"])["repository"])
+    with (snapshots / "mobile_sam_encoder" / "1" / "model.onnx").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    assert loaded_weights(server)["name"] == "builtin"  # Triton has read it
     server.triton().kill()
-    wait_until(lambda: server.readiness() != 200)
-    weights = requests.get(f"{server.url}/info", timeout=60).json()["weights"]
-    assert weights is None or weights["name"] == other
-    server.wait_until_ready()
-    after = loaded_weights(server)
-    assert (after["name"], after["trained"]) == (other, True)
-    assert after["sha256"] != before["sha256"]
+    assert server.process.wait(60) == 1
+    line = server.log.read_text().splitlines()[-1]
+    assert line.startswith("error: the weights that this service started with were changed or removed: ")
+    assert line.endswith("model.onnx has changed; start it again")
+    assert not snapshots.parent.exists()

@@ -86,7 +86,7 @@ def test_info_is_served_without_triton(http):
         "triton": None,
         "key_needed": False,
         "local_decoding": True,
-        "limits": {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256},
+        "limits": {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256, "timeout_s": 55},
         "model_versions": [],
         "loaded": [],
         "encode_s": None,

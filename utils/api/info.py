@@ -35,6 +35,7 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
             max_body_bytes=settings.max_body_bytes,
             max_image_pixels=settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
             max_objects=MAX_OBJECTS,
+            timeout_s=settings.timeout_s(0),
         ),
         model_versions=[],
         loaded=[],
@@ -53,6 +54,8 @@ class InfoEndpoint:
     metrics: Callable[[], Awaitable[bytes]]
     """Returns Triton's metrics in the Prometheus text format, empty while Triton is down."""
     health: Callable[[], Health]
+    timeout_s: Callable[[], float]
+    """Returns the maximum time for one call of Triton."""
 
     async def document(self) -> Info:
         """Return the document; weights and engine are None while no version is loaded."""
@@ -71,7 +74,8 @@ class InfoEndpoint:
                 "triton": health.version or None,
                 "model_versions": versions,
                 "loaded": loaded,
-                "encode_s": round(health.encode_s, 1) or None,
+                "encode_s": round(health.encode_s, 2) or None,
+                "limits": self.unloaded.limits.model_copy(update={"timeout_s": round(self.timeout_s(), 1)}),
             }
         )
 

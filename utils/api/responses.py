@@ -165,6 +165,7 @@ class RequestLimits(BaseModel):
     max_body_bytes: int = Field(ge=1, description="bytes of a request body")
     max_image_pixels: int = Field(ge=1, description="pixels of an image")
     max_objects: int = Field(ge=1, description="objects in `prompts`")
+    timeout_s: float = Field(description="seconds until the 504; a proxy in front must wait 10 s longer")
 
 
 class Descriptor(BaseModel):
@@ -201,7 +202,7 @@ class Info(BaseModel):
     limits: RequestLimits
     model_versions: list[Version] = Field(description="loaded versions, ascending; the last is the default")
     loaded: list[Loaded] = Field(description="the same with weights, engine and descriptor")
-    encode_s: float | None = Field(description="shortest time for a new image so far, in seconds; null: not known")
+    encode_s: float | None = Field(description="seconds that the encoder takes: median of recent runs; null: not known")
 
 
 class Model(BaseModel):

@@ -42,7 +42,7 @@ class Health:
     version: str = ""
     """Triton's version, once it is known."""
     encode_s: float = 0.0
-    """Shortest time for a new image so far, in seconds; 0 before the first."""
+    """Seconds that the encoder takes for an image, the median of recent runs; 0 before the first."""
     written_at: float = 0.0
     """Time of the record on the system-wide monotonic clock."""
     watchdog: int = 0

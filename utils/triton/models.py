@@ -14,7 +14,7 @@ from utils.api.responses import Model
 from utils.observability.logs import logger
 from utils.triton import tensors
 from utils.triton.run import RunState
-from utils.triton.versions import DECODER, LOAD_ORDER, Deployment, missing_files, versions
+from utils.triton.versions import DECODER, LOAD_ORDER, Deployment, missing_files, read_record, versions
 from utils.triton.watchdog.probes import LocalTriton, check_engines
 
 INDEX_TIMEOUT_S = 5.0
@@ -24,6 +24,7 @@ UNLOAD_TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 60.0
 """Time for each inference of the check of a new version, which queues behind callers' requests."""
 POLL_INTERVAL_S = 0.1
+SHOWN_SHA256_DIGITS = 12
 UNKNOWN = {"version": None, "state": "", "reason": ""}
 """What Triton leaves out of its list for a model that was never loaded."""
 
@@ -41,7 +42,7 @@ class Models:
     run: RunState
     """Shared state of the service's processes."""
     deployment: Deployment | None
-    """Triton's folder of links; None if it reads a remote repository."""
+    """Triton's folder of links to snapshots; None if it reads a remote repository."""
     is_configured: Callable[[], bool] = lambda: True
     """Returns whether the weights in the repository can run in the configuration of that folder."""
 
@@ -69,18 +70,24 @@ class Models:
         """
         with self._exclusive():
             new, removed = await asyncio.to_thread(self._checked_changes)
+            before, snapshots = await asyncio.to_thread(self._take, new)
             try:
                 for model in reversed(LOAD_ORDER) if removed else LOAD_ORDER:
                     if self.deployment:
-                        self.deployment.sync(model)
+                        self.deployment.show(snapshots, [model])
+                        self.deployment.hide(removed, [model])
                     await self._change(model, "load")
                     await self._wait_unloaded(model)
                     if model == DECODER:  # no caller uses the new versions yet
                         await self._check_engines(new)
             except (ModelChange, InferenceUnavailable):
-                if self.deployment:
-                    self.deployment.hide(new)  # a restarted Triton does not load them
+                if self.deployment:  # a restarted Triton loads what was there before
+                    self.deployment.restore(before)
+                    self.deployment.hide(new - {version for _, version in before})
                 raise
+            finally:
+                if self.deployment:
+                    await asyncio.to_thread(self.deployment.remove_unused)
 
     async def load(self, model: str) -> None:
         """Load a model again, in the same versions."""
@@ -92,6 +99,22 @@ class Models:
         with self._exclusive():
             await self._change(model, "unload")
             await self._wait_unloaded(model)
+
+    def _take(self, new: set[int]) -> tuple[dict[tuple[str, int], Path], dict[int, Path]]:
+        """Take a snapshot of new versions; return the links of those that they replace, and the snapshots' folders.
+
+        Raises:
+            ModelChange: the snapshot cannot be written.
+        """
+        if self.deployment is None:
+            return {}, {}
+        links = self.deployment.links()
+        before = {link: target for link, target in links.items() if link[1] in new}
+        try:
+            return before, self.deployment.take(new)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ModelChange(f"version {_listed(new)} cannot be copied: {reason}") from None
 
     def _checked_changes(self) -> tuple[set[int], set[int]]:
         """Return the versions added to the repository and those removed from it.
@@ -133,7 +156,19 @@ class Models:
         if response.is_error:
             logger.error("Triton could not %s %s: %s", action, model, response.text)
             raise ModelChange(f"Triton could not {action} {model}; what was loaded stays loaded: see the service's log")
-        logger.info("%s: %s done", model, action)
+        weights = f": {self._described(model)}" if action == "load" and self.deployment else ""
+        logger.info("%s: %s done%s", model, action, weights)
+
+    def _described(self, model: str) -> str:
+        """Return the versions of a model that Triton reads, with the names and the beginnings of SHA-256 of weights."""
+        assert self.deployment
+        described = []
+        for (name, version), folder in sorted(self.deployment.links().items()):
+            if name == model:
+                record = read_record(folder.parent / tensors.SEGMENT)
+                sha256 = str(record.get("sha256", "unknown"))[:SHOWN_SHA256_DIGITS]
+                described.append(f"version {version} {record.get('name', 'unknown')} (SHA-256 {sha256})")
+        return ", ".join(described)
 
     async def _wait_unloaded(self, model: str) -> None:
         """Wait until no version of a model is unloading."""

@@ -1,12 +1,13 @@
 """Copy of the model repository with settings for this machine.
 
 The source repository works with any Triton on any machine. Settings that depend on the machine (engine, instances,
-threads) are written into copies of its config.pbtxt files in the cache folder, next to links to all other files.
+threads) are written into copies of its config.pbtxt files in the cache folder, next to links to a snapshot of the
+weights.
 """
 
-import hashlib
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,15 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from utils.settings import Settings, SettingsError
 from utils.triton import tensors, versions
-from utils.triton.installation import ROOT, TritonSetupError, building
+from utils.triton.installation import ROOT, TritonSetupError
 from utils.triton.machine import this_machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, Network, Plan, PlanError, make_plan
-from utils.triton.run import RunState
+from utils.triton.run import RunState, private_folder
 from utils.triton.versions import DECODER, ENCODER
 
 CONFIG = "config.pbtxt"
+SERVICES = "services"
+"""Name of the folder in the cache folder with a folder for each running service."""
 TENSORRT_WORKSPACE_BYTES = 2 * 2**30
 """Memory for TensorRT's search for the fastest kernels."""
 
@@ -43,58 +46,75 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     return make_plan(this_machine(), common, settings, size)
 
 
-def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
+def deploy_once(repository: Path, settings: Settings) -> Path:
     """Return the folder for Triton to read, created by the first process of the service and inherited by the others.
 
-    If models can be loaded on request, the folder changes and is not shared with other services. In `poll` mode Triton
-    reads the repository itself, without the plan.
+    It has a snapshot of the repository and belongs to this service alone. In `poll` mode Triton reads the repository
+    itself, without the plan.
 
     Raises:
-        TritonSetupError: as `deploy`.
+        PlanError: as `plan_for_this_machine`.
+        TritonSetupError: as `take_snapshot` and `configure`.
     """
     if settings.model_control_mode == "poll":  # Triton itself finds changes
         return repository
     run = RunState.current()
     if run.repository:
         return Path(run.repository)
-    parent = settings.cache_dir if settings.model_control_mode == "none" else Path(run.folder)
-    deployed = deploy(repository, plan, parent)
-    replace(run, repository=str(deployed), source=str(repository)).publish()
+    services = settings.cache_dir / SERVICES
+    try:
+        services.mkdir(parents=True, exist_ok=True, mode=0o700)
+        home = private_folder(services)
+    except OSError as error:
+        raise TritonSetupError(f"cannot write {error.filename}: {error.strerror}") from None
+    deployed = take_snapshot(repository, home)
+    configure(deployed, plan_for_this_machine(deployed, settings))
+    replace(run, repository=str(deployed), source=str(repository.resolve())).publish()
     return deployed
 
 
-def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
-    """Return a copy of a repository with the plan applied; several processes may call this at once.
+def take_snapshot(repository: Path, home: Path) -> Path:
+    """Take a snapshot of a repository, and return the folder with links to it, for Triton.
+
+    Args:
+        repository: the model repository.
+        home: folder of the snapshot and Triton's folder, on the repository's disk if possible.
 
     Raises:
-        TritonSetupError: a config.pbtxt is invalid, or the copy cannot be written.
+        TritonSetupError: a file cannot be read or written.
     """
+    home = home.resolve()  # the links are read from another folder
+    deployment = versions.Deployment(repository.resolve(), home / "models")
+    models = sorted(path.parent.name for path in repository.glob(f"*/{CONFIG}"))
     try:
-        configs = {
-            path.parent.name: apply_plan(path.parent.name, path.read_text(encoding="utf-8"), plan)
-            for path in sorted(repository.glob(f"*/{CONFIG}"))
-        }
-    except (OSError, text_format.ParseError) as error:
-        raise TritonSetupError(f"cannot read the configuration of the models in {repository}: {error}") from error
-    home = repository.resolve()
-    files = {model: [entry for entry in sorted((home / model).iterdir()) if entry.name != CONFIG] for model in configs}
-    digest = hashlib.sha256(repr((files, configs)).encode()).hexdigest()[:16]
-    deployed = cache_dir / "deployments" / digest
-    if deployed.is_dir():
-        # A watchdog may have hidden a version that was incomplete at the time.
-        for model in configs:
-            versions.Deployment(home, deployed).sync(model)
-        return deployed
-    try:
-        with building(deployed, deployed) as folder:
-            for model, config in configs.items():
-                (folder / model).mkdir()
-                (folder / model / CONFIG).write_text(config, encoding="utf-8")
-                for entry in files[model]:
-                    (folder / model / entry.name).symlink_to(entry)
-    except OSError as error:
-        raise TritonSetupError(f"cannot write {deployed.parent}: {error.strerror}") from error
-    return deployed
+        _copy_without_versions(repository, models, deployment.folder)
+        numbers = {number for model in models for number in versions.versions(repository, model)}
+        deployment.show(deployment.take(numbers, models), models)
+    except (OSError, shutil.Error) as error:
+        raise TritonSetupError(f"cannot copy {repository} to {home}: {error}") from error
+    return deployment.folder
+
+
+def configure(folder: Path, plan: Plan) -> None:
+    """Apply a plan to the configurations in Triton's folder.
+
+    Raises:
+        TritonSetupError: a config.pbtxt is invalid, or cannot be written.
+    """
+    for config in sorted(folder.glob(f"*/{CONFIG}")):
+        model = config.parent.name
+        try:
+            config.write_text(apply_plan(model, config.read_text(encoding="utf-8"), plan), encoding="utf-8")
+        except (OSError, ValueError, text_format.ParseError) as error:
+            raise TritonSetupError(f"cannot read the configuration of the model {model}: {error}") from error
+
+
+def _copy_without_versions(repository: Path, models: Sequence[str], folder: Path) -> None:
+    """Copy the models' configurations, and files such as labels."""
+    for model in models:
+        numbers = {str(number) for number in versions.versions(repository, model)}
+        ignored = shutil.ignore_patterns("__pycache__", *numbers)
+        shutil.copytree(repository / model, folder / model, ignore=ignored)
 
 
 def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
@@ -107,24 +127,46 @@ def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
     )
 
 
-def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
+def export(repository: Path, plan: Plan, folder: Path) -> None:
     """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
 
     Raises:
-        TritonSetupError: as `deploy`, or the target exists or cannot be written.
+        TritonSetupError: as `take_snapshot` and `configure`, or the target exists or cannot be written.
     """
     try:
-        shutil.copytree(deploy(repository, plan, cache_dir), folder, ignore=shutil.ignore_patterns("__pycache__"))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".exporting-") as home:
+            linked = take_snapshot(repository, Path(home))
+            configure(linked, plan)
+            shutil.copytree(linked, folder)
     except OSError as error:
         raise TritonSetupError(f"cannot write {folder}: {error.strerror or error}") from error
 
 
-def check_repository(repository: Path) -> None:
-    """Check that the model repository is complete; raise `TritonSetupError` if a file is missing."""
-    for version in versions.versions(repository) or [1]:
-        if missing := versions.missing_files(repository, version):
+def check_repository(repository: Path, folder: Path | None = None) -> None:
+    """Check that the model repository is complete; raise `TritonSetupError` if a file is missing.
+
+    Args:
+        repository: the model repository, which the message names.
+        folder: folder with what was taken from it; default: the repository itself.
+    """
+    folder = folder or repository
+    for version in versions.versions(folder) or [1]:
+        if missing := versions.missing_files(folder, version):
             command = "make weights" if version == 1 else f"python -m sam_onnx --model-version {version}"
-            raise TritonSetupError(f"{missing[0]}: no such file; `{command}` writes it")
+            file = repository / missing[0].relative_to(folder)
+            raise TritonSetupError(f"{file}: no such file; `{command}` writes it")
+
+
+def check_weights(folder: Path, expected: str) -> None:
+    """Check that version 1 has the weights with this SHA-256; raise `TritonSetupError` if it has others."""
+    record = versions.weights_record(folder, 1)
+    if record.get("sha256") != expected:
+        raise TritonSetupError(
+            f"MOBILE_SAM_EXPECTED_WEIGHTS: expected weights with the SHA-256 {expected}, got "
+            f"{record.get('sha256', 'none')} ({record.get('name', 'no name')}): another command may have replaced the "
+            "weights during this start; start again, or give each service a MOBILE_SAM_MODEL_REPOSITORY of its own"
+        )
 
 
 def apply_plan(model: str, config: str, plan: Plan) -> str:
@@ -208,7 +250,7 @@ def main(arguments: Sequence[str]) -> None:
             raise SettingsError("MOBILE_SAM_MODEL_REPOSITORY: expected a source folder, got a URL")
         check_repository(repository)
         plan = plan_for_this_machine(repository, settings)
-        export(repository, plan, settings.cache_dir, Path(arguments[0]))
+        export(repository, plan, Path(arguments[0]))
     except (SettingsError, PlanError, TritonSetupError) as error:
         sys.exit(f"error: {error}")
     print(f"{arguments[0]}: {plan}")

@@ -50,9 +50,9 @@ class RunState:
     first_process: int = 0
     """Process id of the service's first process, whose children the others are."""
     repository: str | None = None
-    """Model repository that Triton reads, once it is deployed."""
+    """Triton's folder, once it is deployed: links to a snapshot of the source."""
     source: str | None = None
-    """Model repository to whose versions that one has links; None if Triton reads another one itself."""
+    """Model repository that the snapshot was taken from; None if Triton reads a repository itself."""
     timeout_s: float = 55.0
     """Maximum time for one call of Triton; the default is that of the setting."""
     probe_models: bool = True
@@ -63,8 +63,10 @@ class RunState:
         """Return the state of this process's service; the first process to call this creates it."""
         if inherited := os.environ.get(VARIABLE):
             return cls(**json.loads(inherited))
-        folder = _new_folder()
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            folder = private_folder(SHARED_MEMORY)
+        except OSError:  # `check_shared_memory` reports it, but `bentoml build` works
+            folder = private_folder(Path(tempfile.gettempdir()))
         port = int(os.environ.get(METRICS_PORT_VARIABLE) or _free_port())
         return cls(str(folder), secrets.token_urlsafe(32), port, os.getpid()).publish()
 
@@ -114,32 +116,52 @@ def shared_memory_problem(needed_bytes: int = MIN_SHARED_MEMORY_BYTES) -> str:
 
 
 def clean_up(memory: Path = SHARED_MEMORY) -> None:
-    """Remove the folders and regions of killed services: nobody holds the lock of their folder."""
-    running = set()
-    for folder in [entry for entry in memory.glob(f"{PREFIX}*") if entry.is_dir()]:
-        try:
-            lock = _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # a running service's, in this container or another, or another user's
-            running.add(f"{folder.name}_")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
+    """Remove the run folders and regions of killed services."""
+    running = tuple(f"{folder.name}_" for folder in remove_abandoned(memory))
     for region in memory.glob(f"{PREFIX}*"):
-        if not region.is_dir() and not region.name.startswith(tuple(running)):
+        if not region.is_dir() and not region.name.startswith(running):
             with contextlib.suppress(OSError):  # another user's
                 region.unlink()
 
 
-def _new_folder() -> Path:
-    """Create a private folder, locked by this process; in the temporary folder if there is no shared memory."""
-    while True:
+def remove_abandoned(parent: Path) -> list[Path]:
+    """Remove the folders of killed services, which nobody has locked; return those of running ones.
+
+    A running service may be in this container, in another one, or another user's.
+    """
+    running = []
+    for folder in [entry for entry in parent.glob(f"{PREFIX}*") if entry.is_dir()]:
         try:
-            folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}_", dir=SHARED_MEMORY))
-        except OSError:  # `check_shared_memory` reports it, but `bentoml build` works
-            folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}_"))
+            lock = _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            running.append(folder)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+    return running
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a running service has locked a folder, or it cannot be known."""
+    try:
+        os.close(_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    except OSError:
+        return True
+    return False
+
+
+def private_folder(parent: Path) -> Path:
+    """Create a folder that only this user can enter, locked by this process and removed at its exit.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}_", dir=parent))
         with contextlib.suppress(FileNotFoundError):  # another service took it for a killed one's
             _lock(folder)
             if folder.exists():
+                atexit.register(shutil.rmtree, folder, ignore_errors=True)
                 return folder
 
 

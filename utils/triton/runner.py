@@ -23,7 +23,12 @@ SHARED_MEMORY_REGION_BYTES = 8 * 1024 * 1024
 
 
 def make_runner(
-    repository: Path | str, flags: list[str], *, ready_line: str = "API {url}/", public_warning: str = ""
+    repository: Path | str,
+    flags: list[str],
+    *,
+    ready_line: str = "API {url}/",
+    public_warning: str = "",
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Return the runner for a Triton that is already set up.
 
@@ -32,10 +37,11 @@ def make_runner(
         flags: flags as from `server_flags`.
         ready_line: text for the log once the service is ready; its address replaces `{url}`.
         public_warning: see `utils.bento.set_up_process_manager`.
+        announce: called with the service's address once that is known, before Triton is ready.
     """
     folder = Path(RunState.current().folder)  # created here, by the process that lives longest
     configure_bentoml(folder)
-    set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line), public_warning)
+    set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line, announce), public_warning)
     return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=flags)
 
 
@@ -81,8 +87,9 @@ def start_failure() -> str:
     return triton.reason if triton.state == "failed" else ""
 
 
-def _wait_until_ready(ready_line: str, url: Callable[[], str]) -> None:
+def _wait_until_ready(ready_line: str, announce: Callable[[str], None], url: Callable[[], str]) -> None:
     """Log a line once the service answers requests; until then, count the seconds on a terminal."""
+    announce(url())
     file, started = RunState.current().health_file, time.monotonic()
     # A worker takes its lock when it starts.
     while not (triton := health.read_health(file)).ready or health.is_triton_unused(file):

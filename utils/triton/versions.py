@@ -1,14 +1,15 @@
 """Versions of the models in a local repository: their files, their weights, and their links in Triton's folder."""
 
-import contextlib
 import json
-from collections.abc import Iterable, Set
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from utils.triton import tensors
+from utils.triton import snapshot, tensors
 
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 LOAD_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT_COSTLY, tensors.SEGMENT, tensors.SEGMENT_CACHED)
@@ -28,13 +29,17 @@ def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
 
 def weights_record(repository: Path, version: int | None = None) -> dict[str, Any]:
     """Return the content of a version's `weights.json`, by default the newest; empty if it is missing or invalid."""
+    number = version or max(versions(repository), default=1)
+    return read_record(repository / tensors.SEGMENT / str(number))
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Return the content of a folder's `weights.json`; empty if it is missing or invalid."""
     try:
-        number = version or max(versions(repository), default=1)
-        path = repository / tensors.SEGMENT / str(number) / "weights.json"
-        found = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads((folder / "weights.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def missing_files(repository: Path, version: int) -> list[Path]:
@@ -45,61 +50,85 @@ def missing_files(repository: Path, version: int) -> list[Path]:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Triton's folder with links to the versions in a repository."""
+    """Triton's folder: links to versions that the service has taken from a repository.
+
+    The snapshots are in `taken/`, beside Triton's folder. A version that is replaced in the repository gets a new
+    snapshot, and the links say which one Triton reads.
+    """
 
     repository: Path
     folder: Path
 
-    def show(self, versions: Set[int], models: Iterable[str] = LOAD_ORDER) -> None:
-        """Link versions of models."""
-        for model, version in product(models, versions):
-            with contextlib.suppress(FileExistsError):  # another process was first
-                (self.folder / model / str(version)).symlink_to(self.repository.resolve() / model / str(version))
+    def take(self, numbers: Iterable[int], models: Sequence[str] = LOAD_ORDER) -> dict[int, Path]:
+        """Take a snapshot of versions of models, and return its folders by version.
 
-    def hide(self, versions: Set[int], models: Iterable[str] = LOAD_ORDER) -> None:
-        """Remove the links to versions of models."""
-        for model, version in product(models, versions):
-            (self.folder / model / str(version)).unlink(missing_ok=True)
-
-    def changes(self, models: Iterable[str] = LOAD_ORDER) -> tuple[set[int], set[int]]:
-        """Return the versions of any of the models that are new in the repository, and those removed from it."""
-        existing = {(model, version) for model in models for version in versions(self.repository, model)}
-        linked = self._linked(models)
-        return {version for _, version in existing - linked}, {version for _, version in linked - existing}
-
-    def sync(self, model: str) -> None:
-        """Show Triton exactly the versions of a model that the repository has now."""
-        new, removed = self.changes([model])
-        self.show(new, [model])
-        self.hide(removed, [model])
-
-    def hide_incomplete(self, hidden: Set[int] = frozenset()) -> set[int]:
-        """Hide versions that lack a file from Triton, which would not start with one; return them.
-
-        Versions in `hidden`, by an earlier call, are shown again if they are complete now.
+        Raises:
+            OSError: a file cannot be read or written.
         """
-        found = hidden | {version for _, version in self._linked(LOAD_ORDER)}
-        incomplete = {version for version in found if missing_files(self.repository, version)}
-        self.hide(incomplete)
-        self.show(hidden - incomplete)
-        return incomplete
+        snapshots = {}
+        with snapshot.unchanged(self.repository):
+            for number in sorted(numbers):
+                snapshots[number] = self._taken / f"{number}-{secrets.token_hex(4)}"
+                snapshot.take(self.repository, number, list(models), snapshots[number])
+        return snapshots
 
-    def file_stamps(self) -> set[tuple[Path, int, int]]:
-        """Return the files that Triton reads of each version, with inode and modification time (ns)."""
-        found = set()
-        for model, files in REQUIRED_FILES.items():
-            for path in (entry / file for entry in _numbered(self.folder / model) for file in files):
-                with contextlib.suppress(OSError):  # removed
-                    found.add((path, path.stat().st_ino, path.stat().st_mtime_ns))
-        return found
+    def show(self, snapshots: Mapping[int, Path], models: Iterable[str] = LOAD_ORDER) -> None:
+        """Link snapshots of versions in the models' folders, in place of earlier ones."""
+        for model, (number, folder) in product(models, snapshots.items()):
+            if (folder / model).is_dir():
+                self.restore({(model, number): folder / model})
 
-    def any_replaced(self, stamps: Set[tuple[Path, int, int]]) -> bool:
-        """Return whether a file was replaced since `file_stamps`; removed files and new versions do not count."""
-        known = {path.parent for path, _, _ in stamps}
-        return any(path.parent in known for path, _, _ in self.file_stamps() - stamps)
+    def restore(self, links: Mapping[tuple[str, int], Path]) -> None:
+        """Set links to folders of snapshots, by model and version, as `links` returns them."""
+        for (model, number), target in links.items():
+            fresh = self.folder.parent / f"link-{secrets.token_hex(4)}"  # Triton lists the models' folders
+            fresh.symlink_to(target)
+            fresh.replace(self.folder / model / str(number))
 
-    def _linked(self, models: Iterable[str]) -> set[tuple[str, int]]:
-        return {(model, int(entry.name)) for model in models for entry in _numbered(self.folder / model)}
+    def hide(self, numbers: Set[int], models: Iterable[str] = LOAD_ORDER) -> None:
+        """Remove the links to versions of models."""
+        for model, number in product(models, numbers):
+            (self.folder / model / str(number)).unlink(missing_ok=True)
+
+    def links(self) -> dict[tuple[str, int], Path]:
+        """Return the folder in a snapshot that Triton reads, by model and version."""
+        models = sorted(entry for entry in self.folder.iterdir() if entry.is_dir())
+        entries = [entry for model in models for entry in _numbered(model)]
+        return {(entry.parent.name, int(entry.name)): entry.readlink() for entry in entries}
+
+    def changes(self) -> tuple[set[int], set[int]]:
+        """Return the versions that were added to the repository or replaced in it, and those removed from it."""
+        links = self.links()
+        linked = {link for link in links if link[0] in LOAD_ORDER}
+        existing = {(model, number) for model in LOAD_ORDER for number in versions(self.repository, model)}
+        replaced = {
+            (model, number)
+            for model, number in existing & linked
+            if not snapshot.is_current(self.repository / model / str(number), links[model, number].parent, model)
+        }
+        new = {number for _, number in (existing - linked) | replaced}
+        return new, {number for _, number in linked - existing}
+
+    def damage(self) -> str:
+        """Return which file differs from what was taken from the repository, or an empty string."""
+        for link, target in sorted(self.links().items()):
+            problem = snapshot.changed_file(target.parent, link[0])
+            if problem and self.links().get(link) != target:  # an operator has loaded others meanwhile
+                return self.damage()
+            if problem:
+                return problem
+        return ""
+
+    def remove_unused(self) -> None:
+        """Remove the snapshots without a link."""
+        used = {target.parent for target in self.links().values()}
+        for folder in self._taken.iterdir():
+            if folder not in used:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def _taken(self) -> Path:
+        return self.folder.parent / "taken"
 
 
 def _numbered(folder: Path) -> list[Path]:

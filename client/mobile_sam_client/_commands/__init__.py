@@ -54,7 +54,7 @@ def info(service: ServiceOptions) -> None:
             print_line(f"          {note}")
         print_line(f"engine    {_engine_text(about.engine) if about.engine else 'unknown'}")
         if about.encode_s:
-            print_line(f"          {about.encode_s:g} s for a new image at best")
+            print_line(f"          {about.encode_s:g} s for a new image")
         versions = ", ".join(map(str, about.model_versions)) or "none yet"
         print_line(f"versions  {versions}" + (" (the last is the default)" if len(about.model_versions) > 1 else ""))
         for one in about.loaded if len(about.loaded) > 1 else ():

@@ -1,6 +1,7 @@
 """envoy.yaml before servers that tell what reaches them."""
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,10 +12,12 @@ import pytest
 import requests
 import yaml
 
-from harness import wait_until
+from harness import ROOT, wait_until
 from harness.envoy import CONFIGURATION, Envoy, start
 from utils.settings import INFERENCE_TIMEOUT_S, Settings
 
+PROXY_MARGIN_S = 10
+"""Seconds that a proxy waits longer than the service, which answers with its own 504 within five."""
 IDS = [f"{number:064x}" for number in range(100)]
 
 
@@ -94,7 +97,18 @@ def test_limits_fit_the_service():
     assert f"request_body_buffer_limit: {Settings.model_fields['max_body_bytes'].default}\n" in text
     (listener,) = yaml.safe_load(text)["static_resources"]["listeners"]
     manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    assert float(manager["stream_idle_timeout"].rstrip("s")) > INFERENCE_TIMEOUT_S + 8
+    assert float(manager["stream_idle_timeout"].rstrip("s")) >= INFERENCE_TIMEOUT_S + PROXY_MARGIN_S
+
+
+def test_documented_proxies_wait_longer_than_a_service_whose_limit_is_fixed():
+    deploy = CONFIGURATION.parents[2]
+    settings = (deploy / "base" / "settings.env").read_text()
+    assert f"MOBILE_SAM_INFERENCE_TIMEOUT={INFERENCE_TIMEOUT_S:g}\n" in settings
+    pages = (ROOT / "docs" / "deployment.md", deploy / "components" / "ingress" / "ingress.yaml")
+    for page in pages:
+        (seconds,) = re.findall(r"proxy[-_]read[-_]timeout:? (\d+)s", page.read_text())
+        assert int(seconds) >= INFERENCE_TIMEOUT_S + PROXY_MARGIN_S, page
+    assert f"`MOBILE_SAM_INFERENCE_TIMEOUT={INFERENCE_TIMEOUT_S:g}`" in pages[0].read_text()
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/%6Detrics", "/x/../metrics", "/metrics?x", "/admin/models"])

@@ -101,11 +101,11 @@ def test_pip_installs_where_uv_cannot(fake, failing, capsys):
     assert capsys.readouterr().out == "uv cannot install the packages: pip installs them, which takes longer\n"
 
 
-def test_failed_installation_shows_its_output_and_the_next_run_reinstalls(fake, capsys):
+def test_failed_installation_shows_the_last_line_of_its_output_and_the_next_run_reinstalls(fake, capsys):
     fake.failing = ("uv pip install", "cpu.txt")
-    with pytest.raises(InstallationError, match=r"could not install cpu\.txt: all output is in .*env/install\.log"):
+    with pytest.raises(InstallationError, match=r"could not install cpu\.txt: 100 \(all output: .*env/install\.log\)"):
         environment.install(fake.folder, ["cpu"])
-    assert capsys.readouterr().err.splitlines()[-20:] == [str(number) for number in range(81, 101)]
+    assert "99" not in capsys.readouterr().err
     assert "\n80\n81\n" in (fake.folder / "install.log").read_text()
     assert "--ignore-installed" not in fake.taken()[-1]
     fake.failing = ("uv pip install",)

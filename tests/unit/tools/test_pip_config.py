@@ -72,3 +72,25 @@ def test_export_has_certificates_and_settings_but_no_local_folders(tmp_path):
         "[global]\ncert = /run/secrets/ca.crt\n"
         "extra-index-url = https://one.example/simple\nproxy = proxy.example:3128\n"
     )
+
+
+def test_command_writes_both_files_to_an_existing_folder(monkeypatch, tmp_path):
+    (tmp_path / "own.crt").write_text("certificates")
+    monkeypatch.setenv("PIP_CERT", str(tmp_path / "own.crt"))
+    pip_config.main([str(tmp_path)])
+    assert (tmp_path / "ca.crt").read_text() == "certificates"
+    assert (tmp_path / "pip.conf").read_text().startswith("[global]\ncert = /run/secrets/ca.crt\n")
+
+
+def test_errors_of_the_command_are_one_line(monkeypatch, tmp_path):
+    with pytest.raises(SystemExit, match=rf"^error: {tmp_path}/absent: no such folder; make it first"):
+        pip_config.main([str(tmp_path / "absent")])
+    with pytest.raises(SystemExit, match="2"):
+        pip_config.main([])
+    monkeypatch.setenv("PIP_CERT", str(tmp_path / "absent.crt"))
+    with pytest.raises(SystemExit, match=rf"^error: {tmp_path}/absent\.crt: No such file or directory$"):
+        pip_config.main([str(tmp_path)])
+    (tmp_path / "broken.conf").write_text("no section")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "broken.conf"))
+    with pytest.raises(SystemExit, match=r"^error: [^\n]* -m pip config list: [^\n]+$"):
+        pip_config.main([str(tmp_path)])

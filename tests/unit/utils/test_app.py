@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from utils.api.errors import TooManyRequests
-from utils.app import _access, _ready_line
+from utils.app import _access, _check_deployment, _ready_line
 from utils.settings import Settings, SettingsError
 from utils.triton.machine import Machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, make_plan
@@ -45,3 +45,15 @@ def test_ready_line_names_the_encoders_engine(tmp_path):
         for machine in (replace(laptop, gpus=1), laptop)
     ]
     assert [line.rpartition("encoder ")[2] for line in lines] == ["cuda f32", "openvino f32"]
+
+
+def test_a_clients_key_without_keys_of_the_service_is_warned_of(monkeypatch, caplog):
+    for name in ("clean_up", "remove_abandoned", "check_shared_memory"):
+        monkeypatch.setattr(f"utils.app.{name}", lambda *_: None)
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", KEY)
+    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
+    plan = make_plan(laptop, MOBILE_SAM_ENGINES, Settings())
+    _check_deployment(None, "s3://bucket/models", plan, Settings(api_keys=KEY))
+    assert "MOBILE_SAM_API_KEY is" not in caplog.text
+    _check_deployment(None, "s3://bucket/models", plan, Settings())
+    assert "MOBILE_SAM_API_KEY is a key for clients and does not protect this service" in caplog.text

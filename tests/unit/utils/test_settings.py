@@ -1,12 +1,15 @@
 """Settings from the environment."""
 
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from sam_onnx.download import cache_directory
-from utils.settings import PREFIX, Settings, SettingsError
+from utils.settings import PREFIX, Settings, SettingsError, check_names, known_variables
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -175,3 +178,60 @@ def test_repository_is_a_url_or_a_folder_beside_the_service(monkeypatch, text, f
 )
 def test_time_limit_follows_the_encoder_unless_it_is_set(given, encode_s, timeout_s):
     assert Settings(inference_timeout=given, max_requests=32).timeout_s(encode_s) == timeout_s
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("MOBILE_SAM_API_KEY_FILE", "did you mean MOBILE_SAM_API_KEYS_FILE?"),
+        ("MOBILE_SAM_INFERENCE_TIMEOUT_S", "did you mean MOBILE_SAM_INFERENCE_TIMEOUT?"),
+        ("MOBILE_SAM_TRITON_METRIC_PORT", "did you mean MOBILE_SAM_TRITON_METRICS_PORT?"),
+        ("MOBILE_SAM_TRITON_METRICSPORT_PORT", "did you mean MOBILE_SAM_TRITON_METRICS_PORT?"),
+        ("mobile_sam_redis_url", "did you mean MOBILE_SAM_REDIS_URL?"),
+        ("MOBILE_SAM_XYZZY", "docs/deployment.md#settings lists all; unset it"),
+    ],
+)
+def test_an_unknown_variable_is_an_error_that_names_the_closest_one(read, monkeypatch, name, message):
+    monkeypatch.setenv(name, "8003")
+    with pytest.raises(SettingsError, match=f"^{re.escape(f'{name}: unknown setting; {message}')}$"):
+        Settings.from_environment()
+
+
+# As in a pod beside a Service with the port 3000, and one with a named port and another name.
+SERVICE_LINKS = {
+    "MOBILE_SAM_SERVICE_HOST": "10.0.0.11",
+    "MOBILE_SAM_SERVICE_PORT": "3000",
+    "MOBILE_SAM_SERVICE_PORT_HTTP": "3000",
+    "MOBILE_SAM_PORT": "tcp://10.0.0.11:3000",
+    "MOBILE_SAM_PORT_3000_TCP": "tcp://10.0.0.11:3000",
+    "MOBILE_SAM_PORT_3000_TCP_PROTO": "tcp",
+    "MOBILE_SAM_PORT_3000_TCP_PORT": "3000",
+    "MOBILE_SAM_PORT_3000_TCP_ADDR": "10.0.0.11",
+    "MOBILE_SAM_ENVOY_SERVICE_HOST": "10.0.0.12",
+    "MOBILE_SAM_ENVOY_SERVICE_PORT_HTTP2": "80",
+    "MOBILE_SAM_ENVOY_PORT": "tcp://10.0.0.12:80",
+    "MOBILE_SAM_ENVOY_PORT_80_TCP_ADDR": "10.0.0.12",
+    "MOBILE_SAM_DNS_PORT_53_UDP": "udp://10.0.0.13:53",
+}
+
+
+def test_variables_of_services_in_the_cluster_and_of_clients_are_no_settings():
+    check_names({**SERVICE_LINKS, "MOBILE_SAM_URL": "http://a", "MOBILE_SAM_API_KEY": "a key", "PATH": "/bin"})
+    with pytest.raises(SettingsError, match="MOBILE_SAM_PORT: unknown setting"):
+        check_names({"MOBILE_SAM_PORT": "3000"})
+
+
+FILES_WITH_SETTINGS = ["README.md", "Makefile", "Dockerfile", "docker-compose.yml", ".env.example"]
+FOLDERS_WITH_SETTINGS = ["docs", "deploy", "examples", "harness", "model_repository", "client"]
+
+
+def test_every_variable_that_files_name_is_known():
+    folders = [path for folder in FOLDERS_WITH_SETTINGS for path in (ROOT / folder).rglob("*")]
+    texts = {".md", ".yml", ".yaml", ".env", ".py", ".ipynb", ".pbtxt"}
+    files = [ROOT / name for name in FILES_WITH_SETTINGS] + [path for path in folders if path.suffix in texts]
+    named: dict[str, Path] = {}
+    for path in files:
+        found = re.findall(r"\bMOBILE_SAM_[A-Z0-9_]*[A-Z0-9]\b(?!\*)", path.read_text(encoding="utf-8"))
+        named |= dict.fromkeys(found, path)
+    assert len(named) > 30
+    assert {name: path for name, path in named.items() if name not in known_variables()} == {}

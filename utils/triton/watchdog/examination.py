@@ -1,17 +1,19 @@
 """Health of the models of one Triton run, from counters of callers' requests and from probes of idle models."""
 
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from statistics import median_low
 from typing import Any
 
 from utils.triton import tensors
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings
 from utils.triton.watchdog.probes import (
+    Counts,
     EngineError,
     FaultError,
     LocalTriton,
@@ -28,6 +30,8 @@ IDLE_RUNS, LATE_RUNS, HUNG_RUNS = 20, 4, 8
 """Runs of a probe that take as long as the pause before the next one at least, and as it may last before it is late and
 before it counts as hung. A probe of Segment Anything's ViT-H takes 16 s on two cores."""
 GROWTH = 1.2
+ENCODE_TIMES = 9
+"""Number of readings of the encoder's time whose median counts."""
 START_FACTOR = 4
 """How much longer a probe may last before its first success: three of them encode at the same time."""
 NEVER = -float("inf")
@@ -62,7 +66,15 @@ class Examination:
     only probe asks the server.
     """
 
-    def __init__(self, triton: LocalTriton, hang_timeout_s: float, timings: Timings, *, models: bool = True) -> None:
+    def __init__(
+        self,
+        triton: LocalTriton,
+        hang_timeout_s: float,
+        timings: Timings,
+        *,
+        models: bool = True,
+        encode_s: float = 0.0,
+    ) -> None:
         """Initialize without probing.
 
         Args:
@@ -70,6 +82,7 @@ class Examination:
             hang_timeout_s: time without success after which a probed model counts as hung.
             timings: times to wait.
             models: whether MobileSAM's models are served.
+            encode_s: time that the encoder took in the run before; 0 if there was none.
         """
         self._updated_at, self._now = time.monotonic(), 0.0
         self._triton, self._hang_timeout_s, self._timings = triton, hang_timeout_s, timings
@@ -85,9 +98,13 @@ class Examination:
         if not models:
             self._at_start = self._probes = [Probe("tritonserver", triton.check_ready, idle_s)]
         self._threads = ThreadPoolExecutor(len(self._at_start) + 1)
-        self._reading: Future[Counter[str]] | None = None
+        self._reading: Future[Counts] | None = None
         self._read_at = self._now
-        self._successes: Counter[str] = Counter()
+        self._counts = Counts()
+        # Whether the models had started when the current counters were read, and those before.
+        self._reads_after_start, self._read_after_start = False, False
+        self._encode_s_at_start = encode_s
+        self._encode_times: deque[float] = deque(maxlen=ENCODE_TIMES)
         self._success_at: dict[str, float] = {}
 
     def update(self) -> None:
@@ -112,8 +129,14 @@ class Examination:
 
     @property
     def encode_s(self) -> float:
-        """Shortest time for a new image so far, in seconds; 0 before the first."""
-        return next((probe.fastest_s for probe in self._probes if ENCODER in probe.models), 0.0)
+        """Seconds that the encoder takes for an image: the median of the last times, 0 before the first.
+
+        The runs at the start are slow, as several run at once on an engine that was never used. They count only as long
+        as there are no others.
+        """
+        if self._encode_times:
+            return median_low(self._encode_times)
+        return self._encode_s_at_start
 
     def broken_engine(self) -> str:
         """Return how an engine was found broken and the remedy, or an empty string."""
@@ -191,11 +214,25 @@ class Examination:
         """Record successes of callers' requests: models that answer them need no probe."""
         if self._reading and self._reading.done():
             if self._reading.exception() is None:
-                self._read_at, before, self._successes = self._now, self._successes, self._reading.result()
-                self._success_at |= dict.fromkeys(self._successes - before, self._now)
+                self._read_at, before, self._counts = self._now, self._counts, self._reading.result()
+                self._success_at |= dict.fromkeys(self._counts.successes - before.successes, self._now)
+                self._update_encode_times(before)
                 for probe in self._probes if started else ():
                     used_at = min((self._success_at.get(model, NEVER) for model in probe.models), default=NEVER)
                     probe.succeeded_at = max(probe.succeeded_at, used_at)
             self._reading = None
         elif self._reading is None:
-            self._reading = self._threads.submit(self._triton.successes, self._timings.metrics_timeout_s)
+            self._reads_after_start = started
+            self._reading = self._threads.submit(self._triton.counts, self._timings.metrics_timeout_s)
+
+    def _update_encode_times(self, before: Counts) -> None:
+        """Record the mean time of the encoder's runs since the counters before."""
+        began_after_start, self._read_after_start = self._read_after_start, self._reads_after_start
+        runs = self._counts.successes[ENCODER] - before.successes[ENCODER]
+        seconds = self._counts.encode_s - before.encode_s
+        if runs <= 0 or seconds <= 0:  # none, or the counters of an unloaded version are gone
+            return
+        if began_after_start:
+            self._encode_times.append(seconds / runs)
+        elif not self._encode_s_at_start:
+            self._encode_s_at_start = seconds / runs

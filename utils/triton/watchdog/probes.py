@@ -23,6 +23,9 @@ NO_OBJECT = -1024
 """Logits of SAM 2's masks where it sees no object."""
 REQUEST_ID = "probe"
 """Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their image again."""
+ENCODE_US = re.compile(
+    rf'^nv_inference_compute_infer_duration_us\{{[^}}]*\bmodel="{ENCODER}"[^}}]*\}} (\d+)', re.MULTILINE
+)
 SUCCESSES = re.compile(r'^nv_inference_request_success\{[^}]*\bmodel="([^"]+)"[^}]*\} (\d+)', re.MULTILINE)
 LOADED = re.compile(rf'^mobile_sam_loaded_timestamp_seconds.*\bmodel="{tensors.SEGMENT}".*', re.MULTILINE)
 ENGINE = re.compile(r'\b(encoder|decoder)="([^"]+)"')
@@ -52,6 +55,16 @@ class FaultError(ProbeError):
 
 class EngineError(ProbeError):
     """The encoder or the decoder computes something that cannot be right."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Triton's counters of successful requests, by callers and by probes."""
+
+    successes: Counter[str] = field(default_factory=Counter)
+    """Number of requests by model."""
+    encode_s: float = 0.0
+    """Seconds that the encoder ran for them, without its queue."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +113,13 @@ class LocalTriton:
         with self._client(timeout_s) as client:
             return str(client.get_server_metadata()["version"])
 
-    def successes(self, timeout_s: float) -> Counter[str]:
-        """Return the number of successful requests of each model since it was loaded."""
-        total: Counter[str] = Counter()
-        for model, count in SUCCESSES.findall(self._metrics(timeout_s)):
-            total[model] += int(count)  # over versions
-        return total
+    def counts(self, timeout_s: float) -> Counts:
+        """Return the counters of requests since the models were loaded."""
+        metrics = self._metrics(timeout_s)
+        successes: Counter[str] = Counter()
+        for model, count in SUCCESSES.findall(metrics):
+            successes[model] += int(count)  # over versions
+        return Counts(successes, sum(map(int, ENCODE_US.findall(metrics))) / 1e6)
 
     def engines(self, timeout_s: float) -> str:
         """Return the engines of encoder and decoder."""

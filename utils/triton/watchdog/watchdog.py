@@ -3,6 +3,7 @@
 BentoML alone restarts a dead Triton after ten seconds (in a container never). It does not notice a hung Triton, nor one
 without its Python processes, which reports itself ready while every inference fails. The watchdog
 
+- checks before each start of Triton that the weights are those that the service started with;
 - checks Triton's processes, the results of the engines at start-up, and every model without a recent request;
 - publishes the health for `/readyz` and for the API workers (`utils.triton.health`);
 - restarts Triton after it has died, lost a process, been stopped, or hung;
@@ -20,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from orchestrator.memory import return_large_blocks_on_free
@@ -61,7 +63,6 @@ class Watchdog:
         self._hang_timeout_s = run.timeout_s + timings.hang_margin_s
         self._models_change = given["model-control-mode"] != "none"
         self._deployment = Deployment(Path(run.source), Path(given["model-repository"])) if run.source else None
-        self._hidden: set[int] = set()
         self._restarts: Counter[str] = Counter()
         self._started_at = time.monotonic()
         self._last: tuple[State, str] = ("starting", STARTING)
@@ -72,8 +73,12 @@ class Watchdog:
 
     def run(self) -> int:
         """Keep Triton running until a stop signal; return the exit status."""
-        # For threads started from now on too; NumPy's, which are older, end when Triton is forked.
+        # For threads started from now on too. NumPy's, which are older, end when the process forks.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*STOP_SIGNALS, signal.SIGCHLD])
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
         while True:
             cause = self._run_triton()
             if not cause:
@@ -92,14 +97,19 @@ class Watchdog:
         """Run Triton once; return the cause of a restart, or an empty string after a stop signal."""
         self._started_at = time.monotonic()
         self._publish(*(("restarting", "Triton is restarting") if self._restarts else ("starting", STARTING)))
-        deployment = self._deployment
-        if deployment:
-            self._hidden = deployment.hide_incomplete(self._hidden)
-        stamps = deployment.file_stamps() if deployment else set()
+        damage = self._check_weights()
+        if damage is None:
+            self._publish("stopped")
+            return ""
+        if damage:
+            self._fail(f"the weights that this service started with were changed or removed: {damage}; start it again")
+            return ""
         health.take_fault(self._file)  # of the run before
         triton = TritonServer(self._command, self._run.shm_prefix, self._timings, models_change=self._models_change)
         probe_models, ready = self._run.probe_models, False
-        examination = Examination(self._local, self._hang_timeout_s, self._timings, models=probe_models)
+        examination = Examination(
+            self._local, self._hang_timeout_s, self._timings, models=probe_models, encode_s=self._encode_s
+        )
         try:
             while not self._wait_for_stop(self._timings.tick_s if ready else self._timings.tick_s / 2):
                 examination.update()
@@ -112,10 +122,7 @@ class Watchdog:
                 elif ready and self._models_change:
                     triton.update_stubs()
                 reason = self._restart_reason(triton, examination, ready=ready)
-                if deployment and (became_ready or (reason and not ready)) and deployment.any_replaced(stamps):
-                    # The weights of one export could run with the network of another.
-                    reason = RestartReason(FAILED, "model files were replaced while Triton loaded them")
-                elif reason and reason.cause == FAILED and not self._was_ready:
+                if reason and reason.cause == FAILED and not self._was_ready:
                     triton.kill()
                     self._fail(reason.detail)
                     return ""
@@ -135,6 +142,19 @@ class Watchdog:
             return ""
         finally:
             examination.close()
+
+    def _check_weights(self) -> str | None:
+        """Return which file of the snapshot has changed, an empty string if none has, or None after a stop signal."""
+        if self._deployment is None:
+            return ""
+        # In a thread, because gigabytes take seconds, and readers reject a stale health record.
+        with ThreadPoolExecutor(1) as threads:
+            checking = threads.submit(self._deployment.damage)
+            while not checking.done():
+                if self._wait_for_stop(self._timings.tick_s / 10):
+                    return None
+                self._publish(*self._last)
+        return checking.result()
 
     def _read_version(self) -> None:
         """Read Triton's version, and log a warning once if it is old and can be reached from other machines."""

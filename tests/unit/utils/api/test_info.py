@@ -89,16 +89,17 @@ def test_info_has_weights_and_engine_of_the_newest_loaded_version(versions, metr
     unloaded = describe(None, Settings(), key_needed=True)
     ready, read = AsyncMock(side_effect=[versions]), AsyncMock(return_value=metrics)
     health = Health("ready", version="2.51.0", encode_s=16.12)
-    found = asyncio.run(InfoEndpoint(unloaded, ready, read, lambda: health).document()).model_dump()
+    found = asyncio.run(InfoEndpoint(unloaded, ready, read, lambda: health, lambda: 1031.68).document()).model_dump()
     ready_versions = versions if isinstance(versions, list) else []
     listed = [loaded_as({1: "first", 2: "second", 10: "tenth"}[each], each) for each in ready_versions]
     assert found == {
         **unloaded.model_dump(),
         **expected,
+        "limits": {**unloaded.limits.model_dump(), "timeout_s": 1031.7},
         "triton": "2.51.0",
         "model_versions": ready_versions,
         "loaded": listed if metrics == ALL else [],
-        "encode_s": 16.1,
+        "encode_s": 16.12,
     }
 
 

@@ -26,11 +26,11 @@ def remove_version(repository: Path, version: int) -> None:
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Deployment:
-    """A repository with version 1, and Triton's folder of links to it."""
+    """A repository with version 1, and Triton's folder of links to a snapshot of it."""
     made = Deployment(tmp_path / "repository", tmp_path / "deployed")
     add_version(made.repository, 1)
     for model in LOAD_ORDER:
         (made.folder / model).mkdir(parents=True)
         (made.folder / model / "config.pbtxt").touch()
-    made.show({1})
+    made.show(made.take([1]))
     return made

@@ -8,17 +8,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import pytest
 
+from sam_onnx.repository import replace_file
 from tests.unit.utils.triton.conftest import add_version, remove_version
 from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.api.responses import Model
 from utils.triton import models as module
 from utils.triton.models import Models
 from utils.triton.run import KEY_HEADER, RunState
-from utils.triton.versions import LOAD_ORDER, Deployment, versions
+from utils.triton.versions import LOAD_ORDER, Deployment, read_record, versions
 from utils.triton.watchdog.probes import EngineError, LocalTriton
 
 KEY = {KEY_HEADER: "a secret"}
@@ -154,6 +156,50 @@ def test_a_failed_load_aborts_the_sync_and_hides_paths(models, triton, deploymen
     assert [model for model, _ in triton.requests] == ["mobile_sam_encoder"]
     # A restarted Triton does not load it.
     assert [versions(deployment.folder, model) for model in LOAD_ORDER] == [[1]] * len(LOAD_ORDER)
+
+
+def names(deployment: Deployment, version: int) -> list[str]:
+    """Return the name of a version's weights as Triton's folder has it, for each model with a record."""
+    return [read_record(deployment.folder / model / str(version))["name"] for model in ORCHESTRATORS]
+
+
+def test_a_replaced_version_is_loaded_by_the_next_sync_only(models, deployment, triton):
+    for model in ORCHESTRATORS:
+        replace_file(deployment.repository / model / "1" / "weights.json", b'{"name": "other"}')
+    asyncio.run(models.load("mobile_sam"))
+    assert names(deployment, 1) == ["number 1"] * len(ORCHESTRATORS)
+    asyncio.run(models.sync())
+    assert names(deployment, 1) == ["other"] * len(ORCHESTRATORS)
+    triton.fails_to_load = {"mobile_sam_costly"}
+    for model in ORCHESTRATORS:
+        replace_file(deployment.repository / model / "1" / "weights.json", b'{"name": "third"}')
+    assert "could not load mobile_sam_costly" in rejection(models.sync)
+    assert names(deployment, 1) == ["other"] * len(ORCHESTRATORS)
+    assert deployment.damage() == ""
+    assert len(list((deployment.folder.parent / "taken").iterdir())) == 1
+
+
+def test_a_snapshot_that_cannot_be_written_is_a_rejection(models, deployment, monkeypatch):
+    add_version(deployment.repository, 2)
+    error = OSError(28, "No space left on device")
+    monkeypatch.setattr(Deployment, "take", mock.Mock(side_effect=error))
+    assert rejection(models.sync) == "version 2 cannot be copied: No space left on device"
+    assert versions(deployment.folder, "mobile_sam") == [1]
+
+
+@pytest.mark.usefixtures("triton")
+def test_the_log_names_versions_and_weights_of_each_load(models, deployment, caplog):
+    add_version(deployment.repository, 2)
+    record = b'{"name": "tuned.pt", "sha256": "0123456789abcdef"}'
+    replace_file(deployment.repository / "mobile_sam" / "2" / "weights.json", record)
+    with caplog.at_level("INFO", logger="bentoml.mobile_sam"):
+        asyncio.run(models.sync())
+        asyncio.run(models.unload("mobile_sam"))
+    versions_loaded = "version 1 number 1 (SHA-256 unknown), version 2 tuned.pt (SHA-256 0123456789ab)"
+    assert caplog.messages == [
+        *(f"{model}: load done: {versions_loaded}" for model in LOAD_ORDER),
+        "mobile_sam: unload done",
+    ]
 
 
 def test_concurrent_changes_are_rejected(models, tmp_path):

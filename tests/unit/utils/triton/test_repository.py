@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +9,26 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
+from sam_onnx.repository import replace_file
 from utils.settings import Settings
 from utils.triton.installation import TritonSetupError
 from utils.triton.machine import Machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, Plan, make_plan
-from utils.triton.repository import apply_plan, deploy, deploy_once, export, is_configured, main, plan_for_this_machine
-from utils.triton.run import VARIABLE, RunState
+from utils.triton.repository import (
+    SERVICES,
+    apply_plan,
+    check_repository,
+    check_weights,
+    configure,
+    deploy_once,
+    export,
+    is_configured,
+    main,
+    plan_for_this_machine,
+    take_snapshot,
+)
+from utils.triton.run import VARIABLE, RunState, remove_abandoned
+from utils.triton.versions import versions
 
 REPOSITORY = Path(__file__).resolve().parents[4] / "model_repository"
 THIS_MACHINE = Machine(cores=2, bf16=True, gpus=0, openvino=True, memory_bytes=2**35)
@@ -89,32 +102,42 @@ def test_apply_plan_keeps_all_other_settings(model):
     assert before == after
 
 
-def test_each_plan_and_each_set_of_files_has_one_folder_even_when_deployed_concurrently(tmp_path):
+def test_a_snapshot_has_all_versions_and_files_and_no_later_ones(tmp_path):
     models = tmp_path / "models"
     shutil.copytree(REPOSITORY, models, ignore=shutil.ignore_patterns("1"))
-    with ThreadPoolExecutor(8) as threads:
-        (first,) = set(threads.map(lambda _: deploy(models, LAPTOP, tmp_path), range(8)))
-    assert deploy(models, make_plan(GPU, MOBILE_SAM_ENGINES, Settings()), tmp_path) != first
     graph = Path("mobile_sam_encoder", "1", "model.onnx")
     (models / graph).parent.mkdir()
     (models / graph).write_text("a graph")
-    later = deploy(models, LAPTOP, tmp_path)
-    assert (later / graph).read_text() == "a graph"
-    assert not (first / graph).exists()
-    assert len(list(first.parent.iterdir())) == 3
-    (later / graph).parent.unlink()  # as a watchdog hides an incomplete version
-    assert deploy(models, LAPTOP, tmp_path) == later
-    assert (later / graph).exists()
+    (models / "mobile_sam_encoder" / "labels.txt").write_text("a label")
+    folder = take_snapshot(models, tmp_path / "home")
+    assert {entry.name for entry in folder.iterdir()} == {entry.name for entry in REPOSITORY.iterdir()}
+    assert (folder / "mobile_sam_encoder" / "labels.txt").read_text() == "a label"
+    replace_file(models / graph, b"another graph")
+    (models / "mobile_sam_encoder" / "2").mkdir()
+    assert (folder / graph).read_text() == "a graph"
+    assert versions(folder, "mobile_sam_encoder") == [1]
 
 
-def test_an_invalid_configuration_and_an_unwritable_cache_are_one_line_errors(tmp_path):
+def test_relative_folders_are_no_obstacle(tmp_path, monkeypatch):
+    shutil.copytree(REPOSITORY, tmp_path / "models", ignore=shutil.ignore_patterns("1"))
+    (tmp_path / "models" / "mobile_sam" / "1").mkdir()
+    (tmp_path / "models" / "mobile_sam" / "1" / "weights.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    folder = take_snapshot(Path("models"), Path("home"))
+    export(Path("models"), LAPTOP, Path("out"))
+    for copy in (folder, Path("out")):
+        assert (copy / "mobile_sam" / "1" / "weights.json").read_text() == "{}"
+
+
+def test_an_invalid_configuration_and_an_unwritable_folder_are_one_line_errors(tmp_path):
     (tmp_path / "models" / "mobile_sam").mkdir(parents=True)
     (tmp_path / "models" / "mobile_sam" / "config.pbtxt").write_text("nonsense {")
-    with pytest.raises(TritonSetupError, match=r"^cannot read the configuration of the models in [^\n]*$"):
-        deploy(tmp_path / "models", LAPTOP, tmp_path / "cache")
-    (tmp_path / "cache").write_text("a file")
-    with pytest.raises(TritonSetupError, match=r"cannot write .*deployments: "):
-        deploy(REPOSITORY, LAPTOP, tmp_path / "cache")
+    folder = take_snapshot(tmp_path / "models", tmp_path / "home")
+    with pytest.raises(TritonSetupError, match=r"^cannot read the configuration of the model mobile_sam: [^\n]*$"):
+        configure(folder, LAPTOP)
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(TritonSetupError, match=r"^cannot copy [^\n]*$"):
+        take_snapshot(REPOSITORY, tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +173,7 @@ def test_the_plan_depends_on_the_size_of_all_versions_of_the_encoder(tmp_path, m
 
 def test_export_writes_plain_files_with_the_plan_applied(tmp_path):
     out = tmp_path / "out" / "repository"
-    export(REPOSITORY, LAPTOP, tmp_path / "cache", out)
+    export(REPOSITORY, LAPTOP, out)
     assert (out / "mobile_sam_encoder" / "config.pbtxt").read_text().count('"openvino"') == 1
     files = sorted(REPOSITORY.glob("*/1/*.py"))
     assert len(files) == 4
@@ -159,8 +182,10 @@ def test_export_writes_plain_files_with_the_plan_applied(tmp_path):
         assert not copy.is_symlink()
         assert copy.read_bytes() == file.read_bytes()
     assert not list(out.rglob("__pycache__"))
+    assert not [path for path in out.rglob("*") if path.is_symlink()]
     with pytest.raises(TritonSetupError, match=f"cannot write {out}"):
-        export(REPOSITORY, LAPTOP, tmp_path / "cache", out)
+        export(REPOSITORY, LAPTOP, out)
+    assert [entry.name for entry in out.parent.iterdir()] == ["repository"]
 
 
 @pytest.mark.parametrize(
@@ -174,15 +199,52 @@ def test_the_commands_failure_is_a_one_line_error(monkeypatch, tmp_path, reposit
         main([str(tmp_path / "out")])
 
 
-@pytest.mark.parametrize(("mode", "parent"), [("none", "cache"), ("explicit", "run"), ("poll", REPOSITORY)])
-def test_triton_reads_a_shared_copy_or_its_own_or_the_repository_by_control_mode(tmp_path, monkeypatch, mode, parent):
+@pytest.mark.parametrize(("mode", "parent"), [("none", "cache"), ("explicit", "cache"), ("poll", REPOSITORY)])
+def test_triton_reads_a_snapshot_or_the_repository_by_control_mode(tmp_path, monkeypatch, mode, parent):
     monkeypatch.setenv(VARIABLE, "")
     RunState(str(tmp_path / "run"), "key", 8002).publish()
     settings = Settings(cache_dir=tmp_path / "cache", model_control_mode=mode)
-    first = deploy_once(REPOSITORY, LAPTOP, settings)
+    first = deploy_once(REPOSITORY, settings)
     assert first.is_relative_to(tmp_path / parent)
     # The other processes of the service use the same folder, even if the repository has changed.
-    assert mode == "poll" or deploy_once(tmp_path / "changed", LAPTOP, settings) == first
+    assert mode == "poll" or deploy_once(tmp_path / "changed", settings) == first
+    assert RunState.current().source == (None if mode == "poll" else str(REPOSITORY))
+
+
+def test_each_service_has_a_folder_of_its_own_that_is_kept_while_it_runs(tmp_path, monkeypatch):
+    settings = Settings(cache_dir=tmp_path)
+    folders = set()
+    for number in range(2):
+        monkeypatch.setenv(VARIABLE, "")
+        RunState(str(tmp_path / f"run{number}"), "key", 8002).publish()
+        folders.add(deploy_once(REPOSITORY, settings))
+    assert len(folders) == 2
+    (tmp_path / SERVICES / "mobile_sam_triton_1_killed" / "models").mkdir(parents=True)
+    assert {folder / "models" for folder in remove_abandoned(tmp_path / SERVICES)} == folders
+    assert len(list((tmp_path / SERVICES).iterdir())) == 2
+
+
+def test_an_unwritable_cache_is_a_one_line_error(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "")
+    RunState(str(tmp_path / "run"), "key", 8002).publish()
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(TritonSetupError, match=r"^cannot write .*services: Not a directory$"):
+        deploy_once(REPOSITORY, Settings(cache_dir=tmp_path / "cache"))
+
+
+def test_other_weights_than_the_expected_ones_are_a_one_line_error(tmp_path):
+    (tmp_path / "mobile_sam" / "1").mkdir(parents=True)
+    (tmp_path / "mobile_sam" / "1" / "weights.json").write_text('{"name": "builtin", "sha256": "bb"}')
+    check_weights(tmp_path, "bb")
+    with pytest.raises(TritonSetupError, match=r"SHA-256 aa, got bb \(builtin\): another command may have replaced"):
+        check_weights(tmp_path, "aa")
+    with pytest.raises(TritonSetupError, match="got none"):
+        check_weights(tmp_path / "absent", "aa")
+
+
+def test_a_missing_file_of_the_snapshot_is_named_by_its_path_in_the_repository(tmp_path):
+    with pytest.raises(TritonSetupError, match=r"^/repository/mobile_sam_encoder/1/model.onnx: no such file"):
+        check_repository(Path("/repository"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +256,8 @@ def test_running_configuration_fits_a_new_version_or_not(tmp_path, monkeypatch, 
     models = tmp_path / "models"
     shutil.copytree(REPOSITORY, models, ignore=shutil.ignore_patterns("1"))
     plan = plan_for_this_machine(models, Settings())
-    deployed = deploy(models, plan, tmp_path)
+    deployed = take_snapshot(models, tmp_path / "home")
+    configure(deployed, plan)
     (models / "mobile_sam" / "2").mkdir()
     record = json.dumps({"descriptor": {"engines": list(engines)}})
     (models / "mobile_sam" / "2" / "weights.json").write_text(record)

@@ -117,7 +117,7 @@ def test_info_prints_the_service_details(run, sam):
         "weights   none (sha256 000000000000)",
         "          A note.",
         "engine    encoder an encoder, decoder a decoder",
-        "          0.4 s for a new image at best",
+        "          0.4 s for a new image",
         "versions  1, 3 (the last is the default)",
         "          1: none, encoder an encoder, decoder a decoder",
         "          3: none, encoder an encoder, decoder a decoder",

@@ -11,7 +11,7 @@ from utils.triton import tensors
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings, examination
 from utils.triton.watchdog.examination import START_FACTOR, Examination
-from utils.triton.watchdog.probes import LocalTriton, NotLoadedError
+from utils.triton.watchdog.probes import Counts, LocalTriton, NotLoadedError
 from utils.triton.watchdog.process import HUNG
 
 HANG_TIMEOUT_S = 75.0
@@ -27,14 +27,15 @@ class Triton:
         self.now, self.answers, self.metrics = 1000.0, True, True
         self.error: Exception | None = None
         self.successes: Counter[str] = Counter()
+        self.encode_s = 0.0
         self.probes: list[Any] = []
         self.pending: list[Future[object]] = []
 
     def submit(self, call, *_) -> "Future[object]":
         future: Future[object] = Future()
-        if call == LOCAL.successes:
+        if call == LOCAL.counts:
             if self.metrics:
-                future.set_result(Counter(self.successes))
+                future.set_result(Counts(Counter(self.successes), self.encode_s))
             else:
                 future.set_exception(OSError("refused"))
             return future
@@ -152,14 +153,12 @@ def test_slow_model_is_probed_less_often_and_gets_more_time(triton):
 def test_slow_model_is_not_hung_before_several_times_its_first_run(triton):
     triton.answers = False
     examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
-    assert examined.encode_s == 0
     took_s = int(2 * HANG_TIMEOUT_S)
     pass_time(examined, triton, took_s)  # three at once, at the start
     assert examined.restart_reason() is None
     for future in triton.pending:
         future.set_result(None)
     pass_time(examined, triton, 1)
-    assert examined.encode_s >= took_s
     pass_time(examined, triton, 20 * took_s + 2)  # until the next probe
     pass_time(examined, triton, 7 * took_s)
     assert examined.restart_reason() is None
@@ -174,13 +173,62 @@ def test_hung_start_is_found(triton):
     assert [found.cause for found in [examined.restart_reason()] if found] == [HUNG]
 
 
-def test_successes_are_those_of_all_versions_and_gpus(monkeypatch):
+def test_counts_are_those_of_all_versions_and_gpus(monkeypatch):
     lines = [
         'nv_inference_request_success{model="mobile_sam",version="1"} 7',
         'nv_inference_request_success{model="mobile_sam",version="2"} 1',
         'nv_inference_request_success{gpu_uuid="GPU-1",model="mobile_sam_encoder",version="1"} 3',
         'nv_inference_request_success{gpu_uuid="GPU-2",model="mobile_sam_encoder",version="1"} 2',
         'nv_inference_request_failure{model="mobile_sam",version="1"} 9',
+        'nv_inference_compute_infer_duration_us{model="mobile_sam",version="1"} 9000000',
+        'nv_inference_compute_infer_duration_us{gpu_uuid="GPU-1",model="mobile_sam_encoder",version="1"} 1500000',
+        'nv_inference_compute_infer_duration_us{gpu_uuid="GPU-2",model="mobile_sam_encoder",version="1"} 250000',
     ]
     monkeypatch.setattr(LocalTriton, "_metrics", lambda *_: "\n".join(lines))
-    assert LocalTriton(1).successes(1) == {"mobile_sam": 8, "mobile_sam_encoder": 5}
+    assert LocalTriton(1).counts(1) == Counts(Counter({"mobile_sam": 8, "mobile_sam_encoder": 5}), 1.75)
+
+
+def encode(triton: Triton, *seconds: float) -> None:
+    """Let the encoder run for callers."""
+    triton.successes[ENCODER] += len(seconds)
+    triton.encode_s += sum(seconds)
+
+
+def test_time_of_the_encoder_is_that_of_runs_after_the_start(triton):
+    triton.answers = False
+    examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS)
+    encode(triton, 4.4, 4.2, 4.3)  # three at once, with engines that are new
+    pass_time(examined, triton, 5)
+    assert examined.encode_s == pytest.approx(4.3)
+    for future in triton.pending:
+        future.set_result(None)
+    pass_time(examined, triton, 2)
+    assert examined.all_succeeded()
+    assert examined.encode_s == pytest.approx(4.3)
+    encode(triton, 1.2, 1.4)
+    pass_time(examined, triton, 2)
+    assert examined.encode_s == pytest.approx(1.3)
+
+
+def test_time_of_the_encoder_ignores_a_single_slow_run_but_follows_several(examined, triton):
+    for seconds in (1.3, 1.2, 30.0, 1.4):
+        encode(triton, seconds)
+        pass_time(examined, triton, 2)
+    assert examined.encode_s == pytest.approx(1.3)
+    for _ in range(5):
+        encode(triton, 5.0)
+        pass_time(examined, triton, 2)
+    assert examined.encode_s == pytest.approx(5)
+
+
+def test_time_of_the_encoder_survives_a_restart_and_an_unloaded_version(triton):
+    encode(triton, 4.4, 4.2, 4.3)
+    examined = Examination(LOCAL, HANG_TIMEOUT_S, TIMINGS, encode_s=1.3)
+    pass_time(examined, triton, 5)
+    assert examined.all_succeeded()
+    assert examined.encode_s == 1.3  # not that of the second start
+    encode(triton, 1.5)
+    pass_time(examined, triton, 2)
+    triton.successes[ENCODER], triton.encode_s = 1, 1.5  # the counters of the other version are gone
+    pass_time(examined, triton, 2)
+    assert examined.encode_s == pytest.approx(1.5)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from harness import wait_until
-from tests.unit.utils.triton.conftest import add_version
+from tests.unit.utils.triton.conftest import add_version, remove_version
 from tests.unit.utils.triton.watchdog.conftest import MANAGER, PROGRAM, TIMEOUT_S, start
 from utils.triton import health
 from utils.triton.health import lock_requests
@@ -148,7 +148,7 @@ def test_a_later_start_that_fails_is_retried(watched):
 def test_first_start_that_fails_stops_the_service_with_the_reason(tmp_path, fault, text, starts, reason):
     (tmp_path / fault).write_text(text)
     watched = start(tmp_path, {}, MANAGER)
-    assert watched.process.wait(TIMEOUT_S) == 7
+    assert watched.process.wait(TIMEOUT_S) == 7, watched.log
     assert len(watched.starts()) == starts
     assert (watched.health.state, watched.health.reason) == ("failed", reason)
     assert text.strip() in watched.log
@@ -251,37 +251,34 @@ def test_explicit_mode_accepts_replaced_model_processes(watched):
     assert watched.health.restarts == {"died": 1}
 
 
-def test_triton_is_restarted_if_model_files_were_replaced_during_loading(linked, watched):
-    silent, file = watched.folder / "silent", linked.repository / "mobile_sam_encoder" / "1" / "model.onnx"
-    silent.touch()
-    os.kill(watched.starts()[0], signal.SIGKILL)
-    watched.wait_until(lambda: len(watched.starts()) == 2)
-    file.rename(linked.folder / "before")
-    file.touch()
-    silent.unlink()
-    watched.wait_until(lambda: watched.health.ready and len(watched.starts()) == 3)
-    assert watched.health.restarts == {"died": 1, "failed": 1}
-    (linked.folder / "before").replace(file)  # no restart after the models have loaded
-    watched.wait_for_records()
-    assert watched.health.restarts == {"died": 1, "failed": 1}
-
-
-def test_a_restarted_triton_sees_only_complete_versions(linked, watched):
-    def shown(*numbers: int) -> bool:
-        return all(versions(linked.folder, model) == list(numbers) for model in LOAD_ORDER)
-
-    file, away = linked.repository / "mobile_sam" / "1" / "weights.json", watched.folder / "away"
+def test_a_restarted_triton_reads_what_the_service_started_with(linked, watched):
+    remove_version(linked.repository, 1)
     add_version(linked.repository, 2)
-    linked.show({2})
-    (watched.folder / "refuses").touch()
-    file.rename(away)
     os.kill(watched.starts()[0], signal.SIGKILL)
-    watched.wait_until(lambda: len(watched.starts()) >= 3)
-    assert shown(2)
-    away.rename(file)
-    watched.wait_until(lambda: shown(1, 2))
-    (watched.folder / "refuses").unlink()
-    watched.wait_until(lambda: watched.health.ready)
+    watched.wait_for_restart(watched.starts()[0])
+    assert [versions(linked.folder, model) for model in LOAD_ORDER] == [[1]] * len(LOAD_ORDER)
+    assert watched.health.restarts == {"died": 1}
+
+
+@pytest.mark.parametrize("program", [MANAGER])
+def test_a_restart_with_changed_weights_ends_the_service_with_an_error(linked, watched):
+    file = linked.folder / "mobile_sam_encoder" / "1" / "model.onnx"
+    file.write_text("another network")
+    os.kill(watched.starts()[0], signal.SIGKILL)
+    assert watched.process.wait(TIMEOUT_S) == 7, watched.log
+    assert len(watched.starts()) == 1
+    assert watched.health.state == "failed"
+    reason = f"the weights that this service started with were changed or removed: {file.resolve()} has changed"
+    assert watched.health.reason == f"{reason}; start it again"
+
+
+def test_a_first_start_with_changed_weights_ends_the_service_with_an_error(linked, tmp_path, settings):
+    file = linked.folder / "mobile_sam" / "1" / "weights.json"
+    file.unlink()
+    watched = start(tmp_path, settings, MANAGER)
+    assert watched.process.wait(TIMEOUT_S) == 7, watched.log
+    assert watched.starts() == []
+    assert f"{file.parent.resolve() / file.name} was removed" in watched.health.reason
 
 
 @pytest.fixture
