@@ -155,7 +155,7 @@ class TritonSegmenter:
         image_id, by_id = await image_id_of(image), model != tensors.SEGMENT_COSTLY and not job.background
         if not job.background:  # otherwise the whole list has been checked
             check_image_id(image_id)
-        about = {"image_id": image_id, "owner": image.owner, "region": image.region}
+        about = {"image_id": image_id, "owner": image.owner, "region": image.region, "scale_down": image.scale_down}
         call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
         waiting = contextlib.nullcontext() if job.background else self.waiting()
         with waiting, Exchange(time.monotonic() + self.timeout_s()) as exchange:
