@@ -107,7 +107,9 @@ def outlines_of(record: Record) -> list[npt.NDArray[Any]]:
         return outlines(crop, bounds[:2])
     # Through the centres of the outermost cells they would be half a cell too small.
     last = np.subtract(record["grid"].size_hw[::-1], 1)
-    rings = [np.array(rings[0]) for rings in polygons_of(record)]
+    # An island of one cell may vanish within the tolerance.
+    shapes = polygons_of(record) or polygons_of(record, 0.0)
+    rings = [np.array(rings[0]) for rings in shapes]
     return [np.clip(np.rint(ring - 0.5), 0, last).astype(np.int32) for ring in rings]
 
 
