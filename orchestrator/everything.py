@@ -84,11 +84,11 @@ def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
     list(pipeline.decode(blank_image(shapes), points, labels, candidates=True))
 
 
-def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:
+def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int], margin: float = EDGE_MARGIN_PIXELS) -> bool:
     """Return whether a mask's box is near an edge of its crop that is not an edge of the image; all in image pixels."""
     whole = (0, 0, size_hw[1], size_hw[0])
-    near_crop = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, crop, strict=True))
-    near_image = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, whole, strict=True))
+    near_crop = (abs(side - edge) <= margin for side, edge in zip(box, crop, strict=True))
+    near_image = (abs(side - edge) <= margin for side, edge in zip(box, whole, strict=True))
     return any(crop and not image for crop, image in zip(near_crop, near_image, strict=True))
 
 
@@ -128,7 +128,8 @@ def record(
     left, top = left + crop[0], top + crop[1]  # in the image from here on
     mask = part > 0
     area, box = _placed(mask, left, top)
-    if not area or is_truncated(box, crop, size_hw):
+    margin = EDGE_MARGIN_PIXELS / reduction.factor if reduction else EDGE_MARGIN_PIXELS
+    if not area or is_truncated(box, crop, size_hw, margin):
         return None
     tidied, tidy_box = False, box
     if options["min_mask_region_area"]:

@@ -155,8 +155,7 @@ class Reduction:
         """Return a box of the image from a mask (h, w) uint8 of all cells."""
         rows, columns = self._shown()
         left, top, right, bottom = box_xyxy
-        part: npt.NDArray[np.uint8] = mask[rows[top:bottom]][:, columns[left:right]]
-        return part
+        return np.take(np.take(mask, columns[left:right], axis=1), rows[top:bottom], axis=0)
 
     def runs(self, mask: npt.NDArray[np.uint8]) -> Indices:
         """Return the lengths of runs of equal pixels of the image, row by row, from a mask (h, w) uint8 of all cells.

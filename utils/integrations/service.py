@@ -1,10 +1,9 @@
 """The service's own functions for adapters, and masks in the forms of tools, within a budget of work."""
 
 import asyncio
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -15,13 +14,14 @@ from orchestrator.problems import Rejected
 from orchestrator.reduced import GRID_RLE, Reduction
 from utils.ahead.encoder import EmbedAhead
 from utils.api.decoding import EMBEDDING_JOB
-from utils.api.errors import InvalidRequest, RejectedByModel, ServiceError, invalid
+from utils.api.errors import InvalidRequest, invalid
 from utils.api.everything import everything, result_of
 from utils.api.inputs import ImageSource, to_job
 from utils.api.jobs import Segmenter
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.edge.admission import ActiveCallers, FairSemaphore
+from utils.integrations.advice import ADVICE
 from utils.integrations.rasters import DECODE_NS, Record, size_of
 from utils.observability.context import ADDRESS, CALLER
 from utils.settings import INFERENCE_TIMEOUT_S, Settings
@@ -37,13 +37,6 @@ MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES = 64 * 2**20, 4 * 2**20
 0.1 s of the event loop; the numbers of polygons take longer per byte."""
 MAX_WAITING = 8
 """Requests that may wait until their masks are converted."""
-RLE = "rle"
-ADVICE = {
-    "answer-too-large": "the masks are too large for one answer: use fewer prompts, or a smaller image",
-    "too-much-work": "the masks would take too long: use fewer prompts, or a smaller image",
-    "inference-timeout": "no answer in time: try again later, or use a smaller image",
-}
-"""Texts by slug that replace those about fields of the service's own requests."""
 PAUSE_FACTOR = 4.0
 """Pause after the conversion of each mask, as a multiple of its time, while other callers are active: the threads of a
 process have one priority, unlike Triton's processes for costly requests."""
@@ -56,8 +49,7 @@ class MaskService:
     Images above the pixel limit are worked on at a smaller size, since the users of tools cannot scale them. Answers
     are in pixels of the image all the same, but for masks as `grid_rle` (`utils.integrations.rasters`).
 
-    Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model. Its texts name nothing
-    that the users of tools do not have.
+    Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model.
     """
 
     segmenter: Callable[[], Segmenter]
@@ -81,8 +73,7 @@ class MaskService:
         request = validated(SegmentRequest, fields, strict=False)
         apply_answer_type(request, JSON)
         job = to_job(request, document=True)
-        with for_tools():
-            segmentation = await self.segmenter().segment(scaled_down(image), job)
+        segmentation = await self.segmenter().segment(scaled_down(image), job)
         limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
         if (size := len(segmentation.result)) > limit:
             expected = f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a smaller image)"
@@ -99,14 +90,12 @@ class MaskService:
 
     async def embed(self, image: ImageSource) -> dict[str, Any]:
         """Return the answer of `/embed`."""
-        with for_tools():
-            document: dict[str, Any] = orjson.loads(await self.segmenter().embed(scaled_down(image)))
+        document: dict[str, Any] = orjson.loads(await self.segmenter().embed(scaled_down(image)))
         return document
 
     async def embedding(self, image: ImageSource) -> bytes:
         """Return the embedding of an image as a safetensors file."""
-        with for_tools():
-            return bytes((await self.segmenter().segment(scaled_down(image), EMBEDDING_JOB)).mask)
+        return bytes((await self.segmenter().segment(scaled_down(image), EMBEDDING_JOB)).mask)
 
     async def embed_ahead(self, image: ImageSource) -> dict[str, Any]:
         """Queue an image and return its `image_id`."""
@@ -120,9 +109,8 @@ class MaskService:
         """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
         request = validated(EverythingRequest, fields)
         steps = everything(self.segmenter(), scaled_down(image), request, self.settings.max_answer_bytes)
-        with for_tools():
-            document = await result_of(steps, self.timeout_s())
-        masks = [_as_mask(record, RLE if pixels_per_cell(document) == 1 else GRID_RLE) for record in document["masks"]]
+        document = await result_of(steps, self.timeout_s())
+        masks = [_as_mask(record, GRID_RLE if "reduction" in document else "rle") for record in document["masks"]]
         return {**_with_grids({**document, "masks": masks}), "work_s": 0.0}
 
     async def converted(
@@ -230,18 +218,6 @@ def pixels_per_cell(document: Document) -> int:
 def scaled_down(image: ImageSource) -> ImageSource:
     """Return the image as one that may be worked on at a smaller size."""
     return replace(image, scale_down=True)
-
-
-@contextlib.contextmanager
-def for_tools() -> Iterator[None]:
-    """Replace the texts of errors with advice that the users of tools cannot follow."""
-    try:
-        yield
-    except ServiceError as error:
-        problem = error.problem()
-        if problem.slug not in ADVICE:
-            raise
-        raise RejectedByModel(replace(problem, detail=ADVICE[problem.slug], errors=())) from None
 
 
 def _with_grids(document: Document) -> dict[str, Any]:

@@ -41,7 +41,8 @@ def enlarged_by_definition(mask: np.ndarray, reduction: Reduction) -> np.ndarray
     (height, width), (rows, columns) = reduction.size_hw, reduction.grid_hw
     y = ((np.arange(height) + 0.5) * rows / height).astype(int)
     x = ((np.arange(width) + 0.5) * columns / width).astype(int)
-    return mask[y][:, x]
+    enlarged: np.ndarray = mask[y][:, x]
+    return enlarged
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,8 @@ def test_factor_is_the_least_that_fits(size_hw, factor):
     ],
 )
 def test_smaller_image_is_the_image_scaled_down(size_hw, file_format, mode, options):
-    picture = photo(*size_hw, mode)
+    height, width = size_hw
+    picture = photo(height, width, mode)
     limit = size_hw[0] * size_hw[1] - 1 if file_format == "WEBP" else LIMIT
     pixels = decoded(encoded(picture, file_format, **options), limit)
     rows, columns = pixels.shape[:2]
@@ -106,8 +108,9 @@ def test_smaller_image_is_turned_as_the_image_is(orientation):
     whole = images.decode(images.open_image(file, 10**6))
     pixels = decoded(file)
     assert pixels.shape[:2] == ((51, 40) if orientation > 4 else (40, 51))
-    wanted = np.asarray(Image.fromarray(whole).resize(pixels.shape[1::-1], Image.Resampling.BOX), int)
-    assert np.abs(wanted - pixels).mean() < 2.5
+    rows, columns = pixels.shape[:2]
+    wanted = np.asarray(Image.fromarray(whole).resize((columns, rows), Image.Resampling.BOX))
+    assert np.abs(wanted.astype(int) - pixels).mean() < 2.5
 
 
 def test_16_bit_image_is_scaled_down_before_its_samples_are():
@@ -185,10 +188,11 @@ def test_jpeg_file_is_limited_by_the_memory_for_its_coefficients(options, limit)
 
 
 def test_jpeg_file_whose_first_scan_lacks_a_component_counts_as_progressive():
-    file = bytearray(encoded(photo(79, 101), "JPEG"))
-    assert not reduced._has_several_scans(reduced.open_image(bytes(file), LIMIT), bytes(file))
+    file = bytearray(encoded(photo(100, 400), "JPEG", subsampling=0))
+    reduced.open_image(bytes(file), LIMIT)
     file[file.index(b"\xff\xda") + 4] = 1
-    assert reduced._has_several_scans(reduced.open_image(bytes(file), LIMIT), bytes(file))
+    with pytest.raises(Rejected, match="at most 12000 pixels in a progressive JPEG file"):
+        reduced.open_image(bytes(file), LIMIT)
 
 
 SIZES = [((79, 101), 2), ((80, 100), 2), ((81, 99), 4), ((7, 5), 2), ((5, 7), 4), ((1, 9), 4), ((3, 3), 2)]
