@@ -11,7 +11,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from harness import Server
-from mobile_sam_client import Client, ImageTooLarge
+from mobile_sam_client import Client, InvalidImage
 from tests.e2e.pictures import filled, scene
 
 pytestmark = pytest.mark.e2e
@@ -44,7 +44,7 @@ def test_large_frame_gets_masks_in_every_tool_as_from_a_client_that_scales_it(se
     file = frame(file_format)
     with Client(server.url, max_side=4096, timeout=120) as client:
         wanted = client.segment(file, pos_coords=CLICK)
-        with pytest.raises(ImageTooLarge, match="max_side"):
+        with pytest.raises(InvalidImage, match="max_side"):
             Client(server.url).segment(file, pos_coords=CLICK)
     assert wanted.mask.shape == (HEIGHT, WIDTH)
     text = base64.b64encode(file).decode()
