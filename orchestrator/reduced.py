@@ -36,7 +36,7 @@ COEFFICIENT_BYTES = 2
 """libjpeg keeps all coefficients of a JPEG file of several scans, at any size of the pixels."""
 GRID_RLE = "grid_rle"
 """Member of an answer's mask: COCO's RLE of the grid. A reader who takes it for the image's `rle` would be wrong."""
-STRIP_ROWS = 1024
+STRIP_ROWS = 256
 """Rows that are scaled down at a time; a multiple of all factors."""
 SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
 """JPEG marker that starts a segment."""

@@ -44,9 +44,9 @@ def test_large_frame_gets_masks_in_every_tool_as_from_a_client_that_scales_it(se
     file = frame(file_format)
     with Client(server.url, max_side=4096, timeout=120) as client:
         wanted = client.segment(file, pos_coords=CLICK)
-        with pytest.raises(InvalidImage, match="max_side"):
-            Client(server.url).segment(file, pos_coords=CLICK)
     assert wanted.mask.shape == (HEIGHT, WIDTH)
+    with Client(server.url) as client, pytest.raises(InvalidImage, match="max_side"):
+        client.segment(file, pos_coords=CLICK)
     text = base64.b64encode(file).decode()
 
     prompts = [{"points": [{"x": CLICK[0], "y": CLICK[1]}]}]
