@@ -229,6 +229,17 @@ class EmbeddingCache:
                 stack.enter_context(self._lock(image_id[:2]))
             yield
 
+    @contextlib.contextmanager
+    def decode_lock(self) -> Iterator[None]:
+        """Hold the machine's lock for decoding an image above the pixel limit; without a writable folder there is none.
+
+        The kernel releases the lock if its holder dies.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                stack.enter_context(self._lock("decode"))
+            yield
+
     def _path(self, image_id: str) -> Path:
         return self.folder / f"{image_id}-{self.layout.weights}{SUFFIX}"
 

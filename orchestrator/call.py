@@ -164,6 +164,8 @@ class Call:
         """Caller who gets the space for a new image in the cache: a key's name or an address."""
         self.region: Any = call.get("region")
         """Part of the image to encode: x0, y0, x1, y1 or `regions.AUTO`; None: all of it."""
+        self.scale_down: bool = call.get("scale_down", False)
+        """True if an image above the pixel limit is to be worked on at a smaller size."""
         self.options: dict[str, Any] = call.get("options", {})
         """Options of the request by the names of the HTTP API's fields."""
 

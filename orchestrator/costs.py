@@ -65,6 +65,8 @@ class Workload:
     """True if small regions are removed."""
     auto: bool = False
     """True if masks in the whole image tell the region to encode."""
+    reduced_pixels: int = 0
+    """Pixels of an image that is decoded at a smaller size, 0 for others."""
 
     def __post_init__(self) -> None:
         """Reject values that the service never sends; a caller who asks Triton directly finds the error in its log."""
@@ -79,13 +81,15 @@ class Workload:
         """Return the estimated seconds of one core.
 
         Args:
-            pixels: pixels of the image.
+            pixels: pixels of the image, or of the smaller one of an image that is decoded so.
             new: whether the image must be encoded.
         """
         once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
         mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * self.tidy
         each = self.masks * mask + self.objects * DRAW_NS[self.style]
-        return self.objects * PROMPT_S * (1 + self.auto) + self.points * POINT_S + 1e-9 * pixels * (once + each)
+        reduced = DECODE_NS * self.reduced_pixels if new else 0
+        prompts = self.objects * PROMPT_S * (1 + self.auto) + self.points * POINT_S
+        return prompts + 1e-9 * (pixels * (once + each) + reduced)
 
     def answer_bytes(self, pixels: int) -> int:
         """Return the largest size of the answer, excluding formats with a mask-dependent size."""

@@ -1,6 +1,7 @@
 """Lookup of image embeddings, and encoding of images that have none yet."""
 
 import contextlib
+import functools
 import hashlib
 import re
 import time
@@ -9,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
-from orchestrator import images
+from orchestrator import images, reduced
 from orchestrator.cache import Embedding, EmbeddingCache, Entry
 from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Call, Stages
 from orchestrator.masks import Logits, area_and_box, upsample
 from orchestrator.pictures import Mask, Strip
 from orchestrator.problems import UnknownImage
+from orchestrator.reduced import Reduction
 from orchestrator.regions import Box
 
 if TYPE_CHECKING:
@@ -60,6 +63,8 @@ class EncodedImage:
     """The image that this is a part of."""
     origin_xy: tuple[int, int] = (0, 0)
     """First pixel of the part in that image."""
+    scale_down: bool = False
+    """Whether an image of more than `max_pixels` is accepted, and worked on at a smaller size."""
 
     @property
     def size_hw(self) -> tuple[int, int]:
@@ -82,9 +87,26 @@ class EncodedImage:
         """Height and width of the image in the frame in which the decoder takes points."""
         return self.preprocessing.size_in_frame(self.size_hw)
 
+    @functools.cached_property
+    def reduction(self) -> Reduction | None:
+        """The grid of the whole image, if it is worked on at a smaller size."""
+        size_hw = self.whole.size_hw
+        factor = reduced.factor(size_hw, self.max_pixels) if self.scale_down else None
+        return Reduction(size_hw, factor) if factor and factor > 1 else None
+
+    @property
+    def grid_hw(self) -> tuple[int, int]:
+        """Height and width of the whole image's masks: those of the image, or of its grid."""
+        return self.reduction.grid_hw if self.reduction else self.whole.size_hw
+
+    def in_grid(self, box_xyxy: Box) -> Box:
+        """Return a box of the whole image in the frame of its masks."""
+        return self.reduction.cells(box_xyxy) if self.reduction else box_xyxy
+
     def upsample(self, logits: Logits) -> Logits:
-        """Scale low-resolution logits (256, 256) to the size of the image, as `masks.upsample`."""
-        return upsample(logits, None if self.preprocessing.squashes else self.frame_hw, self.size_hw)
+        """Scale low-resolution logits (256, 256) to the size of the image's masks, as `masks.upsample`."""
+        x0, y0, x1, y1 = self.in_grid(self.region)
+        return upsample(logits, None if self.preprocessing.squashes else self.frame_hw, (y1 - y0, x1 - x0))
 
     def box(self, logits: Logits) -> Box:
         """Return the box around a mask as low-resolution logits (256, 256), in pixels of the image."""
@@ -92,21 +114,27 @@ class EncodedImage:
         return tuple(np.multiply(area_and_box(logits > 0)[1], np.tile(scale, 2)).tolist())
 
     def mask(self, logits: Logits, threshold: float) -> Mask:
-        """Return where low-resolution logits (256, 256) are above a threshold: (H, W) bool in the whole image."""
+        """Return where low-resolution logits (256, 256) are above a threshold: `grid_hw` bool, of the whole image."""
         inside: Mask = self.upsample(logits) > threshold
         if self.part_of is None:
             return inside
-        x0, y0, x1, y1 = self.region
-        mask = np.zeros(self.part_of.size_hw, bool)
+        x0, y0, x1, y1 = self.in_grid(self.region)
+        mask = np.zeros(self.grid_hw, bool)
         mask[y0:y1, x0:x1] = inside
         return mask
 
+    def open(self, file: bytes) -> Image.Image:
+        """Read the header of the image's file; raise `Rejected` if the image cannot be used."""
+        open_image = reduced.open_image if self.scale_down else images.open_image
+        return open_image(file, self.max_pixels)
+
     def decode(self) -> DecodedImage:
-        """Return the image's pixels, decoded only if this is not the image decoded last."""
+        """Return the image's pixels, as large as its grid, decoded only if this is not the image decoded last."""
         decoded = self.last.get(self.key)
         if decoded is None:
             with self.stages(DECODE):
-                pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
+                opened = self.open(bytes(self.entry.file))
+                pixels = images.decode(opened, self.reduction.load) if self.reduction else images.decode(opened)
             decoded = DecodedImage(pixels)
             self.last.clear()
             self.last[self.key] = decoded
@@ -157,7 +185,15 @@ class Embeddings:
         key = hashlib.sha256(f"{call.owner} {image_id}".encode()).hexdigest() if call.owner else image_id
         unknown = Entry({}, (0, 0), b"")
         image = EncodedImage(
-            image_id, key, unknown, self.max_pixels, self.stages, self._last, self.preprocessing, call.caller
+            image_id,
+            key,
+            unknown,
+            self.max_pixels,
+            self.stages,
+            self._last,
+            self.preprocessing,
+            call.caller,
+            scale_down=call.scale_down,
         )
         source, entry = self._look_up(image)
         if entry is None:
@@ -167,7 +203,7 @@ class Embeddings:
             if file is None:
                 raise UnknownImage
             with self.stages(DECODE):
-                size_hw = images.displayed_size(images.open_image(file, self.max_pixels))
+                size_hw = images.displayed_size(image.open(file))
             source, entry = ENCODED, Entry({}, size_hw, file)
         return replace(image, entry=entry, source=source)
 
@@ -226,21 +262,18 @@ class Embeddings:
     def _look_up(self, image: EncodedImage) -> tuple[str, Entry | None]:
         """Return the entry of an image or a part, if there is one, and where it was found."""
         with self.stages(CACHE):
-            entry = self._usable(self._cache_of(image).get(image.key))
+            entry = self._usable(self._cache_of(image).get(image.key), image)
         if self.redis is None or image.part_of or (entry and entry.embedding):
             return FOUND, entry
         with self.stages(REDIS):
-            shared = self._usable(self.redis.get(image.key))
+            shared = self._usable(self.redis.get(image.key), image)
         if shared is None:
             return FOUND, entry
         self._store(replace(image, entry=shared))
         return SHARED, shared
 
     def _make(self, encode: Encode, image: EncodedImage) -> Entry:
-        x0, y0, x1, y1 = image.region
-        pixels = np.ascontiguousarray(image.whole.decode().pixels[y0:y1, x0:x1])
-        with self.stages(RESIZE):
-            frame = self.preprocessing.frame(pixels)
+        frame = self._reduced_frame(image, image.reduction) if image.reduction else self._frame(image)
         began_at = time.monotonic()
         with self.stages(ENCODE):
             embedding = encode(frame)
@@ -250,10 +283,25 @@ class Embeddings:
             self.redis.put(image.key, entry)
         return entry
 
+    def _frame(self, image: EncodedImage) -> images.Frame:
+        x0, y0, x1, y1 = image.region
+        pixels = np.ascontiguousarray(image.whole.decode().pixels[y0:y1, x0:x1])
+        with self.stages(RESIZE):
+            return self.preprocessing.frame(pixels)
+
+    def _reduced_frame(self, image: EncodedImage, reduction: Reduction) -> images.Frame:
+        with self.cache.decode_lock():
+            pixels = image.whole.decode().pixels
+        with self.stages(RESIZE):
+            return self.preprocessing.frame(pixels, image.size_hw, reduction.scaled_box(image.region))
+
     def _store(self, image: EncodedImage) -> None:
         with self.stages(STORE):
             self._cache_of(image).put(image.key, image.entry, image.caller)
 
-    def _usable(self, entry: Entry | None) -> Entry | None:
+    def _usable(self, entry: Entry | None, image: EncodedImage) -> Entry | None:
         """Return the entry, None if its image has more pixels than are accepted."""
-        return entry if entry is not None and entry.size_hw[0] * entry.size_hw[1] <= self.max_pixels else None
+        if entry is None:
+            return None
+        factor = reduced.factor(entry.size_hw, self.max_pixels)
+        return entry if factor == 1 or (factor and image.scale_down) else None

@@ -18,6 +18,7 @@ from orchestrator.costs import check_batch
 from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
 from orchestrator.pictures import Mask
 from orchestrator.pipeline import POSITIVE, Pipeline
+from orchestrator.reduced import Reduction
 from orchestrator.regions import Box, check
 from orchestrator.segment import blank_image
 
@@ -36,7 +37,12 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     x0, y0, x1, y1 = map(int, options["crop_box"])
     crop = x0, y0, x1, y1
     check(crop, image.size_hw, "crop_box")
-    check_batch(len(points_xy), image.size_hw, (y1 - y0, x1 - x0), tidy=bool(options["min_mask_region_area"]))
+    reduction = image.reduction
+    if reduction:
+        options["min_mask_region_area"] = round(options["min_mask_region_area"] / reduction.factor**2)
+    cells = image.in_grid(crop)
+    cells_hw = cells[3] - cells[1], cells[2] - cells[0]
+    check_batch(len(points_xy), image.grid_hw, cells_hw, tidy=bool(options["min_mask_region_area"]))
     part = pipeline.embeddings.encode(pipeline.embeddings.crop(image, crop))
     labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
     decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
@@ -48,7 +54,15 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
             with part.stages(UPSAMPLE):
                 logits = part.upsample(low_res)
             with part.stages(RECORD):
-                found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, options=options)
+                found = record(
+                    logits,
+                    float(score),
+                    point_xy,
+                    crop=cells,
+                    size_hw=image.grid_hw,
+                    options=options,
+                    reduction=reduction,
+                )
             if found is not None:
                 kept.append(found)
     return ([orjson.dumps({"engine": pipeline.identity["engine"], "masks": kept})],)
@@ -70,11 +84,11 @@ def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
     list(pipeline.decode(blank_image(shapes), points, labels, candidates=True))
 
 
-def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:
+def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int], margin: float = EDGE_MARGIN_PIXELS) -> bool:
     """Return whether a mask's box is near an edge of its crop that is not an edge of the image; all in image pixels."""
     whole = (0, 0, size_hw[1], size_hw[0])
-    near_crop = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, crop, strict=True))
-    near_image = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, whole, strict=True))
+    near_crop = (abs(side - edge) <= margin for side, edge in zip(box, crop, strict=True))
+    near_image = (abs(side - edge) <= margin for side, edge in zip(box, whole, strict=True))
     return any(crop and not image for crop, image in zip(near_crop, near_image, strict=True))
 
 
@@ -86,6 +100,7 @@ def record(
     crop: Box,
     size_hw: tuple[int, int],
     options: dict[str, Any],
+    reduction: Reduction | None = None,
 ) -> dict[str, Any] | None:
     """Return the generator's record of a mask, None if the mask does not reach the thresholds.
 
@@ -100,6 +115,8 @@ def record(
         size_hw: height and width of the image.
         options: `stability_score_thresh`; `stability_score_offset`, in logits, above 0; `min_mask_region_area`,
             pixels: smaller holes are filled, smaller islands removed; 0: neither.
+        reduction: grid of an image that is worked on at a smaller size. All other arguments but the click are in cells
+            of the grid then, and so is the record's segmentation; the rest of the record is in pixels of the image.
     """
     offset = options["stability_score_offset"]
     # Only a part of the crop is looked at again: where the mask of the lower threshold is.
@@ -111,7 +128,8 @@ def record(
     left, top = left + crop[0], top + crop[1]  # in the image from here on
     mask = part > 0
     area, box = _placed(mask, left, top)
-    if not area or is_truncated(box, crop, size_hw):
+    margin = EDGE_MARGIN_PIXELS / reduction.factor if reduction else EDGE_MARGIN_PIXELS
+    if not area or is_truncated(box, crop, size_hw, margin):
         return None
     tidied, tidy_box = False, box
     if options["min_mask_region_area"]:
@@ -122,8 +140,13 @@ def record(
         area, tidy_box = _placed(mask, left, top)
     x0, y0, x1, y1 = tidy_box
     mask = mask[y0 - top : y1 - top, x0 - left : x1 - left]
+    segmentation = rle(mask, (x0, y0), size_hw)
+    if reduction:
+        area = reduction.area(mask, (x0, y0))
+        x0, y0, x1, y1 = reduction.box(tidy_box)
+        box, crop = _image_box(reduction, box), _image_box(reduction, crop)
     return {
-        "segmentation": rle(mask, (x0, y0), size_hw),
+        "segmentation": segmentation,
         "area": area,
         "bbox": [x0, y0, x1 - x0, y1 - y0],
         "predicted_iou": round(float(score), 4),
@@ -133,6 +156,11 @@ def record(
         "box": box,
         "tidied": tidied,
     }
+
+
+def _image_box(reduction: Reduction, cells_xyxy: Box) -> Box:
+    x0, y0, x1, y1 = reduction.box(cells_xyxy)
+    return x0, y0, x1, y1
 
 
 def _placed(mask: Mask, left: int, top: int) -> tuple[int, Box]:

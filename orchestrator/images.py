@@ -5,6 +5,7 @@ The size is read from the header and checked before anything is decoded. "Displa
 
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,20 +112,18 @@ def displayed_size(image: Image.Image) -> tuple[int, int]:
     return (image.width, image.height) if _orientation(image) >= 5 else (image.height, image.width)
 
 
-def decode(image: Image.Image) -> RGB:
+def decode(image: Image.Image, load: Callable[[Image.Image], RGB] | None = None) -> RGB:
     """Return the pixels as displayed: (H, W, 3) uint8 RGB. Alpha is dropped, 16-bit samples are scaled to 8 bits.
+
+    Args:
+        image: the image, of which the header has been read.
+        load: returns the pixels without their orientation, for images that are decoded at a smaller size.
 
     Raises:
         Rejected: the file is truncated or damaged.
     """
     try:
-        pixels = _decode_jpeg_fast(image)
-        if pixels is None:
-            image.load()
-            if image.mode.startswith("I"):
-                pixels = _from_16_bit(image)
-            else:
-                pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+        pixels = (load or _load)(image)
         return _apply_orientation(pixels, _orientation(image))
     except Exception as error:  # decoders raise many types on damaged data
         reason = (str(error).splitlines() or [""])[0][:120] or type(error).__name__
@@ -153,19 +152,40 @@ class Preprocessing:
         height, width = (max(1, int(length * scale + 0.5)) for length in size_hw)
         return height, width
 
-    def frame(self, pixels: RGB) -> Frame:
-        """Scale and pad an image, (H, W, 3) uint8 RGB, for the encoder."""
-        height, width = self.size_in_frame((pixels.shape[0], pixels.shape[1]), self.side)
+    def frame(
+        self,
+        pixels: RGB,
+        size_hw: tuple[int, int] | None = None,
+        box_xyxy: tuple[float, float, float, float] | None = None,
+    ) -> Frame:
+        """Scale and pad an image, (H, W, 3) uint8 RGB, for the encoder.
+
+        Args:
+            pixels: the image.
+            size_hw: height and width of the image, if `pixels` are fewer.
+            box_xyxy: part of the pixels to scale; default: all.
+        """
+        height, width = self.size_in_frame(size_hw or (pixels.shape[0], pixels.shape[1]), self.side)
         frame = np.zeros((self.side, self.side, 3), np.uint8)
-        if pixels.shape[:2] == (height, width):
+        if box_xyxy is None and pixels.shape[:2] == (height, width):
             frame[:height, :width] = pixels
         else:
-            scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+            scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR, box_xyxy)
             frame[:height, :width] = np.asarray(scaled)
         return Frame(frame, (height, width))
 
 
 LONGEST_SIDE = Preprocessing()
+
+
+def _load(image: Image.Image) -> RGB:
+    pixels = _decode_jpeg_fast(image)
+    if pixels is not None:
+        return pixels
+    image.load()
+    if image.mode.startswith("I"):
+        return from_16_bit(image)
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def _decode_jpeg_fast(image: Image.Image) -> RGB | None:
@@ -201,7 +221,7 @@ def _apply_orientation(pixels: RGB, orientation: int) -> RGB:
     return np.asarray(upright, np.uint8)
 
 
-def _from_16_bit(image: Image.Image) -> RGB:
+def from_16_bit(image: Image.Image) -> RGB:
     """Return grey samples of 16 bits as (H, W, 3) uint8; Pillow's conversion clips instead of scaling."""
     grey = (np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)
     return np.repeat(grey[:, :, None], 3, axis=2)

@@ -16,6 +16,7 @@ from orchestrator.images import FRAME
 from orchestrator.pictures import Mask, encode_bilevel_png, pack_mask
 from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
+from orchestrator.reduced import Reduction
 
 FORMATS = ("json", "npy", "png", "rle", "polygon")
 MAX_PNG_ROWS = 1_000_000
@@ -185,6 +186,9 @@ class MaskPart:
     """Number of masks that will be added; None: a single one, not wrapped in a list."""
     polygon_tolerance: float = TOLERANCE_PIXELS
     """Largest distance of a ring from the edge of the mask, in pixels."""
+    reduction: Reduction | None = None
+    """Grid of the masks of an image that is worked on at a smaller size, for the formats `rle` and `polygon`. RLE is of
+    the grid, polygons are in pixels of the image."""
 
     def __post_init__(self) -> None:
         """Make an empty part; raise `Rejected` if the PNG file would have more rows than PNG libraries read."""
@@ -223,7 +227,7 @@ class MaskPart:
         if self.mask_format == "polygon":
             shapes = polygons(mask, self._rings_left, self.polygon_tolerance)
             self._rings_left -= sum(map(len, shapes))
-            return orjson.dumps(shapes)
+            return orjson.dumps(self.reduction.polygons(shapes) if self.reduction else shapes)
         return pack_mask(mask) if self.mask_format == "png" else np.ascontiguousarray(mask)
 
     def encode(self) -> list[Any]:

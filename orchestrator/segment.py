@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from orchestrator.pipeline import (
 )
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
+from orchestrator.reduced import GRID_RLE
 from orchestrator.regions import AUTO, around, cut, rounded
 
 OUTPUTS = ("mask", "picture", "result")
@@ -52,6 +55,8 @@ the result, by default as errors have them. `document`: the answer is one JSON d
 the embedding, as `embedding_file` makes it. `encode`: False to keep the image file only, which is encoded later."""
 CLIP_HINT = ', or send "clip": true'
 """What an error about a place outside the image says to callers who have sent the option `clip`."""
+REDUCED_FORMATS = ("rle", "polygon")
+"""Mask formats of images that are worked on at a smaller size."""
 NO_POINTS, NO_LABELS = np.zeros((0, 1, 2), np.float32), np.zeros((0, 1), np.int32)
 WARM_UP_SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""
@@ -83,8 +88,12 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     )
 
     image, points_xy, clipped = find(pipeline, call, points_xy, labels, workload)
+    if image.reduction and objects:
+        check_reduced(options)
     height, width = image.whole.size_hw
     result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
+    if image.reduction:
+        result["reduction"] = image.reduction.factor
     if call.region:
         result["region"] = image.region
     if clipped:
@@ -137,9 +146,10 @@ def find(
         return image, points_xy, []
 
     def encoded(image: EncodedImage) -> EncodedImage:
-        height, width = image.whole.size_hw
-        workload.check((height, width), pipeline.max_answer_bytes)
-        if not call.costly and workload.is_costly(height * width, new=not image.entry.embedding):
+        height, width = image.grid_hw
+        load = replace(workload, reduced_pixels=math.prod(image.whole.size_hw) if image.reduction else 0)
+        load.check((height, width), pipeline.max_answer_bytes)
+        if not call.costly and load.is_costly(height * width, new=not image.entry.embedding):
             raise CostlyRequest
         return pipeline.embeddings.encode(image)
 
@@ -172,6 +182,17 @@ def _names(points: Iterable[tuple[int, int]], fields: Sequence[Sequence[str]]) -
     """Return the names of points, each once: the corners of a box have the same one."""
     names = (fields[item][index] if fields else f"points[{item}][{index}]" for item, index in points)
     return list(dict.fromkeys(names))
+
+
+def check_reduced(options: Mapping[str, Any]) -> None:
+    """Check that the answer about an image worked on at a smaller size has only what is made of its grid.
+
+    Raises:
+        ValueError: it has more, which the service never asks for.
+    """
+    if not options["document"] or options["segmented_image"] != "none" or options["mask_format"] not in REDUCED_FORMATS:
+        expected = f"a document without a picture, with masks as {' or '.join(REDUCED_FORMATS)}"
+        raise ValueError(f"scale_down: expected {expected}")
 
 
 def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
@@ -228,7 +249,11 @@ def draw(
     """
     stages = image.stages
     mask_format, style, tolerance = options["mask_format"], options["segmented_image"], options["polygon_tolerance"]
-    masks = MaskPart(mask_format, image.whole.size_hw, count, tolerance)
+    reduction = image.reduction
+    masks = MaskPart(mask_format, image.grid_hw, count, tolerance, reduction)
+    min_area = options["min_mask_region_area"]
+    if reduction:
+        min_area = round(min_area / reduction.factor**2)
     records: list[bytes] = []
     bytes_left = max_bytes
 
@@ -250,14 +275,17 @@ def draw(
             with stages(UPSAMPLE):
                 mask = image.mask(low_res, options["mask_threshold"])
             with stages(MASK):
-                if options["min_mask_region_area"]:
-                    mask, _ = remove_small_regions(mask, options["min_mask_region_area"])
+                if min_area:
+                    mask, _ = remove_small_regions(mask, min_area)
                 area, box = area_and_box(mask)
+                if reduction:
+                    area, box = reduction.area(mask), reduction.box(box)
                 record: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
                 if options["low_res_mask"]:
                     record["low_res_mask"] = npy_base64(low_res)
                 if options["document"]:
-                    record[mask_format] = masks.as_json(mask)
+                    is_grid = reduction is not None and mask_format == "rle"
+                    record[GRID_RLE if is_grid else mask_format] = masks.as_json(mask)
                 else:
                     reserve(masks.add(mask))
                 records.append(orjson.dumps(record))

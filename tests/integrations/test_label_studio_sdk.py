@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.unit.client.mobile_sam_client.test_results import segmentation
 from tests.unit.utils.integrations.test_label_studio import LONG_RUNS, MASKS
 from utils.integrations.label_studio_config import brush_rle
+from utils.integrations.rasters import run_lengths
 
 SCRIPT = """
 import json, sys
@@ -23,5 +24,5 @@ def test_brush_masks_are_those_of_the_library(tool_environment: Callable[[str], 
     lines = "".join(json.dumps(mask.tolist()) + "\n" for mask in masks)
     done = subprocess.run([python, "-c", SCRIPT], input=lines, capture_output=True, text=True, check=True, timeout=120)
     expected = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [list(brush_rle(mask)) for mask in masks] == expected
+    assert [list(brush_rle(run_lengths(mask))) for mask in masks] == expected
     assert [segmentation(mask).to_label_studio("Cat")[0]["value"]["rle"] for mask in masks] == expected

@@ -172,7 +172,8 @@ class EmbedAhead:
         CALLER.set(row["owner"])
         ADDRESS.set(row["caller"])
         self._last_caller, began = row["caller"], time.monotonic()
-        image = ImageSource(None, row["image_id"], row["owner"])
+        # Above the pixel limit, only adapters' images are queued: others were refused when they were added.
+        image = ImageSource(None, row["image_id"], row["owner"], scale_down=True)
         await self._attempt(row["id"], image, row["model_version"], final=row["attempts"] >= MAX_ATTEMPTS)
         self._rested_at = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
         return True

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import orjson
 
 from orchestrator.costs import max_batch_points
+from orchestrator.reduced import Reduction
 from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
 from utils.api.inputs import ImageSource, Job
 from utils.api.jobs import Segmenter
@@ -77,7 +78,8 @@ async def _segment_by_one_version(
     if points > MAX_GRID_POINTS:
         raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
     version = result["model_version"]
-    work = [_batches(crop, request, layer, height * width, version) for crop, layer in crops]
+    reduction = Reduction((height, width), result.get("reduction", 1))
+    work = [_batches(crop, request, layer, reduction, version) for crop, layer in crops]
     done, total = 0, sum(map(len, work))
     yield {"done": done, "total": total}
     kept: list[Record] = []
@@ -199,10 +201,11 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
     return points
 
 
-def _batches(crop: Box, request: EverythingRequest, layer: int, image_pixels: int, model_version: int) -> list[Job]:
+def _batches(crop: Box, request: EverythingRequest, layer: int, reduction: Reduction, model_version: int) -> list[Job]:
     points = grid(crop, _points_per_side(request, layer))
-    crop_pixels = (crop[2] - crop[0]) * (crop[3] - crop[1])
-    fits = max_batch_points(image_pixels, crop_pixels, tidy=bool(request.min_mask_region_area))
+    left, top, right, bottom = reduction.cells(crop)
+    image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
+    fits = max_batch_points(image_cells, crop_cells, tidy=bool(request.min_mask_region_area))
     # Not even one may fit: the orchestrator rejects it.
     size = min(POINTS_PER_BATCH, max(1, fits))
     options = {"crop_box": crop, **request.model_dump(include=MODEL_OPTIONS, exclude_none=True)}

@@ -4,9 +4,10 @@ The image is a file or an image id; its pixels are decoded in Triton's models, n
 """
 
 import binascii
+import dataclasses
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,12 @@ class ImageSource:
     image_id: str | None
     owner: str = ""
     """Name of the request's API key; cached embeddings are separate per owner."""
-    field: str = field(default="input_image", compare=False)
+    field: str = dataclasses.field(default="input_image", compare=False)
     """Field or part of the request with the image, for error messages."""
     region: Region | None = None
     """Part of the image to encode; None: all of it."""
+    scale_down: bool = dataclasses.field(default=False, compare=False)
+    """Whether an image above the pixel limit is worked on at a smaller size, for tools whose users cannot scale it."""
 
 
 @dataclass(frozen=True)

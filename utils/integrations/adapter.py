@@ -19,6 +19,7 @@ from utils.api.answers import json_response, problem_of, problem_response
 from utils.api.errors import Problem
 from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64
 from utils.api.received import parse_body, receive_json
+from utils.integrations.advice import in_tools_words
 from utils.integrations.service import MaskService, as_json
 from utils.observability.context import CALLER
 
@@ -121,13 +122,13 @@ class Adapters:
         """Return an error of a handler, or of the body that it was to get, in the form of the path's tool."""
         response = self.error_response(path, problem)
         form = self.by_path[path].error_responses.get(path)
-        return form(problem) if form else response
+        return form(in_tools_words(problem)) if form else response
 
     def error_response(self, path: str, problem: Problem) -> Response:
         """Return an error in the form of the path's tool, or as a problem document on other paths."""
         response = problem_response(problem)  # also notes the reason for the metrics
         adapter = self.by_path.get(path)
-        return adapter.error_response(problem) if adapter else response
+        return adapter.error_response(in_tools_words(problem)) if adapter else response
 
 
 def image_of(text: str, field_name: str) -> ImageSource:

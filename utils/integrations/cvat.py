@@ -20,8 +20,8 @@ from utils.api.answers import json_response
 from utils.api.errors import UnknownPath, invalid
 from utils.api.requests import MAX_POINTS, Fraction, Point
 from utils.integrations.adapter import Adapter, Answer, ImageText, ToolCall, ToolRequest, image_of
-from utils.integrations.rasters import OUTLINE_NS, Record, cropped, outlines, run_lengths
-from utils.integrations.service import GRID, as_json
+from utils.integrations.rasters import OUTLINE_NS, Record, cropped, outlines_of, run_lengths
+from utils.integrations.service import GRID, as_json, pixels_per_cell
 from utils.observability.logs import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
@@ -32,6 +32,8 @@ LABEL = "object"
 FUNCTION_NAME = "x-nuclio-function-name"
 JSON_NS = 6.0
 """One pixel of a mask's box as a number in JSON."""
+NUMBER_BYTES, DIGIT_BYTES = 4, 2
+"""The same in bytes, with its comma: up to 255, and 0 or 1."""
 
 
 CLICKS = {
@@ -118,19 +120,21 @@ async def interact(call: ToolCall, request: Invocation) -> Answer:
     fields = {**request.fields(), "mask_format": "rle"}
     document = await call.service.segment(image_of(request.image, "image"), fields)
     (mask,) = document["masks"]
+    call.service.check_boxes(document, NUMBER_BYTES)
 
     def answer() -> bytes:
         crop, bounds = cropped(mask)
         shape = {"type": "mask", "points": [*run_lengths(crop), *bounds], "attributes": []}
         return as_json({"mask": crop * np.uint8(255), "bounds": bounds, "shapes": [shape] if crop.any() else []})
 
-    return json_response(await call.service.work_on(document, answer, box_ns=JSON_NS))
+    return json_response(await call.service.work_on(document, answer, box_ns=JSON_NS * pixels_per_cell(document)))
 
 
 async def detect(call: ToolCall, request: Invocation) -> Answer:
     """Return masks of everything in an image, each with the outline of its largest island."""
     thresholds = {} if request.threshold is None else {"pred_iou_thresh": request.threshold}
     document = await call.service.everything(image_of(request.image, "image"), {**GRID, **thresholds})
+    call.service.check_boxes(document, DIGIT_BYTES)
 
     def found(record: Record) -> Iterator[dict[str, Any]]:
         crop, bounds = cropped(record)
@@ -143,11 +147,12 @@ async def detect(call: ToolCall, request: Invocation) -> Answer:
             "confidence": record["score"],
             "mask": orjson.Fragment(b"[%s%s]" % (digits.tobytes(), as_json(bounds)[1:-1])),
             # of the largest island, for CVAT to convert masks to polygons
-            "points": max(outlines(crop, bounds[:2]), key=cv2.contourArea).ravel(),
+            "points": max(outlines_of(record), key=cv2.contourArea).ravel(),
             "attributes": [],
         }
 
-    return await call.service.converted(document, found, box_ns=OUTLINE_NS + JSON_NS)
+    box_ns = OUTLINE_NS + JSON_NS * pixels_per_cell(document)
+    return await call.service.converted(document, found, box_ns=box_ns)
 
 
 async def embed(call: ToolCall, request: Invocation) -> Answer:

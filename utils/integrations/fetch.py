@@ -16,6 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from utils.api.errors import ImageNotFetched
+from utils.integrations.advice import SMALLER
 from utils.observability.logs import quoted
 
 FETCH_TIMEOUT_S = 20.0
@@ -149,7 +150,7 @@ class Fetcher(AbstractResolver):
                 await response.content.readexactly(self._max_bytes + 1)
             except asyncio.IncompleteReadError as complete:
                 return complete.partial
-        raise ImageNotFetched(f"{where} is larger than {self._max_bytes} bytes")
+        raise ImageNotFetched(f"{where} is larger than {self._max_bytes} bytes: {SMALLER}")
 
 
 def shown_url(text: str) -> str:

@@ -20,6 +20,7 @@ from utils.api.errors import Problem, invalid
 from utils.api.received import MAX_VALUES, has_more_than, validated
 from utils.api.requests import MAX_OBJECTS
 from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, ToolCall, ToolRequest
+from utils.integrations.advice import in_tools_words
 from utils.integrations.fetch import MAX_URL_CHARS
 from utils.integrations.label_studio_config import MAX_CONFIG_CHARS, Control, LabelConfig, regions
 from utils.integrations.label_studio_images import Work, task_images
@@ -216,7 +217,7 @@ async def _batch(call: ToolCall, config: LabelConfig, tasks: list[Task]) -> dict
         except Exception as error:
             problem = problem_of(error)
             problem_response(problem)
-            errors = {"error": f"task {task.id}: {problem.detail}"}
+            errors = {"error": f"task {task.id}: {in_tools_words(problem).detail}"}
     return {"results": results, **errors}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from xml.parsers import expat
@@ -12,7 +12,7 @@ from xml.parsers import expat
 import numpy as np
 
 from utils.api.errors import invalid
-from utils.integrations.rasters import Mask, Record, decoded, polygons_of, run_lengths
+from utils.integrations.rasters import Record, polygons_of, runs_of
 from utils.integrations.service import Document
 
 MAX_CONFIG_CHARS = 200_000
@@ -158,7 +158,7 @@ def _values(kind: str, record: Record, width: int, height: int) -> list[dict[str
 
     match kind:
         case "brushlabels":
-            return [{"format": "rle", "rle": np.frombuffer(brush_rle(decoded(record)), np.uint8)}]
+            return [{"format": "rle", "rle": np.frombuffer(brush_rle(runs_of(record)), np.uint8)}]
         case "polygonlabels":
             shapes = polygons_of(record, POLYGON_TOLERANCE_PIXELS)
             return [{"points": [percent(*point) for point in rings[0]], "closed": True} for rings in shapes]
@@ -167,14 +167,14 @@ def _values(kind: str, record: Record, width: int, height: int) -> list[dict[str
     return [{"x": x, "y": y, "width": wide, "height": high, "rotation": 0}]
 
 
-def brush_rle(mask: Mask) -> bytes:
-    """Return a mask, (H, W) uint8, as Label Studio's brush encodes an RGBA picture that is white where the mask is.
+def brush_rle(runs: Sequence[int]) -> bytes:
+    """Return a mask, as run lengths, as Label Studio's brush encodes an RGBA picture that is white where the mask is.
 
     The package rle-pack defines the format: 32 bits for the number of values, 5 for the bits of a value less 1, 4
     for each of four lengths less 1; then per run a 1, 2 bits for the length's size, the length less 1, and the value.
     """
-    bits = [f"{4 * mask.size:032b}{7:05b}", *(f"{size - 1:04b}" for size in RUN_BITS)]
-    for length, value in zip(run_lengths(mask), itertools.cycle((0, 255)), strict=False):
+    bits = [f"{4 * sum(runs):032b}{7:05b}", *(f"{size - 1:04b}" for size in RUN_BITS)]
+    for length, value in zip(runs, itertools.cycle((0, 255)), strict=False):
         for start in range(0, 4 * length, MAX_RUN):
             run = min(4 * length - start, MAX_RUN)
             index = next(index for index, size in enumerate(RUN_BITS) if run <= 2**size)

@@ -18,8 +18,17 @@ from utils.api.errors import Problem, invalid
 from utils.api.inputs import ImageSource
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Coordinate, Point
 from utils.integrations.adapter import Adapter, Answer, ToolCall, ToolRequest, image_of
-from utils.integrations.rasters import DECODE_NS, OUTLINE_NS, Record, cropped, decoded, outlines, size_of
-from utils.integrations.service import GRID, Document
+from utils.integrations.rasters import (
+    DECODE_NS,
+    OUTLINE_NS,
+    Record,
+    decoded,
+    image_size_of,
+    outlines,
+    outlines_of,
+    rle_of,
+)
+from utils.integrations.service import GRID, Document, pixels_per_cell
 from utils.observability.context import CALLER
 
 MODEL = {"model_id": "mobile_sam"}
@@ -169,10 +178,13 @@ async def segment_sam2(call: ToolCall, request: Sam2Segmentation) -> Answer:
         document = await call.service.everything(request.source(), GRID)
     if request.format == "binary":
         return await binary_response(call, document)
-    named, shapes = "rle", [mask["rle"] for mask in document["masks"]]
     if request.format == "json":
         named = "polygon"
         shapes = await call.service.converted(document, lambda mask: [islands(mask)], box_ns=OUTLINE_NS)
+    else:
+        named = "rle"
+        image_ns = DECODE_NS * ("reduction" in document)  # others are passed on as they are
+        shapes = await call.service.converted(document, lambda mask: [rle_of(mask)], image_ns=image_ns)
     predictions = [
         {"masks": shape, "confidence": mask["score"], "format": named}
         for shape, mask in zip(shapes, document["masks"], strict=True)
@@ -210,8 +222,7 @@ async def embed_sam(call: ToolCall, request: ImageRequest) -> Answer:
 
 def islands(mask: Record) -> list[Any]:
     """Return the outlines of a mask's islands in pixels of the image; one without points for an empty mask."""
-    crop, bounds = cropped(mask)
-    return [*outlines(crop, bounds[:2])] or [[]]
+    return [*outlines_of(mask)] or [[]]
 
 
 def _logits(mask: Record) -> npt.NDArray[np.float32]:
@@ -223,7 +234,7 @@ def _logits(mask: Record) -> npt.NDArray[np.float32]:
 async def binary_response(call: ToolCall, document: Document) -> Response:
     """Return a NumPy archive: `masks` (K, H, W) int8, 1 inside, -1 outside; `low_res_masks` (K, 256, 256) float32."""
     masks = document["masks"]
-    if (size := sum(map(size_of, masks))) > (limit := call.service.settings.max_answer_bytes):
+    if (size := sum(map(image_size_of, masks))) > (limit := call.service.settings.max_answer_bytes):
         raise invalid("image", f"masks of at most {limit} bytes (use a smaller image or fewer prompts)", f"{size}")
 
     def archive() -> bytes:
@@ -232,7 +243,8 @@ async def binary_response(call: ToolCall, document: Document) -> Response:
         np.savez_compressed(file, masks=pixels, low_res_masks=np.stack([_logits(mask) for mask in masks]))
         return file.getvalue()
 
-    content = await call.service.work_on(document, archive, image_ns=DECODE_NS + ARCHIVE_NS)
+    image_ns = DECODE_NS + ARCHIVE_NS * pixels_per_cell(document)
+    content = await call.service.work_on(document, archive, image_ns=image_ns)
     return Response(content, media_type="application/octet-stream")
 
 

@@ -4,22 +4,24 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import orjson
 
 from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
+from orchestrator.reduced import GRID_RLE, Reduction
 from utils.ahead.encoder import EmbedAhead
 from utils.api.decoding import EMBEDDING_JOB
-from utils.api.errors import FieldError, InvalidRequest, invalid
+from utils.api.errors import InvalidRequest, invalid
 from utils.api.everything import everything, result_of
 from utils.api.inputs import ImageSource, to_job
 from utils.api.jobs import Segmenter
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.edge.admission import ActiveCallers, FairSemaphore
+from utils.integrations.advice import ADVICE
 from utils.integrations.rasters import DECODE_NS, Record, size_of
 from utils.observability.context import ADDRESS, CALLER
 from utils.settings import INFERENCE_TIMEOUT_S, Settings
@@ -44,6 +46,9 @@ process have one priority, unlike Triton's processes for costly requests."""
 class MaskService:
     """The service's own functions in one API worker, with their fields and answers as Python objects.
 
+    Images above the pixel limit are worked on at a smaller size, since the users of tools cannot scale them. Answers
+    are in pixels of the image all the same, but for masks as `grid_rle` (`utils.integrations.rasters`).
+
     Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model.
     """
 
@@ -62,13 +67,13 @@ class MaskService:
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
 
-        `mask_format` is `rle` (the default), `polygon`, `png` or `json`.
+        `mask_format` is `rle` or `polygon`.
         """
         # Not strict: adapters have checked the values, and may pass lists for pairs and dictionaries for objects.
         request = validated(SegmentRequest, fields, strict=False)
         apply_answer_type(request, JSON)
         job = to_job(request, document=True, offer_clip=False)
-        segmentation = await self.segmenter().segment(image, job)
+        segmentation = await self.segmenter().segment(scaled_down(image), job)
         limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
         if (size := len(segmentation.result)) > limit:
             expected = f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a smaller image)"
@@ -80,21 +85,22 @@ class MaskService:
             mask_format=request.mask_format,
             points=sum(map(len, job.fields)),
         )
-        return {**document, "work_s": workload.work_s(document["width"] * document["height"])}
+        pixels = document["width"] * document["height"] // pixels_per_cell(document)
+        return {**_with_grids(document), "work_s": workload.work_s(pixels)}
 
     async def embed(self, image: ImageSource) -> dict[str, Any]:
         """Return the answer of `/embed`."""
-        document: dict[str, Any] = orjson.loads(await self.segmenter().embed(image))
+        document: dict[str, Any] = orjson.loads(await self.segmenter().embed(scaled_down(image)))
         return document
 
     async def embedding(self, image: ImageSource) -> bytes:
         """Return the embedding of an image as a safetensors file."""
-        return bytes((await self.segmenter().segment(image, EMBEDDING_JOB)).mask)
+        return bytes((await self.segmenter().segment(scaled_down(image), EMBEDDING_JOB)).mask)
 
     async def embed_ahead(self, image: ImageSource) -> dict[str, Any]:
         """Queue an image and return its `image_id`."""
         assert self.ahead
-        (queued,) = (await self.ahead.add([image]))["images"]
+        (queued,) = (await self.ahead.add([scaled_down(image)]))["images"]
         if problem := queued.get("problem"):
             raise InvalidRequest(problem["detail"])
         return {"image_id": queued["image_id"]}
@@ -102,19 +108,26 @@ class MaskService:
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
         request = validated(EverythingRequest, fields)
-        steps = everything(self.segmenter(), image, request, self.settings.max_answer_bytes)
+        steps = everything(self.segmenter(), scaled_down(image), request, self.settings.max_answer_bytes)
         document = await result_of(steps, self.timeout_s())
-        return {**document, "masks": [_as_mask(record) for record in document["masks"]], "work_s": 0.0}
+        masks = [_as_mask(record, GRID_RLE if "reduction" in document else "rle") for record in document["masks"]]
+        return {**_with_grids({**document, "masks": masks}), "work_s": 0.0}
 
     async def converted(
-        self, document: Document, convert: Callable[[Record], Iterable[Any]], *, box_ns: float = 0.0
+        self,
+        document: Document,
+        convert: Callable[[Record], Iterable[Any]],
+        *,
+        box_ns: float = 0.0,
+        image_ns: float = DECODE_NS,
     ) -> list[orjson.Fragment]:
         """Return the masks of a document in a tool's form, in their order.
 
         Args:
             document: answer of `segment` or `everything`.
             convert: returns what the tool's answer has for a mask, as values for JSON; runs in a thread.
-            box_ns: estimated nanoseconds per pixel of a mask's box.
+            box_ns: as in `work_on`.
+            image_ns: as in `work_on`.
 
         Raises:
             InvalidRequest: the work or the answer exceeds its limit; the message has the number of masks that fit.
@@ -131,7 +144,7 @@ class MaskService:
                 try:
                     items = [as_json(item) for item in convert(mask)]
                 except Rejected as error:
-                    raise InvalidRequest(errors=[FieldError(**each) for each in error.errors]) from None
+                    raise InvalidRequest(ADVICE[error.slug]) from None
                 found += map(orjson.Fragment, items)
                 size += sum(map(len, items))
                 before, now = now, time.thread_time()
@@ -145,9 +158,26 @@ class MaskService:
             return found
 
         try:
-            return await self.work_on(document, run, box_ns=box_ns)
+            return await self.work_on(document, run, box_ns=box_ns, image_ns=image_ns)
         finally:
             left.set()  # ends the thread if the caller has left
+
+    def check_boxes(self, document: Document, pixel_bytes: int) -> None:
+        """Check that an answer with all pixels of the masks' boxes is not too large, before it is made.
+
+        Args:
+            document: answer of `segment` or `everything`.
+            pixel_bytes: bytes of a pixel in the answer.
+
+        Raises:
+            InvalidRequest: it is; the message has the number of masks that fit.
+        """
+        limit, size, masks = self.settings.max_answer_bytes, 0, document["masks"]
+        for number, mask in enumerate(masks):
+            left, top, right, bottom = mask["box"]
+            size += pixel_bytes * (right - left) * (bottom - top)
+            if size > limit:
+                raise _too_much(f"{limit} bytes", number, len(masks))
 
     async def work_on(
         self, document: Document, work: Callable[[], T], *, box_ns: float = 0.0, image_ns: float = DECODE_NS
@@ -157,7 +187,7 @@ class MaskService:
         Args:
             document: answer of `segment` or `everything`.
             work: the function to run.
-            box_ns: estimated nanoseconds per pixel of a mask's box.
+            box_ns: estimated nanoseconds per pixel of a mask's box, or cell of the grid.
             image_ns: the same per pixel of the image, for each mask that must be decoded.
 
         Raises:
@@ -165,8 +195,9 @@ class MaskService:
             Overloaded: too much costly work is waiting.
         """
         masks = document["masks"]
+        cell = pixels_per_cell(document)
         own_s = 1e-9 * sum(
-            image_ns * size_of(mask) + box_ns * (right - left) * (bottom - top)
+            image_ns * size_of(mask) + box_ns * (right - left) * (bottom - top) / cell
             for mask in masks
             for left, top, right, bottom in [mask["box"]]
         )
@@ -178,11 +209,30 @@ class MaskService:
             return await asyncio.to_thread(work)
 
 
-def _as_mask(record: Record) -> Record:
-    """Return a record of `/everything` with the names of `/mobile_sam`."""
+def pixels_per_cell(document: Document) -> int:
+    """Return the number of the image's pixels in a cell of its masks, 1 unless it was worked on at a smaller size."""
+    reduction: int = document.get("reduction", 1)
+    return reduction**2
+
+
+def scaled_down(image: ImageSource) -> ImageSource:
+    """Return the image as one that may be worked on at a smaller size."""
+    return replace(image, scale_down=True)
+
+
+def _with_grids(document: Document) -> dict[str, Any]:
+    """Return a document with the grid of each mask of an image that was worked on at a smaller size."""
+    if "reduction" not in document:
+        return {**document}
+    grid = Reduction((document["height"], document["width"]), document["reduction"])
+    return {**document, "masks": [{**mask, "grid": grid} for mask in document["masks"]]}
+
+
+def _as_mask(record: Record, rle: str) -> Record:
+    """Return a record of `/everything` with the names of `/mobile_sam`, and this one of the segmentation."""
     left, top, width, height = record["bbox"]
     box = [left, top, left + width, top + height]
-    return {"score": record["predicted_iou"], "area": record["area"], "box": box, "rle": record["segmentation"]}
+    return {"score": record["predicted_iou"], "area": record["area"], "box": box, rle: record["segmentation"]}
 
 
 def _too_much(limit: str, fits: int, count: int) -> InvalidRequest:

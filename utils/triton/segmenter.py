@@ -160,7 +160,7 @@ class TritonSegmenter:
         record = None if job.background else RECORD.get()
         if record and IMAGE_ID_PATTERN.fullmatch(image_id):
             record.image_id = image_id
-        about = {"image_id": image_id, "owner": image.owner, "region": image.region}
+        about = {"image_id": image_id, "owner": image.owner, "region": image.region, "scale_down": image.scale_down}
         call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
         waiting = contextlib.nullcontext() if job.background else self.waiting()
         with waiting, Exchange(time.monotonic() + self.timeout_s()) as exchange:

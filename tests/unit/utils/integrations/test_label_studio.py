@@ -18,6 +18,7 @@ from utils.integrations import label_studio
 from utils.integrations.label_studio import ADAPTER, NUMBERS, REMOVED
 from utils.integrations.label_studio_config import LabelConfig, brush_rle, regions
 from utils.integrations.label_studio_images import TaskImages
+from utils.integrations.rasters import run_lengths
 from utils.observability.context import CALLER
 from utils.settings import Settings
 
@@ -56,7 +57,7 @@ LONG_RUNS = np.pad(np.ones((150, 150), bool), ((150, 0), (0, 150)))
 
 def test_brush_decodes_to_the_mask_and_is_that_of_the_client():
     for mask in [*MASKS, LONG_RUNS, ~LONG_RUNS]:
-        encoded = brush_rle(mask)
+        encoded = brush_rle(run_lengths(mask))
         assert (decoded_brush(encoded).reshape(*mask.shape, 4) == 255 * mask[..., None]).all()
         assert list(encoded) == segmentation(mask).to_label_studio("Cat")[0]["value"]["rle"]
 

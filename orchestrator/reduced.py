@@ -1,0 +1,273 @@
+"""Images above the pixel limit, worked on at a half or a quarter of their size, for callers who cannot scale them.
+
+Prompts and the encoder's frame do not depend on the size in which an image is decoded. Masks are made on a grid of as
+many pixels as the smaller image has. Each pixel of the image belongs to the cell of the grid that its centre lies in.
+"""
+
+import functools
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+from PIL import Image, JpegImagePlugin
+from pycocotools import mask as coco
+
+from orchestrator import images
+from orchestrator.polygons import Mask, Ring
+from orchestrator.problems import IMAGE_TOO_LARGE, rejected
+from orchestrator.regions import Box
+
+FACTORS = (1, 2, 4)
+"""Divisors of both sides. libjpeg decodes a JPEG file at each of them without its full size in memory."""
+DECODING_BYTES = 24
+"""Memory to decode an image, per pixel of the limit: 600 MB by default. One process of a machine decodes at a time."""
+BYTES_PER_PIXEL = {"1": 1, "L": 1, "P": 1, "I;16": 2}
+"""Memory of a pixel in Pillow by mode; 4 in others."""
+WEBP_BYTES_PER_PIXEL = 16
+"""Pillow's WebP decoder keeps two canvases and makes a copy of one."""
+COEFFICIENT_BYTES = 2
+"""libjpeg keeps all coefficients of a JPEG file of several scans, at any size of the pixels."""
+GRID_RLE = "grid_rle"
+"""Member of an answer's mask: COCO's RLE of the grid. A reader who takes it for the image's `rle` would be wrong."""
+STRIP_ROWS = 256
+"""Rows that are scaled down at a time; a multiple of all factors."""
+SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
+"""JPEG marker that starts a segment."""
+START_OF_SCAN = 0xDA
+
+Indices = npt.NDArray[np.int64]
+
+
+def factor(size_hw: tuple[int, int], max_pixels: int) -> int | None:
+    """Return the least divisor by which the sides of an image make at most `max_pixels`; None if none does."""
+    fitting = (number for number in FACTORS if math.prod(_divided(size_hw, number)) <= max_pixels)
+    return next(fitting, None)
+
+
+def open_image(data: bytes, max_pixels: int) -> Image.Image:
+    """Read the header of an image file that may be scaled down to `max_pixels`.
+
+    Raises:
+        Rejected: as from `images.open_image`, or decoding would take too much memory.
+    """
+    image = images.open_image(data, images.MAX_SIDE_PIXELS**2)
+    pixels = image.width * image.height
+    if pixels <= max_pixels:
+        return image
+    bytes_per_pixel, kind = _decoding(image, data)
+    limit = max_pixels * FACTORS[-1] ** 2
+    if bytes_per_pixel:
+        limit = min(limit, int(max_pixels * DECODING_BYTES / bytes_per_pixel))
+    if pixels > limit or factor((image.height, image.width), max_pixels) is None:
+        smaller = "replace the image by a smaller one"
+        if bytes_per_pixel:
+            smaller += ", or by a JPEG file that is not progressive"
+        expected = f"at most {limit} pixels in a {kind} file: {smaller}"
+        raise rejected(IMAGE_TOO_LARGE, images.FIELD, expected, f"{image.width} x {image.height} = {pixels}")
+    return image
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The grid of an image that is worked on at a smaller size."""
+
+    size_hw: tuple[int, int]
+    """Height and width of the displayed image."""
+    factor: int
+    """Divisor of both sides; a grid of 1 is the image itself."""
+
+    @property
+    def grid_hw(self) -> tuple[int, int]:
+        """Height and width of the grid, and of the decoded image."""
+        return _divided(self.size_hw, self.factor)
+
+    def load(self, image: Image.Image) -> images.RGB:
+        """Return the pixels of an image file at the size of the grid, not yet turned: (h, w, 3) uint8 RGB."""
+        if isinstance(image, JpegImagePlugin.JpegImageFile):
+            return _load_jpeg(image, self.factor)
+        image.load()
+        is_16_bit = image.mode.startswith("I")
+        mode = "I" if is_16_bit else "RGB"
+        height, width = _divided((image.height, image.width), self.factor)
+        shape = (height, width) if is_16_bit else (height, width, 3)
+        pixels: npt.NDArray[Any] = np.empty(shape, np.int32 if is_16_bit else np.uint8)
+        # In strips: a whole image in another mode would need as much memory again.
+        for top in range(0, image.height, STRIP_ROWS):
+            strip = image.crop((0, top, image.width, min(top + STRIP_ROWS, image.height)))
+            smaller = np.asarray(strip.convert(mode).reduce(self.factor))
+            start = top // self.factor
+            pixels[start : start + len(smaller)] = smaller
+        return images.from_16_bit(Image.fromarray(pixels)) if is_16_bit else pixels
+
+    def scaled_box(self, box_xyxy: Box) -> tuple[float, float, float, float]:
+        """Return a box of the image in the frame of the decoded pixels, in which it may begin within a pixel."""
+        x0, y0, x1, y1 = (side / self.factor for side in box_xyxy)
+        return x0, y0, x1, y1
+
+    def cells(self, box_xyxy: Box) -> Box:
+        """Return the cells of the grid that a box of the image covers, at least one: x0, y0, x1, y1, exclusive."""
+        x0, x1 = self._cells(box_xyxy[0::2], self.grid_hw[1], self.size_hw[1])
+        y0, y1 = self._cells(box_xyxy[1::2], self.grid_hw[0], self.size_hw[0])
+        return x0, y0, x1, y1
+
+    @staticmethod
+    def _cells(ends: Sequence[int], cells: int, pixels: int) -> tuple[int, int]:
+        start, end = (round(position * cells / pixels) for position in ends)
+        start = min(start, cells - 1)
+        return start, max(end, start + 1)
+
+    def box(self, cells_xyxy: Sequence[int]) -> list[int]:
+        """Return the box of the image that is covered by a box of cells; right and bottom are exclusive."""
+        rows, columns = self._firsts()
+        left, top, right, bottom = cells_xyxy
+        return [int(columns[left]), int(rows[top]), int(columns[right]), int(rows[bottom])]
+
+    def area(self, mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> int:
+        """Return the number of the image's pixels in a mask (h, w) bool of cells, its first cell at `corner_xy`."""
+        rows, columns = self._firsts()
+        (left, top), (height, width) = corner_xy, mask.shape
+        if not mask.size:
+            return 0
+        heights = np.diff(rows[top : top + height + 1])
+        widths = np.diff(columns[left : left + width + 1])
+        cells = mask.view(np.uint8)
+        # Nearly all rows have the same height, so that only few of them are added one by one.
+        usual = int(np.median(heights))
+        sums = usual * cv2.reduce(cells, 0, cv2.REDUCE_SUM, dtype=cv2.CV_32S)[0].astype(np.int64)
+        for row in np.flatnonzero(heights != usual):
+            sums += (heights[row] - usual) * cells[row].astype(np.int64)
+        return int(sums @ widths)
+
+    def polygons(self, shapes: list[list[Ring]]) -> list[list[Ring]]:
+        """Return polygons of a mask of cells in pixels of the image."""
+        (height, width), (rows, columns) = self.size_hw, self.grid_hw
+        scale = np.array([width / columns, height / rows])
+        return [[(np.array(ring) * scale).tolist() for ring in rings] for rings in shapes]
+
+    def enlarged(self, mask: npt.NDArray[np.uint8], box_xyxy: Sequence[int]) -> npt.NDArray[np.uint8]:
+        """Return a box of the image from a mask (h, w) uint8 of all cells."""
+        rows, columns = self._shown()
+        left, top, right, bottom = box_xyxy
+        return np.take(np.take(mask, columns[left:right], axis=1), rows[top:bottom], axis=0)
+
+    def runs(self, mask: npt.NDArray[np.uint8]) -> Indices:
+        """Return the lengths of runs of equal pixels of the image, row by row, from a mask (h, w) uint8 of all cells.
+
+        The first run is of zeros, and may be empty. No array has as many elements as the image has pixels.
+        """
+        (height, width), (_, columns) = self.size_hw, self._firsts()
+        row_of, start, end = _spans(mask)
+        starts, ends = columns[start], columns[end]
+        # The spans of a row of cells, once for each row of pixels that shows it.
+        shown, _ = self._shown()
+        first = np.searchsorted(row_of, np.arange(len(mask) + 1))
+        counts = np.diff(first)[shown]
+        offsets = np.repeat(first[shown] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
+        index = np.arange(len(offsets)) + offsets
+        rows = np.repeat(np.arange(height, dtype=np.int64) * width, counts)
+        edges = np.stack([rows + starts[index], rows + ends[index]], axis=1).ravel()
+        # A span that ends with its row continues in the next one if that begins with a span.
+        joined = np.flatnonzero(edges[1:-1:2] == edges[2::2])
+        edges = np.delete(edges, np.concatenate([2 * joined + 1, 2 * joined + 2]))
+        lengths: Indices = np.diff(edges, prepend=0, append=height * width)
+        return lengths if lengths[-1] or len(lengths) == 1 else lengths[:-1]
+
+    def rle(self, mask: npt.NDArray[np.uint8]) -> dict[str, object]:
+        """Return a mask (h, w) uint8 of all cells as COCO's compressed RLE of the image, which counts along columns."""
+        height, width = self.size_hw
+        counts = Reduction((width, height), self.factor).runs(np.asarray(cv2.transpose(mask), np.uint8))
+        compressed = coco.frPyObjects({"size": [height, width], "counts": counts}, height, width)
+        return {"size": [height, width], "counts": compressed["counts"].decode("ascii")}
+
+    def _firsts(self) -> tuple[Indices, Indices]:
+        """Return the first row of pixels of each row of cells, and the same of columns, both with the end."""
+        (height, width), (rows, columns) = self.size_hw, self.grid_hw
+        return _nearest(rows, height)[1], _nearest(columns, width)[1]
+
+    def _shown(self) -> tuple[Indices, Indices]:
+        """Return the row of cells that each row of pixels shows, and the same of columns."""
+        (height, width), (rows, columns) = self.size_hw, self.grid_hw
+        return _nearest(rows, height)[0], _nearest(columns, width)[0]
+
+
+def _divided(size_hw: tuple[int, int], number: int) -> tuple[int, int]:
+    """Return a size divided by a number, rounded up."""
+    height, width = (-(-side // number) for side in size_hw)
+    return height, width
+
+
+@functools.lru_cache(maxsize=8)
+def _nearest(cells: int, pixels: int) -> tuple[Indices, Indices]:
+    """Return the cell that the centre of each pixel lies in, and the first pixel of each cell, then the end."""
+    cell_of = (2 * np.arange(pixels, dtype=np.int64) + 1) * cells // (2 * pixels)
+    return cell_of, np.searchsorted(cell_of, np.arange(cells + 1))
+
+
+def _spans(mask: npt.NDArray[np.uint8]) -> tuple[Indices, Indices, Indices]:
+    """Return row, first column and end of each span of ones, row by row."""
+    height, width = mask.shape
+    framed = np.zeros((height, width + 1), np.uint8)
+    framed[:, :width] = mask
+    flat = framed.ravel()
+    starts = np.flatnonzero(flat[1:] > flat[:-1]) + 1
+    ends = np.flatnonzero(flat[1:] < flat[:-1]) + 1
+    if flat[0]:
+        starts = np.concatenate([[0], starts])
+    rows, first = np.divmod(starts, width + 1)
+    return rows, first, ends - rows * (width + 1)
+
+
+def _load_jpeg(image: JpegImagePlugin.JpegImageFile, divisor: int) -> images.RGB:
+    height, width = _divided((image.height, image.width), divisor)
+    assert isinstance(image.fp, io.BytesIO)  # as `images.open_image` made it
+    if image.mode == "RGB":
+        # The buffer bounds the decoded size if the file has two headers that disagree.
+        pixels = np.empty((height, width, 3), np.uint8)
+        try:
+            decoded: images.RGB = simplejpeg.decode_jpeg(
+                image.fp.getvalue(), min_height=height, min_width=width, min_factor=divisor, buffer=pixels
+            )
+        except ValueError:  # a flaw that Pillow tolerates
+            decoded = pixels[:0]
+        if decoded.shape == pixels.shape:
+            return decoded
+    image.draft(image.mode, (image.width // divisor, image.height // divisor))
+    image.load()
+    if (image.height, image.width) != (height, width):
+        raise ValueError(f"decoded to {image.width} x {image.height}")
+    return np.asarray(image.convert("RGB"))
+
+
+def _decoding(image: Image.Image, data: bytes) -> tuple[float, str]:
+    """Return the memory to decode an image, in bytes per pixel beside the smaller image, and what its file is."""
+    if isinstance(image, JpegImagePlugin.JpegImageFile):
+        if not _has_several_scans(image, data):
+            return 0.0, "JPEG"
+        most = max(across * down for _, across, down, _ in image.layer)
+        samples = sum(across * down for _, across, down, _ in image.layer) / most
+        return COEFFICIENT_BYTES * samples, "progressive JPEG"
+    if image.format == "WEBP":
+        return WEBP_BYTES_PER_PIXEL, "WebP"
+    return BYTES_PER_PIXEL.get(image.mode, 4), "PNG"
+
+
+def _has_several_scans(image: JpegImagePlugin.JpegImageFile, data: bytes) -> bool:
+    """Return whether a JPEG file is progressive, or its first scan has not all components."""
+    if image.info.get("progressive"):
+        return True
+    offset = 2
+    segment = SEGMENT.search(data, offset)
+    while segment:
+        start = segment.start()
+        if data[start + 1] == START_OF_SCAN:
+            return data[start + 4] != len(image.layer)
+        offset = start + 2 + int.from_bytes(data[start + 2 : start + 4], "big")
+        segment = SEGMENT.search(data, offset)
+    return True

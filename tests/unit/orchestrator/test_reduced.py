@@ -1,0 +1,349 @@
+"""Images above the pixel limit: what is accepted, how it is decoded, and masks of cells in pixels of the image."""
+
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools import mask as coco
+
+from orchestrator import images, reduced
+from orchestrator.masks import area_and_box, rle
+from orchestrator.polygons import polygons
+from orchestrator.problems import Rejected
+from orchestrator.reduced import DECODING_BYTES, Reduction
+from tests.unit.orchestrator.test_images import encoded
+
+LIMIT = 3000
+
+
+def photo(height: int, width: int, mode: str = "RGB") -> Image.Image:
+    """Return a smooth picture, as JPEG files keep it nearly as it is."""
+    x, y = np.linspace(0, 255, width), np.linspace(0, 255, height)[:, None]
+    pixels = np.stack([x + 0 * y, 0 * x + y, (x + y) / 2], axis=2).astype(np.uint8)
+    return Image.fromarray(pixels).convert(mode)
+
+
+def decoded(file: bytes, max_pixels: int = LIMIT) -> np.ndarray:
+    image = reduced.open_image(file, max_pixels)
+    size_hw = images.displayed_size(image)
+    factor = reduced.factor(size_hw, max_pixels)
+    assert factor
+    return images.decode(image, Reduction(size_hw, factor).load)
+
+
+def enlarged_by_definition(mask: np.ndarray, reduction: Reduction) -> np.ndarray:
+    """Return the mask of the image in which each pixel has the value of the cell that its centre lies in."""
+    (height, width), (rows, columns) = reduction.size_hw, reduction.grid_hw
+    y = ((np.arange(height) + 0.5) * rows / height).astype(int)
+    x = ((np.arange(width) + 0.5) * columns / width).astype(int)
+    enlarged: np.ndarray = mask[y][:, x]
+    return enlarged
+
+
+@pytest.mark.parametrize(
+    ("size_hw", "factor"),
+    [
+        ((50, 60), 1),
+        ((50, 61), 2),
+        ((100, 120), 2),
+        ((101, 120), 4),
+        ((200, 240), 4),
+        ((200, 241), None),
+        ((1, 3001), 2),
+        ((1, 12000), 4),
+        ((1, 12001), None),
+    ],
+)
+def test_factor_is_the_least_that_fits(size_hw, factor):
+    assert reduced.factor(size_hw, LIMIT) == factor
+    if factor:
+        height, width = Reduction(size_hw, factor).grid_hw
+        assert height * width <= LIMIT
+
+
+@pytest.mark.parametrize("size_hw", [(79, 101), (80, 100), (119, 141), (120, 140)])
+@pytest.mark.parametrize(
+    ("file_format", "mode", "options"),
+    [
+        ("JPEG", "RGB", {"quality": 95}),
+        ("JPEG", "RGB", {"quality": 95, "progressive": True}),
+        ("JPEG", "L", {"quality": 95}),
+        ("JPEG", "CMYK", {"quality": 95}),
+        ("PNG", "RGB", {}),
+        ("PNG", "L", {}),
+        ("PNG", "RGBA", {}),
+        ("PNG", "LA", {}),
+        ("WEBP", "RGB", {"lossless": True}),
+    ],
+)
+def test_smaller_image_is_the_image_scaled_down(size_hw, file_format, mode, options):
+    height, width = size_hw
+    picture = photo(height, width, mode)
+    limit = size_hw[0] * size_hw[1] - 1 if file_format == "WEBP" else LIMIT
+    pixels = decoded(encoded(picture, file_format, **options), limit)
+    rows, columns = pixels.shape[:2]
+    factor = round(size_hw[0] / rows)
+    assert (rows, columns) == (-(-size_hw[0] // factor), -(-size_hw[1] // factor))
+    wanted = np.asarray(picture.convert("RGB").reduce(factor), int)
+    assert np.abs(wanted - pixels).mean() < 1.5
+    assert np.abs(wanted - pixels).max() < 12
+
+
+def test_strips_leave_no_seam(monkeypatch):
+    monkeypatch.setattr(reduced, "STRIP_ROWS", 8)
+    picture = photo(119, 141)
+    assert np.array_equal(decoded(encoded(picture)), np.asarray(picture.reduce(4)))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_smaller_image_is_turned_as_the_image_is(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = encoded(photo(79, 101), "JPEG", exif=exif, quality=95)
+    whole = images.decode(images.open_image(file, 10**6))
+    pixels = decoded(file)
+    assert pixels.shape[:2] == ((51, 40) if orientation > 4 else (40, 51))
+    rows, columns = pixels.shape[:2]
+    wanted = np.asarray(Image.fromarray(whole).resize((columns, rows), Image.Resampling.BOX))
+    assert np.abs(wanted.astype(int) - pixels).mean() < 2.5
+
+
+def test_16_bit_image_is_scaled_down_before_its_samples_are():
+    samples = (np.linspace(0, 65535, 101)[None] + np.zeros((79, 1))).astype(np.uint16)
+    pixels = decoded(encoded(Image.fromarray(samples)))
+    assert pixels.shape == (40, 51, 3)
+    assert np.abs(np.linspace(0, 255, 51) - pixels[20, :, 0]).max() < 3
+
+
+def test_palette_and_bilevel_images_are_converted_before_they_are_scaled_down():
+    palette = Image.new("P", (101, 79))
+    palette.putpalette([255, 0, 0, 0, 0, 255])
+    palette.paste(1, (0, 0, 50, 79))
+    pixels = decoded(encoded(palette))
+    assert pixels[0, 0].tolist() == [0, 0, 255]
+    assert pixels[0, 50].tolist() == [255, 0, 0]
+    assert decoded(encoded(Image.new("1", (101, 79), 1))).min() == 255
+
+
+def test_damaged_file_is_rejected():
+    for file in (encoded(photo(79, 101), "JPEG"), encoded(photo(79, 101))):
+        with pytest.raises(Rejected, match="a complete image file"):
+            decoded(file[:-100])
+
+
+def test_jpeg_file_with_a_flaw_that_pillow_tolerates_is_decoded():
+    file = encoded(photo(79, 101), "JPEG", quality=95)
+    start_of_scan = file.index(b"\xff\xda")
+    assert decoded(file[:start_of_scan] + b"\x00\x00\x00" + file[start_of_scan:]).shape == (40, 51, 3)
+
+
+def png_header(width: int, height: int, colour: int = 2) -> bytes:
+    """Return a PNG file that announces this size and has a few zeros as pixels."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    pixels = zlib.compress(bytes(1000))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("file", "limit", "kind"),
+    [
+        pytest.param(png_header(65_535, 65_535), 150_000_000, "PNG", id="png"),
+        pytest.param(png_header(65_535, 65_535, colour=0), 400_000_000, "PNG", id="grey png"),
+        pytest.param(png_header(15_001, 10_000), 150_000_000, "PNG", id="png just above"),
+    ],
+)
+def test_hostile_png_file_is_refused_before_it_is_decoded(file, limit, kind, monkeypatch):
+    monkeypatch.setattr(images, "decode", pytest.fail)
+    with pytest.raises(Rejected) as caught:
+        reduced.open_image(file, 25_000_000)
+    (error,) = caught.value.errors
+    assert (caught.value.status, error["field"]) == (413, "input_image")
+    assert error["expected"].startswith(f"at most {limit} pixels in a {kind} file: replace the image by a smaller one")
+    assert " x " in error["got"]
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({"progressive": True, "subsampling": 0}, LIMIT * DECODING_BYTES // 6),
+        ({"progressive": True, "subsampling": 2}, LIMIT * DECODING_BYTES // 3),
+        ({}, LIMIT * 16),
+    ],
+    ids=["progressive 4:4:4", "progressive 4:2:0", "sequential"],
+)
+def test_jpeg_file_is_limited_by_the_memory_for_its_coefficients(options, limit):
+    fits = photo(100, limit // 100)
+    reduced.open_image(encoded(fits, "JPEG", **options), LIMIT)
+    with pytest.raises(Rejected, match=f"at most {limit} pixels in a (progressive )?JPEG file"):
+        reduced.open_image(encoded(photo(100, limit // 100 + 1), "JPEG", **options), LIMIT)
+
+
+def test_jpeg_file_whose_first_scan_lacks_a_component_counts_as_progressive():
+    file = bytearray(encoded(photo(100, 400), "JPEG", subsampling=0))
+    reduced.open_image(bytes(file), LIMIT)
+    file[file.index(b"\xff\xda") + 4] = 1
+    with pytest.raises(Rejected, match="at most 12000 pixels in a progressive JPEG file"):
+        reduced.open_image(bytes(file), LIMIT)
+
+
+SIZES = [((79, 101), 2), ((80, 100), 2), ((81, 99), 4), ((7, 5), 2), ((5, 7), 4), ((1, 9), 4), ((3, 3), 2)]
+
+
+@pytest.fixture(params=SIZES, ids=str)
+def reduction(request) -> Reduction:
+    return Reduction(*request.param)
+
+
+def masks_of(reduction: Reduction) -> list[np.ndarray]:
+    """Return masks of cells: noise of several densities, nothing, and everything."""
+    rng = np.random.default_rng(0)
+    noise = [rng.random(reduction.grid_hw) < share for share in (0.02, 0.1, 0.5, 0.9)]
+    stripes = np.zeros(reduction.grid_hw, bool)
+    stripes[:, ::2] = True
+    return [
+        *noise,
+        stripes,
+        stripes.T.copy().reshape(-1)[: stripes.size].reshape(stripes.shape),
+        np.zeros(reduction.grid_hw, bool),
+        np.ones(reduction.grid_hw, bool),
+    ]
+
+
+def test_mask_of_the_image_has_each_pixel_of_its_cell(reduction):
+    height, width = reduction.size_hw
+    for mask in masks_of(reduction):
+        wanted = enlarged_by_definition(mask, reduction)
+        cells = mask.view(np.uint8)
+        assert np.array_equal(reduction.enlarged(cells, (0, 0, width, height)), wanted)
+        _, box = area_and_box(mask)
+        assert (reduction.area(mask), reduction.box(box)) == area_and_box(wanted)
+        assert reduction.rle(cells) == rle(wanted)
+        left, top, right, bottom = box
+        inside = np.ascontiguousarray(mask[top:bottom, left:right])
+        assert reduction.area(inside, (left, top)) == area_and_box(wanted)[0]
+        edges = np.flatnonzero(np.diff(wanted.ravel(), prepend=False, append=False))
+        expected = np.diff(edges, prepend=0, append=wanted.size).tolist()
+        expected = expected[:-1] if wanted[-1, -1] else expected
+        assert reduction.runs(cells).tolist() == expected
+
+
+def test_polygons_outline_the_mask_of_the_image(reduction):
+    height, width = reduction.size_hw
+    mask = np.ones(reduction.grid_hw, bool)
+    (rings,) = reduction.polygons(polygons(mask, tolerance=0))
+    assert np.min(rings[0], axis=0).tolist() == [0, 0]
+    assert np.max(rings[0], axis=0).tolist() == pytest.approx([width, height])
+
+
+def test_box_covers_at_least_one_cell(reduction):
+    (height, width), (rows, columns) = reduction.size_hw, reduction.grid_hw
+    assert reduction.cells((0, 0, width, height)) == (0, 0, columns, rows)
+    for x in range(width):
+        for y in range(height):
+            x0, y0, x1, y1 = reduction.cells((x, y, x + 1, y + 1))
+            assert 0 <= x0 < x1 <= columns
+            assert 0 <= y0 < y1 <= rows
+
+
+def test_grid_of_factor_1_is_the_image():
+    whole = Reduction((79, 101), 1)
+    mask = np.random.default_rng(0).random((79, 101)) < 0.3
+    assert (whole.grid_hw, whole.cells((3, 4, 50, 60)), whole.box((3, 4, 50, 60))) == (
+        (79, 101),
+        (3, 4, 50, 60),
+        [3, 4, 50, 60],
+    )
+    assert whole.rle(mask.view(np.uint8)) == rle(mask)
+
+
+def test_runs_of_a_large_image_take_no_memory_for_its_pixels():
+    # 400 megapixels in 25 million cells; a high-water mark of this process would be that of earlier tests.
+    program = """
+import numpy as np, threading, time
+from orchestrator.reduced import Reduction
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+mask = np.zeros((5000, 5000), np.uint8)
+mask[1000:4000, 1000:4000] = 1
+reduction = Reduction((20000, 20000), 4)
+before, peak, done = resident(), [0], threading.Event()
+
+def watch():
+    while not done.is_set():
+        peak[0] = max(peak[0], resident())
+        time.sleep(0.001)
+
+thread = threading.Thread(target=watch)
+thread.start()
+runs = reduction.runs(mask)
+rle = reduction.rle(mask)
+done.set()
+thread.join()
+print(peak[0] - before, int(runs[1::2].sum()))
+"""
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
+    grown, area = map(int, done.stdout.split())
+    assert area == 12_000**2
+    assert 0 < grown < 200_000_000
+
+
+def test_rle_is_read_by_the_coco_api(reduction):
+    mask = masks_of(reduction)[2]
+    answer = reduction.rle(mask.view(np.uint8))
+    read = coco.decode({"size": answer["size"], "counts": str(answer["counts"]).encode()})
+    assert np.array_equal(read, enlarged_by_definition(mask, reduction))
+
+
+PEAK = """
+import sys, threading, time
+import numpy as np
+from orchestrator import images, reduced
+from orchestrator.memory import return_large_blocks_on_free
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+return_large_blocks_on_free()
+file = open(sys.argv[1], "rb").read()
+max_pixels = int(sys.argv[2])
+before, peak, done = resident(), [0], threading.Event()
+
+def watch():
+    while not done.is_set():
+        peak[0] = max(peak[0], resident())
+        time.sleep(0.001)
+
+thread = threading.Thread(target=watch)
+thread.start()
+image = reduced.open_image(file, max_pixels)
+size_hw = images.displayed_size(image)
+pixels = images.decode(image, reduced.Reduction(size_hw, reduced.factor(size_hw, max_pixels)).load)
+done.set()
+thread.join()
+print(peak[0] - before, *pixels.shape)
+"""
+
+
+@pytest.mark.parametrize(("file_format", "bytes_per_pixel"), [("JPEG", 1.5), ("PNG", 5.5)], ids=["jpeg", "png"])
+def test_memory_to_decode_a_large_image_is_bounded(tmp_path, file_format, bytes_per_pixel):
+    """All pixels of 36 megapixels take 108 MB, in Pillow 144 MB, before they are scaled down to 9 megapixels."""
+    file = tmp_path / "image"
+    photo(6000, 6000).save(file, file_format, **({"compress_level": 1} if file_format == "PNG" else {}))
+    command = [sys.executable, "-c", PEAK, str(file), "9000000"]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    grown, *shape = map(int, done.stdout.split())
+    assert shape == [3000, 3000, 3]
+    assert 27_000_000 <= grown < bytes_per_pixel * 6000**2
