@@ -240,6 +240,7 @@ def file_16_bits(low: int, high: int) -> bytes:
 def test_orientation_and_range_are_known_with_the_embedding_also_later_and_of_a_part(open_embeddings):
     file = file_16_bits(1000, 5000)
     image = find(open_embeddings(), file, digest(file))
+    assert image.entry.sample_range
     low, high = image.entry.sample_range
     assert 1000 <= low < 1020
     assert 4980 < high < 5000
