@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
 
 from orchestrator import images, reduced
 from orchestrator.cache import Embedding, EmbeddingCache, Entry
 from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Call, Stages
+from orchestrator.depth import SampleRange
 from orchestrator.masks import Logits, area_and_box, upsample
 from orchestrator.pictures import Mask, Strip
 from orchestrator.problems import UnknownImage
@@ -37,6 +37,8 @@ class DecodedImage:
 
     pixels: images.RGB
     """(H, W, 3) uint8 RGB; not to be changed."""
+    sample_range: SampleRange | None = None
+    """Values of 16-bit samples that became 0 and 255; None for 8 bits."""
     strips: dict[int, Strip] = field(default_factory=dict)
     """Compressed strips of the image as a PNG file, for its next picture (`pictures.encode_png`)."""
 
@@ -123,7 +125,7 @@ class EncodedImage:
         mask[y0:y1, x0:x1] = inside
         return mask
 
-    def open(self, file: bytes) -> Image.Image:
+    def open(self, file: bytes) -> images.OpenedImage:
         """Read the header of the image's file; raise `Rejected` if the image cannot be used."""
         open_image = reduced.open_image if self.scale_down else images.open_image
         return open_image(file, self.max_pixels)
@@ -134,8 +136,8 @@ class EncodedImage:
         if decoded is None:
             with self.stages(DECODE):
                 opened = self.open(bytes(self.entry.file))
-                pixels = images.decode(opened, self.reduction.load) if self.reduction else images.decode(opened)
-            decoded = DecodedImage(pixels)
+                load = self.reduction.load if self.reduction else None
+                decoded = DecodedImage(*images.decode(opened, load))
             self.last.clear()
             self.last[self.key] = decoded
         return decoded
@@ -203,8 +205,8 @@ class Embeddings:
             if file is None:
                 raise UnknownImage
             with self.stages(DECODE):
-                size_hw = images.displayed_size(image.open(file))
-            source, entry = ENCODED, Entry({}, size_hw, file)
+                opened = image.open(file)
+            source, entry = ENCODED, Entry({}, opened.size_hw, file, opened.orientation)
         return replace(image, entry=entry, source=source)
 
     def keep(self, image: EncodedImage) -> None:
@@ -226,7 +228,8 @@ class Embeddings:
         if image.source == ENCODED and not image.entry.embedding:  # a new image
             self.keep(image)
         key = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
-        part = replace(image, key=key, entry=Entry({}, (y1 - y0, x1 - x0), b""), part_of=image, origin_xy=(x0, y0))
+        unknown = Entry({}, (y1 - y0, x1 - x0), b"", image.entry.orientation)
+        part = replace(image, key=key, entry=unknown, part_of=image, origin_xy=(x0, y0))
         source, entry = self._look_up(part)
         return replace(part, entry=entry or part.entry, source=source)
 
@@ -273,27 +276,30 @@ class Embeddings:
         return SHARED, shared
 
     def _make(self, encode: Encode, image: EncodedImage) -> Entry:
-        frame = self._reduced_frame(image, image.reduction) if image.reduction else self._frame(image)
+        decoded = self._decode(image)
+        with self.stages(RESIZE):
+            frame = self._frame(image, decoded.pixels)
         began_at = time.monotonic()
         with self.stages(ENCODE):
             embedding = encode(frame)
-        entry = replace(image.entry, embedding=embedding, encode_s=time.monotonic() - began_at)
+        encode_s = time.monotonic() - began_at
+        entry = replace(image.entry, embedding=embedding, sample_range=decoded.sample_range, encode_s=encode_s)
         self._store(replace(image, entry=entry))
         if self.redis is not None and not image.part_of:
             self.redis.put(image.key, entry)
         return entry
 
-    def _frame(self, image: EncodedImage) -> images.Frame:
-        x0, y0, x1, y1 = image.region
-        pixels = np.ascontiguousarray(image.whole.decode().pixels[y0:y1, x0:x1])
-        with self.stages(RESIZE):
-            return self.preprocessing.frame(pixels)
+    def _decode(self, image: EncodedImage) -> DecodedImage:
+        if not image.reduction:
+            return image.whole.decode()
+        with self.cache.decode_lock():  # a large image takes much memory
+            return image.whole.decode()
 
-    def _reduced_frame(self, image: EncodedImage, reduction: Reduction) -> images.Frame:
-        with self.cache.decode_lock():
-            pixels = image.whole.decode().pixels
-        with self.stages(RESIZE):
-            return self.preprocessing.frame(pixels, image.size_hw, reduction.scaled_box(image.region))
+    def _frame(self, image: EncodedImage, pixels: images.RGB) -> images.Frame:
+        if image.reduction:
+            return self.preprocessing.frame(pixels, image.size_hw, image.reduction.scaled_box(image.region))
+        x0, y0, x1, y1 = image.region
+        return self.preprocessing.frame(np.ascontiguousarray(pixels[y0:y1, x0:x1]))
 
     def _store(self, image: EncodedImage) -> None:
         with self.stages(STORE):

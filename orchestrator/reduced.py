@@ -5,12 +5,10 @@ many pixels as the smaller image has. Each pixel of the image belongs to the cel
 """
 
 import functools
-import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import cv2
 import numpy as np
@@ -19,7 +17,7 @@ import simplejpeg
 from PIL import Image, JpegImagePlugin
 from pycocotools import mask as coco
 
-from orchestrator import images
+from orchestrator import depth, images
 from orchestrator.polygons import Mask, Ring
 from orchestrator.problems import IMAGE_TOO_LARGE, rejected
 from orchestrator.regions import Box
@@ -28,8 +26,10 @@ FACTORS = (1, 2, 4)
 """Divisors of both sides. libjpeg decodes a JPEG file at each of them without its full size in memory."""
 DECODING_BYTES = 24
 """Memory to decode an image, per pixel of the limit: 600 MB by default. One process of a machine decodes at a time."""
-BYTES_PER_PIXEL = {"1": 1, "L": 1, "P": 1, "I;16": 2}
-"""Memory of a pixel in Pillow by mode; 4 in others."""
+BYTES_PER_PIXEL = {"1": 1, "L": 1, "P": 1}
+"""Memory of a pixel with 8 bits in Pillow by mode; 4 in others."""
+GREY_16_BIT_BYTES_PER_PIXEL, DEEP_BYTES_PER_PIXEL = 6, 12
+"""Memory to read a pixel of 16-bit grey, and of 16-bit grey with alpha or colours (`depth.read_samples`)."""
 WEBP_BYTES_PER_PIXEL = 16
 """Pillow's WebP decoder keeps two canvases and makes a copy of one."""
 COEFFICIENT_BYTES = 2
@@ -51,17 +51,18 @@ def factor(size_hw: tuple[int, int], max_pixels: int) -> int | None:
     return next(fitting, None)
 
 
-def open_image(data: bytes, max_pixels: int) -> Image.Image:
+def open_image(data: bytes, max_pixels: int) -> images.OpenedImage:
     """Read the header of an image file that may be scaled down to `max_pixels`.
 
     Raises:
         Rejected: as from `images.open_image`, or decoding would take too much memory.
     """
-    image = images.open_image(data, images.MAX_SIDE_PIXELS**2)
+    opened = images.open_image(data, images.MAX_SIDE_PIXELS**2)
+    image = opened.image
     pixels = image.width * image.height
     if pixels <= max_pixels:
-        return image
-    bytes_per_pixel, kind = _decoding(image, data)
+        return opened
+    bytes_per_pixel, kind = _decoding(opened)
     limit = max_pixels * FACTORS[-1] ** 2
     if bytes_per_pixel:
         limit = min(limit, int(max_pixels * DECODING_BYTES / bytes_per_pixel))
@@ -71,7 +72,7 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
             smaller += ", or by a JPEG file that is not progressive"
         expected = f"at most {limit} pixels in a {kind} file: {smaller}"
         raise rejected(IMAGE_TOO_LARGE, images.FIELD, expected, f"{image.width} x {image.height} = {pixels}")
-    return image
+    return opened
 
 
 @dataclass(frozen=True)
@@ -88,23 +89,39 @@ class Reduction:
         """Height and width of the grid, and of the decoded image."""
         return _divided(self.size_hw, self.factor)
 
-    def load(self, image: Image.Image) -> images.RGB:
-        """Return the pixels of an image file at the size of the grid, not yet turned: (h, w, 3) uint8 RGB."""
+    def load(self, opened: images.OpenedImage) -> tuple[images.RGB, depth.SampleRange | None]:
+        """Return the pixels of an image file at the size of the grid, not yet turned, and the range of 16-bit samples.
+
+        Returns:
+            (h, w, 3) uint8 RGB; and as `images.decode`.
+        """
+        image, file = opened.image, opened.file
         if isinstance(image, JpegImagePlugin.JpegImageFile):
-            return _load_jpeg(image, self.factor)
+            return _load_jpeg(image, file, self.factor), None
+        if depth.is_16_bit(image):
+            samples = depth.read_samples(file)
+            sample_range = depth.sample_range(samples)
+
+            def strip_16_bit(top: int, bottom: int) -> Image.Image:
+                return Image.fromarray(depth.to_8_bits(samples[top:bottom], sample_range))
+
+            return self._reduced(image, strip_16_bit), sample_range
         image.load()
-        is_16_bit = image.mode.startswith("I")
-        mode = "I" if is_16_bit else "RGB"
-        height, width = _divided((image.height, image.width), self.factor)
-        shape = (height, width) if is_16_bit else (height, width, 3)
-        pixels: npt.NDArray[Any] = np.empty(shape, np.int32 if is_16_bit else np.uint8)
-        # In strips: a whole image in another mode would need as much memory again.
+
+        def strip_8_bit(top: int, bottom: int) -> Image.Image:
+            return image.crop((0, top, image.width, bottom))
+
+        return self._reduced(image, strip_8_bit), None
+
+    def _reduced(self, image: Image.Image, strip: Callable[[int, int], Image.Image]) -> images.RGB:
+        """Return an image at the size of the grid, in strips: as a whole it would need its memory a second time."""
+        pixels = np.empty((*_divided((image.height, image.width), self.factor), 3), np.uint8)
         for top in range(0, image.height, STRIP_ROWS):
-            strip = image.crop((0, top, image.width, min(top + STRIP_ROWS, image.height)))
-            smaller = np.asarray(strip.convert(mode).reduce(self.factor))
+            bottom = min(top + STRIP_ROWS, image.height)
+            smaller = np.asarray(strip(top, bottom).convert("RGB").reduce(self.factor))
             start = top // self.factor
             pixels[start : start + len(smaller)] = smaller
-        return images.from_16_bit(Image.fromarray(pixels)) if is_16_bit else pixels
+        return pixels
 
     def scaled_box(self, box_xyxy: Box) -> tuple[float, float, float, float]:
         """Return a box of the image in the frame of the decoded pixels, in which it may begin within a pixel."""
@@ -224,15 +241,14 @@ def _spans(mask: npt.NDArray[np.uint8]) -> tuple[Indices, Indices, Indices]:
     return rows, first, ends - rows * (width + 1)
 
 
-def _load_jpeg(image: JpegImagePlugin.JpegImageFile, divisor: int) -> images.RGB:
+def _load_jpeg(image: JpegImagePlugin.JpegImageFile, file: bytes, divisor: int) -> images.RGB:
     height, width = _divided((image.height, image.width), divisor)
-    assert isinstance(image.fp, io.BytesIO)  # as `images.open_image` made it
     if image.mode == "RGB":
         # The buffer bounds the decoded size if the file has two headers that disagree.
         pixels = np.empty((height, width, 3), np.uint8)
         try:
             decoded: images.RGB = simplejpeg.decode_jpeg(
-                image.fp.getvalue(), min_height=height, min_width=width, min_factor=divisor, buffer=pixels
+                file, min_height=height, min_width=width, min_factor=divisor, buffer=pixels
             )
         except ValueError:  # a flaw that Pillow tolerates
             decoded = pixels[:0]
@@ -245,16 +261,20 @@ def _load_jpeg(image: JpegImagePlugin.JpegImageFile, divisor: int) -> images.RGB
     return np.asarray(image.convert("RGB"))
 
 
-def _decoding(image: Image.Image, data: bytes) -> tuple[float, str]:
+def _decoding(opened: images.OpenedImage) -> tuple[float, str]:
     """Return the memory to decode an image, in bytes per pixel beside the smaller image, and what its file is."""
+    image = opened.image
     if isinstance(image, JpegImagePlugin.JpegImageFile):
-        if not _has_several_scans(image, data):
+        if not _has_several_scans(image, opened.file):
             return 0.0, "JPEG"
         most = max(across * down for _, across, down, _ in image.layer)
         samples = sum(across * down for _, across, down, _ in image.layer) / most
         return COEFFICIENT_BYTES * samples, "progressive JPEG"
     if image.format == "WEBP":
         return WEBP_BYTES_PER_PIXEL, "WebP"
+    if depth.is_16_bit(image):
+        is_grey = image.mode.startswith("I")
+        return GREY_16_BIT_BYTES_PER_PIXEL if is_grey else DEEP_BYTES_PER_PIXEL, "16-bit PNG"
     return BYTES_PER_PIXEL.get(image.mode, 4), "PNG"
 
 

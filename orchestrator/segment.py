@@ -91,9 +91,13 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     if image.reduction and objects:
         check_reduced(options)
     height, width = image.whole.size_hw
-    result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
+    result: dict[str, Any] = {"image_id": image.image_id, "width": width, "height": height}
+    result["orientation"] = image.entry.orientation
+    if image.entry.sample_range:
+        result["range"] = image.entry.sample_range
     if image.reduction:
         result["reduction"] = image.reduction.factor
+    result |= pipeline.identity
     if call.region:
         result["region"] = image.region
     if clipped:
@@ -206,6 +210,7 @@ def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
         "image_id": image.whole.image_id,
         "width": str(width),
         "height": str(height),
+        "orientation": str(image.entry.orientation),
         "frame_width": str(frame_width),
         "frame_height": str(frame_height),
         "squashed": str(image.preprocessing.squashes).lower(),
@@ -215,6 +220,8 @@ def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
         "model_version": str(identity["model_version"]),
         "encoder": identity["engine"]["encoder"],
     }
+    if image.entry.sample_range:
+        metadata["range"] = orjson.dumps(image.entry.sample_range).decode()
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
     for name, tensor in image.entry.embedding.items():

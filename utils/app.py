@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
 from utils.ahead.encoder import EmbedAhead
 from utils.ahead.queue import DEFAULT_CACHE_BYTES, EncodeQueue
-from utils.api.answers import REFUSAL_LOG
+from utils.api.answers import ORIENTATION_HEADER, REFUSAL_LOG
 from utils.api.decoding import LocalDecoding
 from utils.api.info import InfoEndpoint, describe
 from utils.api.jobs import Segmenter
@@ -301,7 +301,7 @@ def _allow_origins(service: Any, settings: Settings) -> None:
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Image-Id", REQUEST_ID_HEADER.decode()],
-            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
+            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode(), ORIENTATION_HEADER],
         )
 
 

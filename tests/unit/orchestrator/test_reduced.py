@@ -12,10 +12,12 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from orchestrator import images, reduced
+from orchestrator.depth import SampleRange
 from orchestrator.masks import area_and_box, rle
 from orchestrator.polygons import polygons
 from orchestrator.problems import Rejected
 from orchestrator.reduced import DECODING_BYTES, Reduction
+from tests.deep_files import CHANNELS, deep_png
 from tests.unit.orchestrator.test_images import encoded
 
 LIMIT = 3000
@@ -28,12 +30,15 @@ def photo(height: int, width: int, mode: str = "RGB") -> Image.Image:
     return Image.fromarray(pixels).convert(mode)
 
 
-def decoded(file: bytes, max_pixels: int = LIMIT) -> np.ndarray:
-    image = reduced.open_image(file, max_pixels)
-    size_hw = images.displayed_size(image)
-    factor = reduced.factor(size_hw, max_pixels)
+def decoded_with_range(file: bytes, max_pixels: int = LIMIT) -> tuple[np.ndarray, SampleRange | None]:
+    opened = reduced.open_image(file, max_pixels)
+    factor = reduced.factor(opened.size_hw, max_pixels)
     assert factor
-    return images.decode(image, Reduction(size_hw, factor).load)
+    return images.decode(opened, Reduction(opened.size_hw, factor).load)
+
+
+def decoded(file: bytes, max_pixels: int = LIMIT) -> np.ndarray:
+    return decoded_with_range(file, max_pixels)[0]
 
 
 def enlarged_by_definition(mask: np.ndarray, reduction: Reduction) -> np.ndarray:
@@ -105,7 +110,7 @@ def test_smaller_image_is_turned_as_the_image_is(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     file = encoded(photo(79, 101), "JPEG", exif=exif, quality=95)
-    whole = images.decode(images.open_image(file, 10**6))
+    whole, _ = images.decode(images.open_image(file, 10**6))
     pixels = decoded(file)
     assert pixels.shape[:2] == ((51, 40) if orientation > 4 else (40, 51))
     rows, columns = pixels.shape[:2]
@@ -113,11 +118,16 @@ def test_smaller_image_is_turned_as_the_image_is(orientation):
     assert np.abs(wanted.astype(int) - pixels).mean() < 2.5
 
 
-def test_16_bit_image_is_scaled_down_before_its_samples_are():
-    samples = (np.linspace(0, 65535, 101)[None] + np.zeros((79, 1))).astype(np.uint16)
-    pixels = decoded(encoded(Image.fromarray(samples)))
+@pytest.mark.parametrize("colour_type", CHANNELS)
+@pytest.mark.parametrize("top", [4095, 65_535])
+def test_16_bit_image_has_the_range_of_the_whole_image(colour_type, top):
+    ramp = (np.linspace(0, top, 101)[None, :, None] + np.zeros((79, 1, CHANNELS[colour_type]))).astype(np.uint16)
+    file = deep_png(ramp, colour_type)
+    whole, whole_range = images.decode(images.open_image(file, 10**6))
+    pixels, sample_range = decoded_with_range(file)
     assert pixels.shape == (40, 51, 3)
-    assert np.abs(np.linspace(0, 255, 51) - pixels[20, :, 0]).max() < 3
+    assert sample_range == whole_range
+    assert np.abs(np.asarray(Image.fromarray(whole).reduce(2), int) - pixels).max() <= 1
 
 
 def test_palette_and_bilevel_images_are_converted_before_they_are_scaled_down():
@@ -310,6 +320,7 @@ PEAK = """
 import sys, threading, time
 import numpy as np
 from orchestrator import images, reduced
+from orchestrator.depth import SampleRange
 from orchestrator.memory import return_large_blocks_on_free
 
 def resident():
