@@ -398,3 +398,12 @@ def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, 
     assert caught.value.status >= 500
     assert "secret" not in caught.value.detail
     assert str(error).rpartition("] ")[2] in caplog.text
+
+
+@ALL_CALLS
+@pytest.mark.parametrize("scale_down", [False, True])
+def test_model_is_told_whether_the_image_may_be_worked_on_at_a_smaller_size(call, scale_down):
+    client = Client(outcomes=CACHED_IS_UNKNOWN, records=b"{}")
+    call(client, replace(NEW, scale_down=scale_down))
+    assert client.received
+    assert {received.scale_down for received in client.received} == {scale_down}
