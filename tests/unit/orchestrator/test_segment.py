@@ -332,7 +332,7 @@ def test_other_answers_about_an_image_worked_on_at_a_smaller_size_are_an_error(p
 
 
 def test_region_of_an_image_above_the_limit_is_in_pixels_of_the_image(pipeline):
-    asked = large(pipeline)
+    asked = large(pipeline, points=[[[20, 20]]])
     asked.region = REGION
     result = parts(pipeline, asked)[2]
     x0, y0, x1, y1 = result["region"]
