@@ -7,7 +7,6 @@ many pixels as the smaller image has. Each pixel of the image belongs to the cel
 import functools
 import io
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,9 +37,6 @@ GRID_RLE = "grid_rle"
 """Member of an answer's mask: COCO's RLE of the grid. A reader who takes it for the image's `rle` would be wrong."""
 STRIP_ROWS = 256
 """Rows that are scaled down at a time; a multiple of all factors."""
-SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
-"""JPEG marker that starts a segment."""
-START_OF_SCAN = 0xDA
 
 Indices = npt.NDArray[np.int64]
 
@@ -262,12 +258,12 @@ def _has_several_scans(image: JpegImagePlugin.JpegImageFile, data: bytes) -> boo
     """Return whether a JPEG file is progressive, or its first scan has not all components."""
     if image.info.get("progressive"):
         return True
-    offset = 2
-    segment = SEGMENT.search(data, offset)
+    segment = images.SEGMENT.search(data, 2)
     while segment:
         start = segment.start()
-        if data[start + 1] == START_OF_SCAN:
-            return data[start + 4] != len(image.layer)
-        offset = start + 2 + int.from_bytes(data[start + 2 : start + 4], "big")
-        segment = SEGMENT.search(data, offset)
+        if data[start + 1] == images.START_OF_SCAN:
+            components = data[start + 4 : start + 5]
+            return components != bytes([len(image.layer)])
+        length = int.from_bytes(data[start + 2 : start + 4], "big")
+        segment = images.SEGMENT.search(data, start + 2 + length)
     return True
