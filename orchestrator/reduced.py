@@ -1,7 +1,8 @@
-"""Images above the pixel limit, worked on at a half or a quarter of their size, for callers who cannot scale them.
+"""Images above the pixel limit, worked on at a half or a quarter of their width and height.
 
-Prompts and the encoder's frame do not depend on the size in which an image is decoded. Masks are made on a grid of as
-many pixels as the smaller image has. Each pixel of the image belongs to the cell of the grid that its centre lies in.
+Only callers who cannot scale their images ask for it. Prompts and the encoder's frame do not depend
+on the size in which an image is decoded. Masks are made on a grid with a cell for each pixel of the
+smaller image. A pixel of the image belongs to the cell that its centre lies in.
 """
 
 import functools
@@ -24,9 +25,12 @@ from orchestrator.problems import IMAGE_TOO_LARGE, rejected
 from orchestrator.regions import Box
 
 FACTORS = (1, 2, 4)
-"""Divisors of both sides. libjpeg decodes a JPEG file at each of them without its full size in memory."""
+"""Divisors of both sides. libjpeg decodes a JPEG file at each without all pixels in memory."""
 DECODING_BYTES = 24
-"""Memory to decode an image, per pixel of the limit: 600 MB by default. One process of a machine decodes at a time."""
+"""Memory to decode an image, per pixel of the limit: 600 MB by default.
+
+One process of a machine decodes at a time (`EmbeddingCache.decode_lock`).
+"""
 BYTES_PER_PIXEL = {"1": 1, "L": 1, "P": 1, "I;16": 2}
 """Memory of a pixel in Pillow by mode; 4 in others."""
 WEBP_BYTES_PER_PIXEL = 16
@@ -34,7 +38,7 @@ WEBP_BYTES_PER_PIXEL = 16
 COEFFICIENT_BYTES = 2
 """libjpeg keeps all coefficients of a JPEG file of several scans, at any size of the pixels."""
 GRID_RLE = "grid_rle"
-"""Member of an answer's mask: COCO's RLE of the grid. A reader who takes it for the image's `rle` would be wrong."""
+"""Member of an answer's mask: COCO's RLE of the grid, by another name than the image's `rle`."""
 STRIP_ROWS = 256
 """Rows that are scaled down at a time; a multiple of all factors."""
 
@@ -42,7 +46,7 @@ Indices = npt.NDArray[np.int64]
 
 
 def factor(size_hw: tuple[int, int], max_pixels: int) -> int | None:
-    """Return the least divisor by which the sides of an image make at most `max_pixels`; None if none does."""
+    """Return the least divisor of the sides that leaves at most `max_pixels`; None if none does."""
     fitting = (number for number in FACTORS if math.prod(_divided(size_hw, number)) <= max_pixels)
     return next(fitting, None)
 
@@ -85,7 +89,7 @@ class Reduction:
         return _divided(self.size_hw, self.factor)
 
     def load(self, image: Image.Image) -> images.RGB:
-        """Return the pixels of an image file at the size of the grid, not yet turned: (h, w, 3) uint8 RGB."""
+        """Return the pixels as stored, at the size of the grid: (h, w, 3) uint8 RGB."""
         if isinstance(image, JpegImagePlugin.JpegImageFile):
             return _load_jpeg(image, self.factor)
         image.load()
@@ -103,12 +107,12 @@ class Reduction:
         return images.from_16_bit(Image.fromarray(pixels)) if is_16_bit else pixels
 
     def scaled_box(self, box_xyxy: Box) -> tuple[float, float, float, float]:
-        """Return a box of the image in the frame of the decoded pixels, in which it may begin within a pixel."""
+        """Return a box of the image in the decoded pixels; it may begin within a pixel."""
         x0, y0, x1, y1 = (side / self.factor for side in box_xyxy)
         return x0, y0, x1, y1
 
     def cells(self, box_xyxy: Box) -> Box:
-        """Return the cells of the grid that a box of the image covers, at least one: x0, y0, x1, y1, exclusive."""
+        """Return the cells that a box of the image covers, at least one: x0, y0, x1, y1, exclusive."""
         x0, x1 = self._cells(box_xyxy[0::2], self.grid_hw[1], self.size_hw[1])
         y0, y1 = self._cells(box_xyxy[1::2], self.grid_hw[0], self.size_hw[0])
         return x0, y0, x1, y1
@@ -120,13 +124,18 @@ class Reduction:
         return start, max(end, start + 1)
 
     def box(self, cells_xyxy: Sequence[int]) -> list[int]:
-        """Return the box of the image that is covered by a box of cells; right and bottom are exclusive."""
+        """Return the image's box of a box of cells; right and bottom are exclusive."""
         rows, columns = self._firsts()
         left, top, right, bottom = cells_xyxy
         return [int(columns[left]), int(rows[top]), int(columns[right]), int(rows[bottom])]
 
     def area(self, mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> int:
-        """Return the number of the image's pixels in a mask (h, w) bool of cells, its first cell at `corner_xy`."""
+        """Return the area of a mask in pixels of the image.
+
+        Args:
+            mask: (h, w) bool, cells.
+            corner_xy: the mask's first cell in the grid.
+        """
         rows, columns = self._firsts()
         (left, top), (height, width) = corner_xy, mask.shape
         if not mask.size:
@@ -154,9 +163,13 @@ class Reduction:
         return np.take(np.take(mask, columns[left:right], axis=1), rows[top:bottom], axis=0)
 
     def runs(self, mask: npt.NDArray[np.uint8]) -> Indices:
-        """Return the lengths of runs of equal pixels of the image, row by row, from a mask (h, w) uint8 of all cells.
+        """Return the lengths of runs of equal pixels of the image, row by row.
 
-        The first run is of zeros, and may be empty. No array has as many elements as the image has pixels.
+        The first run is of zeros, and may be empty. No array has as many elements as the image has
+        pixels.
+
+        Args:
+            mask: (h, w) uint8, all cells.
         """
         (height, width), (_, columns) = self.size_hw, self._firsts()
         row_of, start, end = _spans(mask)
@@ -176,14 +189,15 @@ class Reduction:
         return lengths if lengths[-1] or len(lengths) == 1 else lengths[:-1]
 
     def rle(self, mask: npt.NDArray[np.uint8]) -> dict[str, object]:
-        """Return a mask (h, w) uint8 of all cells as COCO's compressed RLE of the image, which counts along columns."""
+        """Return a mask (h, w) uint8 of all cells as COCO's compressed RLE of the image."""
         height, width = self.size_hw
-        counts = Reduction((width, height), self.factor).runs(np.asarray(cv2.transpose(mask), np.uint8))
+        columns = np.asarray(cv2.transpose(mask), np.uint8)  # COCO counts along them
+        counts = Reduction((width, height), self.factor).runs(columns)
         compressed = coco.frPyObjects({"size": [height, width], "counts": counts}, height, width)
         return {"size": [height, width], "counts": compressed["counts"].decode("ascii")}
 
     def _firsts(self) -> tuple[Indices, Indices]:
-        """Return the first row of pixels of each row of cells, and the same of columns, both with the end."""
+        """Return the first pixel of each row and of each column of cells, both with the end."""
         (height, width), (rows, columns) = self.size_hw, self.grid_hw
         return _nearest(rows, height)[1], _nearest(columns, width)[1]
 
@@ -201,7 +215,7 @@ def _divided(size_hw: tuple[int, int], number: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=8)
 def _nearest(cells: int, pixels: int) -> tuple[Indices, Indices]:
-    """Return the cell that the centre of each pixel lies in, and the first pixel of each cell, then the end."""
+    """Return the cell of each pixel's centre, and the first pixel of each cell with the end."""
     cell_of = (2 * np.arange(pixels, dtype=np.int64) + 1) * cells // (2 * pixels)
     return cell_of, np.searchsorted(cell_of, np.arange(cells + 1))
 
@@ -242,7 +256,7 @@ def _load_jpeg(image: JpegImagePlugin.JpegImageFile, divisor: int) -> images.RGB
 
 
 def _decoding(image: Image.Image, data: bytes) -> tuple[float, str]:
-    """Return the memory to decode an image, in bytes per pixel beside the smaller image, and what its file is."""
+    """Return the memory to decode an image, in bytes per pixel, and what its file is."""
     if isinstance(image, JpegImagePlugin.JpegImageFile):
         if not _has_several_scans(image, data):
             return 0.0, "JPEG"
