@@ -1,12 +1,12 @@
-"""Images above the pixel limit, worked on at a half or a quarter of their size, for callers who cannot scale them.
+"""Images above the pixel limit, worked on at a half or a quarter of their width and height.
 
-Prompts and the encoder's frame do not depend on the size in which an image is decoded. Masks are made on a grid of as
-many pixels as the smaller image has. Each pixel of the image belongs to the cell of the grid that its centre lies in.
+Only callers who cannot scale their images ask for it. Prompts and the encoder's frame do not depend
+on the size in which an image is decoded. Masks are made on a grid with a cell for each pixel of the
+smaller image. A pixel of the image belongs to the cell that its centre lies in.
 """
 
 import functools
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,9 +23,12 @@ from orchestrator.problems import IMAGE_TOO_LARGE, rejected
 from orchestrator.regions import Box
 
 FACTORS = (1, 2, 4)
-"""Divisors of both sides. libjpeg decodes a JPEG file at each of them without its full size in memory."""
+"""Divisors of both sides. libjpeg decodes a JPEG file at each without all pixels in memory."""
 DECODING_BYTES = 24
-"""Memory to decode an image, per pixel of the limit: 600 MB by default. One process of a machine decodes at a time."""
+"""Memory to decode an image, per pixel of the limit: 600 MB by default.
+
+One process of a machine decodes at a time (`EmbeddingCache.decode_lock`).
+"""
 BYTES_PER_PIXEL = {"1": 1, "L": 1, "P": 1}
 """Memory of a pixel with 8 bits in Pillow by mode; 4 in others."""
 GREY_16_BIT_BYTES_PER_PIXEL, DEEP_BYTES_PER_PIXEL = 6, 12
@@ -35,18 +38,15 @@ WEBP_BYTES_PER_PIXEL = 16
 COEFFICIENT_BYTES = 2
 """libjpeg keeps all coefficients of a JPEG file of several scans, at any size of the pixels."""
 GRID_RLE = "grid_rle"
-"""Member of an answer's mask: COCO's RLE of the grid. A reader who takes it for the image's `rle` would be wrong."""
+"""Member of an answer's mask: COCO's RLE of the grid, by another name than the image's `rle`."""
 STRIP_ROWS = 256
 """Rows that are scaled down at a time; a multiple of all factors."""
-SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
-"""JPEG marker that starts a segment."""
-START_OF_SCAN = 0xDA
 
 Indices = npt.NDArray[np.int64]
 
 
 def factor(size_hw: tuple[int, int], max_pixels: int) -> int | None:
-    """Return the least divisor by which the sides of an image make at most `max_pixels`; None if none does."""
+    """Return the least divisor of the sides that leaves at most `max_pixels`; None if none does."""
     fitting = (number for number in FACTORS if math.prod(_divided(size_hw, number)) <= max_pixels)
     return next(fitting, None)
 
@@ -124,12 +124,12 @@ class Reduction:
         return pixels
 
     def scaled_box(self, box_xyxy: Box) -> tuple[float, float, float, float]:
-        """Return a box of the image in the frame of the decoded pixels, in which it may begin within a pixel."""
+        """Return a box of the image in the decoded pixels; it may begin within a pixel."""
         x0, y0, x1, y1 = (side / self.factor for side in box_xyxy)
         return x0, y0, x1, y1
 
     def cells(self, box_xyxy: Box) -> Box:
-        """Return the cells of the grid that a box of the image covers, at least one: x0, y0, x1, y1, exclusive."""
+        """Return the cells that a box of the image covers, at least one: x0, y0, x1, y1, exclusive."""
         x0, x1 = self._cells(box_xyxy[0::2], self.grid_hw[1], self.size_hw[1])
         y0, y1 = self._cells(box_xyxy[1::2], self.grid_hw[0], self.size_hw[0])
         return x0, y0, x1, y1
@@ -141,13 +141,18 @@ class Reduction:
         return start, max(end, start + 1)
 
     def box(self, cells_xyxy: Sequence[int]) -> list[int]:
-        """Return the box of the image that is covered by a box of cells; right and bottom are exclusive."""
+        """Return the image's box of a box of cells; right and bottom are exclusive."""
         rows, columns = self._firsts()
         left, top, right, bottom = cells_xyxy
         return [int(columns[left]), int(rows[top]), int(columns[right]), int(rows[bottom])]
 
     def area(self, mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> int:
-        """Return the number of the image's pixels in a mask (h, w) bool of cells, its first cell at `corner_xy`."""
+        """Return the area of a mask in pixels of the image.
+
+        Args:
+            mask: (h, w) bool, cells.
+            corner_xy: the mask's first cell in the grid.
+        """
         rows, columns = self._firsts()
         (left, top), (height, width) = corner_xy, mask.shape
         if not mask.size:
@@ -175,9 +180,13 @@ class Reduction:
         return np.take(np.take(mask, columns[left:right], axis=1), rows[top:bottom], axis=0)
 
     def runs(self, mask: npt.NDArray[np.uint8]) -> Indices:
-        """Return the lengths of runs of equal pixels of the image, row by row, from a mask (h, w) uint8 of all cells.
+        """Return the lengths of runs of equal pixels of the image, row by row.
 
-        The first run is of zeros, and may be empty. No array has as many elements as the image has pixels.
+        The first run is of zeros, and may be empty. No array has as many elements as the image has
+        pixels.
+
+        Args:
+            mask: (h, w) uint8, all cells.
         """
         (height, width), (_, columns) = self.size_hw, self._firsts()
         row_of, start, end = _spans(mask)
@@ -197,14 +206,15 @@ class Reduction:
         return lengths if lengths[-1] or len(lengths) == 1 else lengths[:-1]
 
     def rle(self, mask: npt.NDArray[np.uint8]) -> dict[str, object]:
-        """Return a mask (h, w) uint8 of all cells as COCO's compressed RLE of the image, which counts along columns."""
+        """Return a mask (h, w) uint8 of all cells as COCO's compressed RLE of the image."""
         height, width = self.size_hw
-        counts = Reduction((width, height), self.factor).runs(np.asarray(cv2.transpose(mask), np.uint8))
+        columns = np.asarray(cv2.transpose(mask), np.uint8)  # COCO counts along them
+        counts = Reduction((width, height), self.factor).runs(columns)
         compressed = coco.frPyObjects({"size": [height, width], "counts": counts}, height, width)
         return {"size": [height, width], "counts": compressed["counts"].decode("ascii")}
 
     def _firsts(self) -> tuple[Indices, Indices]:
-        """Return the first row of pixels of each row of cells, and the same of columns, both with the end."""
+        """Return the first pixel of each row and of each column of cells, both with the end."""
         (height, width), (rows, columns) = self.size_hw, self.grid_hw
         return _nearest(rows, height)[1], _nearest(columns, width)[1]
 
@@ -222,7 +232,7 @@ def _divided(size_hw: tuple[int, int], number: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=8)
 def _nearest(cells: int, pixels: int) -> tuple[Indices, Indices]:
-    """Return the cell that the centre of each pixel lies in, and the first pixel of each cell, then the end."""
+    """Return the cell of each pixel's centre, and the first pixel of each cell with the end."""
     cell_of = (2 * np.arange(pixels, dtype=np.int64) + 1) * cells // (2 * pixels)
     return cell_of, np.searchsorted(cell_of, np.arange(cells + 1))
 
@@ -262,7 +272,7 @@ def _load_jpeg(image: JpegImagePlugin.JpegImageFile, file: bytes, divisor: int) 
 
 
 def _decoding(opened: images.OpenedImage) -> tuple[float, str]:
-    """Return the memory to decode an image, in bytes per pixel beside the smaller image, and what its file is."""
+    """Return the memory to decode an image, in bytes per pixel, and what its file is."""
     image = opened.image
     if isinstance(image, JpegImagePlugin.JpegImageFile):
         if not _has_several_scans(image, opened.file):
@@ -282,12 +292,12 @@ def _has_several_scans(image: JpegImagePlugin.JpegImageFile, data: bytes) -> boo
     """Return whether a JPEG file is progressive, or its first scan has not all components."""
     if image.info.get("progressive"):
         return True
-    offset = 2
-    segment = SEGMENT.search(data, offset)
+    segment = images.SEGMENT.search(data, 2)
     while segment:
         start = segment.start()
-        if data[start + 1] == START_OF_SCAN:
-            return data[start + 4] != len(image.layer)
-        offset = start + 2 + int.from_bytes(data[start + 2 : start + 4], "big")
-        segment = SEGMENT.search(data, offset)
+        if data[start + 1] == images.START_OF_SCAN:
+            components = data[start + 4 : start + 5]
+            return components != bytes([len(image.layer)])
+        length = int.from_bytes(data[start + 2 : start + 4], "big")
+        segment = images.SEGMENT.search(data, start + 2 + length)
     return True

@@ -1,4 +1,4 @@
-"""Texts of errors for the users of annotation tools, who see no request and set none of its fields."""
+"""Texts of errors for the users of annotation tools, who set no field of a request."""
 
 from dataclasses import replace
 

@@ -29,7 +29,8 @@ from utils.settings import INFERENCE_TIMEOUT_S, Settings
 T = TypeVar("T")
 Fields = Mapping[str, Any]
 Document = Mapping[str, Any]
-"""An answer: `masks`, `width`, `height`, `image_id`, `weights`; `work_s` is the model's estimated work in seconds."""
+"""An answer: `masks`, `width`, `height`, `image_id`, `weights`; `work_s` is the model's estimated work in seconds.
+`reduction` is the divisor of the sides of an image that was worked on at a smaller size."""
 GRID: Fields = {"points_per_side": 16}
 """Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
 MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES = 64 * 2**20, 4 * 2**20

@@ -144,3 +144,10 @@ def test_image_too_large_for_one_grid_point_is_rejected_with_the_pixels_that_fit
 def test_objects_of_an_automatic_region_are_decoded_twice():
     twice, once = (Workload(objects=10, masks=10, auto=auto).work_s(10**6) for auto in (True, False))
     assert twice - once == pytest.approx(10 * PROMPT_S)
+
+
+def test_new_image_that_is_decoded_at_a_smaller_size_is_costly():
+    load = replace(work(), reduced_pixels=26_000_000)
+    assert load.is_costly(6_500_000)
+    assert not load.is_costly(6_500_000, new=False)
+    assert load.work_s(6_500_000) > work().work_s(6_500_000) + 0.2

@@ -1,5 +1,6 @@
 """Lookup and encoding of images: cache, Redis, encoder, owners and crops."""
 
+import fcntl
 import hashlib
 import io
 import json
@@ -81,7 +82,7 @@ def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
     return open_one
 
 
-def opened(embeddings: Embeddings, file: bytes | None, image_id: str, **of: str) -> EncodedImage:
+def opened(embeddings: Embeddings, file: bytes | None, image_id: str, **of: Any) -> EncodedImage:
     tensors: dict[str, Any] = {"call": [json.dumps({"image_id": image_id, **of}).encode()]}
     if file is not None:
         tensors["input_image"] = [file]
@@ -406,3 +407,27 @@ def test_mask_and_box_of_a_part_are_those_of_the_image(open_embeddings):
     assert np.array_equal(part.mask(logits, 0), expected)
     whole = find(embeddings, *sent())
     assert whole.box(logits) == (0, 20, 10, 30)
+
+
+@pytest.mark.parametrize("above", [True, False], ids=["above the limit", "below the limit"])
+def test_one_process_at_a_time_decodes_an_image_above_the_limit(open_embeddings, folder, monkeypatch, above):
+    held = []
+    decode = images.decode
+
+    def noting(*given: Any) -> images.RGB:
+        lock = folder / "locks" / "decode"
+        if lock.exists():
+            with lock.open("wb") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    held.append(True)
+        return decode(*given)
+
+    monkeypatch.setattr(images, "decode", noting)
+    embeddings = open_embeddings()
+    if above:
+        embeddings.max_pixels = HEIGHT * WIDTH // 2
+    image = opened(embeddings, *sent(), scale_down=True)
+    assert embeddings.encode(image).size_hw == (HEIGHT, WIDTH)
+    assert bool(held) is above

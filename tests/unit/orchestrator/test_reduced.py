@@ -205,6 +205,13 @@ def test_jpeg_file_whose_first_scan_lacks_a_component_counts_as_progressive():
         reduced.open_image(bytes(file), LIMIT)
 
 
+def test_jpeg_file_that_ends_with_its_header_is_rejected():
+    file = encoded(photo(79, 101), "JPEG")
+    for end in range(2, 6):
+        with pytest.raises(Rejected):
+            decoded(file[: file.index(b"\xff\xda") + end])
+
+
 SIZES = [((79, 101), 2), ((80, 100), 2), ((81, 99), 4), ((7, 5), 2), ((5, 7), 4), ((1, 9), 4), ((3, 3), 2)]
 
 

@@ -343,3 +343,53 @@ def test_file_is_kept_without_encoding_and_encoded_later_by_its_id(pipeline):
     later: dict[str, Any] = {"call": [json.dumps({"image_id": kept["image_id"]}).encode()]}
     _, _, found = parts(pipeline, Call(later.get))
     assert ({**found, "encode_s": 0} == {**kept, "encode_s": 0}, len(encoded)) == (True, 1)
+
+
+def large(pipeline: Pipeline, *, costly: bool = True, **options: Any) -> Call:
+    """Return a call about an image above the limit, which this sets, as the service sends it for an adapter."""
+    pipeline.embeddings.max_pixels = WIDTH * HEIGHT // 4
+    asked = call(costly=costly, **{"document": True, "mask_format": "rle", **options})
+    asked.scale_down = True
+    return asked
+
+
+def test_image_above_the_limit_is_worked_on_at_a_smaller_size_only_if_the_call_says_so(pipeline):
+    asked = large(pipeline)
+    sizes = sizes_encoded(pipeline)
+    result = parts(pipeline, asked)[2]
+    assert sizes == [(768, 1024)]
+    assert (result["width"], result["height"], result["reduction"]) == (WIDTH, HEIGHT, 2)
+    (mask,) = result["masks"]
+    assert (mask["area"], mask["box"]) == (24 * 32, TOP_LEFT_BOX)
+    assert mask["grid_rle"]["size"] == [HEIGHT // 2, WIDTH // 2]
+    assert "rle" not in mask
+    asked.scale_down = False
+    with pytest.raises(Rejected, match="at most 768 pixels"):
+        segment(pipeline, asked)
+
+
+def test_image_below_the_limit_is_answered_as_without_scale_down(pipeline):
+    asked = call(document=True, mask_format="rle")
+    wanted = parts(pipeline, call(document=True, mask_format="rle"))[2]
+    asked.scale_down = True
+    found = parts(pipeline, asked)[2]
+    wanted.pop("encode_s")
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "options", [{"document": False}, {"segmented_image": "overlay"}, {"mask_format": "png"}], ids=str
+)
+def test_other_answers_about_an_image_worked_on_at_a_smaller_size_are_an_error(pipeline, options):
+    with pytest.raises(ValueError, match="expected a document without a picture, with masks as rle or polygon"):
+        segment(pipeline, large(pipeline, **options))
+
+
+def test_region_of_an_image_above_the_limit_is_in_pixels_of_the_image(pipeline):
+    asked = large(pipeline, points=[[[20, 20]]])
+    asked.region = REGION
+    result = parts(pipeline, asked)[2]
+    x0, y0, x1, y1 = result["region"]
+    assert result["region"] == REGION
+    # The decoder finds three eighths of its frame's rows, and the left half.
+    assert result["masks"][0]["box"] == [x0, y0, x0 + (x1 - x0) // 2, y0 + (y1 - y0) * 3 // 8]

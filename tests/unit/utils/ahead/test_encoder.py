@@ -84,6 +84,7 @@ def test_images_are_encoded_for_their_owner_and_caller(ahead):
     ahead.steps(4)
     assert callers == [("alice", "alice")] * 3
     assert ahead.segmenter.embeds == [ImageSource(None, str(number), "alice") for number in range(3)]
+    assert all(image.scale_down for image in ahead.segmenter.embeds)  # one above the limit is of an adapter
     assert ahead._queue.job(job, "alice")["done"] == 3
 
 

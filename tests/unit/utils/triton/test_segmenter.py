@@ -419,3 +419,12 @@ def test_record_of_a_request_has_no_text_of_the_caller_and_nothing_of_background
     asyncio.run(segmenter_of(Client()).segment(KNOWN, ONE))
     asyncio.run(segmenter_of(Client()).embed(NEW, background=True))
     assert (record.image_id, record.weights) == ("", "")
+
+
+@ALL_CALLS
+@pytest.mark.parametrize("scale_down", [False, True])
+def test_model_is_told_whether_the_image_may_be_worked_on_at_a_smaller_size(call, scale_down):
+    client = Client(outcomes=CACHED_IS_UNKNOWN, records=b"{}")
+    call(client, replace(NEW, scale_down=scale_down))
+    assert client.received
+    assert {received.scale_down for received in client.received} == {scale_down}
