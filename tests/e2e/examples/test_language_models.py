@@ -70,7 +70,7 @@ def ask_store(server: Server, text: str) -> str:
 
 def test_open_triton_prints_the_output_in_the_readme(example, port, tmp_path):
     """Runs first, because the README shows counts since the start."""
-    *_, commands, shown, _ = readme("text_generation")
+    *_, commands, shown, _, _ = readme("text_generation")
     assert matches(shown, run_open(commands, tmp_path, example, port))
 
 
