@@ -230,8 +230,11 @@ def _rate_limit(settings: Settings, keys: ApiKeys | None) -> RateLimit | None:
 
 def _queue(source: Path | None, served: Path | str, plan: Plan, settings: Settings) -> EncodeQueue:
     """Return the queue of images for these weights, beside their embeddings, of whose space it has half."""
-    name = hashlib.sha256(f"{source or settings.model_repository} {plan.encoder.engine}".encode()).hexdigest()[:16]
-    descriptor = versions.weights_record(Path(served)).get("descriptor", {}) if source else {}
+    record = versions.weights_record(Path(served)) if source else {}
+    # Services with different weights may use the same repository: each encodes its own images.
+    identity = f"{source or settings.model_repository} {record.get('fingerprint', '')} {plan.encoder.engine}"
+    name = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    descriptor = record.get("descriptor", {})
     cache_bytes = DEFAULT_CACHE_BYTES if settings.embedding_cache_bytes is None else settings.embedding_cache_bytes
     return EncodeQueue(
         Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / f"ahead-{name}.sqlite3",

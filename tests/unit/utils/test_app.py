@@ -1,11 +1,13 @@
 """What settings say together about who may call the service, and the line that says that it is ready."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from utils.api.errors import TooManyRequests
-from utils.app import _access, _check_deployment, _ready_line
+from utils.app import _access, _check_deployment, _queue, _ready_line
 from utils.settings import Settings, SettingsError
 from utils.triton.machine import Machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, make_plan
@@ -57,3 +59,17 @@ def test_a_clients_key_without_keys_of_the_service_is_warned_of(monkeypatch, cap
     assert "MOBILE_SAM_API_KEY is" not in caplog.text
     _check_deployment(None, "s3://bucket/models", plan, Settings())
     assert "MOBILE_SAM_API_KEY is a key for clients and does not protect this service" in caplog.text
+
+
+def test_services_with_other_weights_from_the_same_repository_have_queues_of_their_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(tmp_path))
+    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
+    plan = make_plan(laptop, MOBILE_SAM_ENGINES, Settings())
+
+    def queue_file(fingerprint: str) -> Path:
+        record = tmp_path / "mobile_sam" / "1" / "weights.json"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps({"fingerprint": fingerprint}))
+        return _queue(Path("model_repository"), tmp_path, plan, Settings())._file
+
+    assert queue_file("a") == queue_file("a") != queue_file("b")

@@ -131,8 +131,8 @@ class Examination:
     def encode_s(self) -> float:
         """Seconds that the encoder takes for an image: the median of the last times, 0 before the first.
 
-        The runs at the start are slow, as several run at once on an engine that was never used. They count only as long
-        as there are no others.
+        The runs at the start are slow, as several run at once on an engine that was never used. The fastest of them
+        counts only as long as there are no others.
         """
         if self._encode_times:
             return median_low(self._encode_times)
@@ -232,7 +232,8 @@ class Examination:
         seconds = self._counts.encode_s - before.encode_s
         if runs <= 0 or seconds <= 0:  # none, or the counters of an unloaded version are gone
             return
+        mean_s = seconds / runs
         if began_after_start:
-            self._encode_times.append(seconds / runs)
-        elif not self._encode_s_at_start:
-            self._encode_s_at_start = seconds / runs
+            self._encode_times.append(mean_s)
+        elif not self._encode_s_at_start or mean_s < self._encode_s_at_start:
+            self._encode_s_at_start = mean_s
