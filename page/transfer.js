@@ -142,7 +142,7 @@ export async function importFiles(project, files) {
     const size = /** @type {typeof sizes[number] | null} */ (known.named(annotated.name));
     if (!annotated.objects.length) {
       // A dataset that has an image without objects says that there are none.
-      if (size && !total(size.image.counts)) size.image.reviewed = true;
+      if (size && !annotated.isIncomplete && !total(size.image.counts)) size.image.reviewed = true;
       continue;
     }
     if (!size) warnings.push(`${annotated.name}: add this image first; ${counted(annotated.objects.length, "object")} could not be imported`);

@@ -1,10 +1,11 @@
 // The formats of annotations: what the page offers for saving and opening.
 
-import { readClassesTxt, readDataYaml } from "./class_names.js";
+import { readClassesTxt, readDataYaml, readKeypointShape } from "./class_names.js";
 import { isCoco, readCoco, writeCoco, writeCocoPolygons } from "./coco.js";
 import { readLabelMaps, writeLabelMaps } from "./label_maps.js";
 import { isLabelme, readLabelme, writeLabelme } from "./labelme.js";
 import { FormatError, KnownImages, ProjectBuilder, SUBSET_FOLDER, baseName, cleanPath, parseJson, readClasses } from "./project.js";
+import { decodeNames, decodeText } from "./text.js";
 import { readVoc, writeVoc } from "./voc.js";
 import { readYolo, writeYolo } from "./yolo.js";
 import { unzip } from "./zip.js";
@@ -18,7 +19,9 @@ const ANNOTATION_FILE = /\.(json|txt|names|ya?ml|xml)$|(^|\/)(classes|instances)
 const IMAGE_SET = /(^|\/)ImageSets\//i;
 /** The first folder `classes` of a label map. */
 const LABEL_MAP = /^((?:.*?\/)??)classes\/(.*\.png)$/i;
-const NAMES_FILE = /^(classes\.txt|obj\.names|.*\.names)$/i;
+const YAML_FILE = /\.ya?ml$/i;
+const NAMES_FILE = /^(classes\.txt|.*\.names)$/i;
+const IMAGE_FILE = /\.(png|jpe?g|webp|bmp|tiff?)$/i;
 
 /**
  * Formats by id. `images` is the folder of the images in the same ZIP; hasFolders: each subset of a split has its own.
@@ -54,7 +57,7 @@ export async function readProject(files, sizes = []) {
   for (const { path, text } of sources.filter(isClasses)) {
     namesById = await builder.attempt(path, async () => readClasses(parseJson(await text()), builder));
   }
-  const names = await readNames(sources, builder);
+  const dataset = await readDataset(sources, builder);
   const hasFolder = sources.some(({ path }) => /(^|\/)labels\/.*\.txt$/i.test(path));
   const isLabels = (path) => /\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path)) && (!hasFolder || /(^|\/)labels\//i.test(path));
   const subsets = sources.filter((source) => !isClasses(source) && (/\.json$/i.test(source.path) || isLabels(source.path)));
@@ -67,7 +70,7 @@ export async function readProject(files, sizes = []) {
       if (isJson) await readJson(await text(), path, builder);
       else if (isXml) await readVoc(await text(), path, builder);
       else if (isMap) await readLabelMaps(path.replace(LABEL_MAP, "$1$2"), await bytes(), await byPath.get(path.replace(LABEL_MAP, "$1instances/$2"))?.bytes() ?? null, namesById, builder);
-      else readYolo(await text(), path, names, builder);
+      else if (!await readLabels(await text(), path, dataset, builder)) return;
       read++;
     });
   }
@@ -76,10 +79,29 @@ export async function readProject(files, sizes = []) {
 }
 
 async function readJson(text, path, builder) {
-  const document = parseJson(text);
+  const document = parseAnnotations(text);
   if (isCoco(document)) await readCoco(document, builder);
   else if (isLabelme(document)) await readLabelme(document, path, builder);
-  else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes and imagePath");
+  else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes");
+}
+
+/** Return a JSON document. Python writes numbers that JSON does not have, NaN and Infinity: they become null. */
+function parseAnnotations(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    const isString = (part) => part.startsWith('"');
+    const valid = text.replace(/"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g, (part) => (isString(part) ? part : "null"));
+    return parseJson(valid);
+  }
+}
+
+/** Read YOLO labels; false: the file is a list of images, as darknet has it beside its labels. */
+async function readLabels(text, path, dataset, builder) {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  if (lines.length && lines.every((line) => IMAGE_FILE.test(line))) return false;
+  readYolo(text, path, dataset, builder);
+  return true;
 }
 
 /**
@@ -90,37 +112,43 @@ async function sourcesIn({ path, content }) {
   const blob = new Blob([content]);
   const file = { path: cleanPath(path), size: blob.size, bytes: async () => new Uint8Array(await blob.arrayBuffer()) };
   const entries = /\.zip$/i.test(path) ? await unzip(blob) : [file];
-  return entries.filter(({ path }) => ANNOTATION_FILE.test(path) && !IMAGE_SET.test(path)).map(({ path, size, bytes }) => ({ path, bytes, text: () => decoded(size, bytes) }));
+  const sources = entries.filter((entry) => ANNOTATION_FILE.test(entry.path) && !IMAGE_SET.test(entry.path));
+  return sources.map((source) => {
+    const bytes = () => contentOf(source);
+    return { path: source.path, bytes, text: async () => decodeText(await bytes()) };
+  });
 }
 
-async function decoded(size, bytes) {
+function contentOf({ size, bytes }) {
   if (size > MAX_FILE_BYTES) throw new FormatError(`an annotation file may have at most ${MAX_FILE_BYTES / 2 ** 20} MB`);
-  const content = await bytes();
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(content);
-  } catch {
-    throw new FormatError("not a text file in UTF-8");
-  }
+  return bytes();
 }
 
 /**
- * Return the class names by index, from data.yaml or classes.txt. They become classes in this order, also without objects.
+ * Read what label files of YOLO do not have, from data.yaml or classes.txt. The names become classes in their order, also
+ * without objects.
  * @param {Source[]} sources
- * @returns {Promise<Map<number, string>>}
+ * @param {ProjectBuilder} builder
+ * @returns {Promise<{names: Map<number, string>, keypoints: import("./yolo_lines.js").Keypoints | null}>}
  */
-async function readNames(sources, builder) {
-  for (const [pattern, parse] of /** @type {[RegExp, (text: string) => Map<number, string> | null][]} */ ([
-    [/\.ya?ml$/i, readDataYaml], [NAMES_FILE, readClassesTxt],
-  ])) {
-    for (const { path, text } of sources) {
-      if (!pattern.test(baseName(path))) continue;
-      const names = await builder.attempt(path, async () => {
-        const found = parse(await text());
-        found?.forEach((name, index) => builder.category(name, { id: index + 1 }));
-        return found;
-      });
-      if (names?.size) return names;
-    }
+async function readDataset(sources, builder) {
+  const dataset = { names: new Map(), keypoints: null };
+  const isYaml = ({ path }) => YAML_FILE.test(path), isList = ({ path }) => NAMES_FILE.test(baseName(path));
+  for (const source of [...sources.filter(isYaml), ...sources.filter(isList)]) {
+    await builder.attempt(source.path, async () => {
+      const { text, isGuess } = decodeNames(await source.bytes());
+      if (isYaml(source)) dataset.keypoints ??= readKeypointShape(text);
+      const names = isYaml(source) ? readDataYaml(text) : readClassesTxt(text);
+      if (!names?.size) return;
+      if (dataset.names.size) {
+        const isSame = [...names].every(([number, name]) => dataset.names.get(number) === name);
+        if (!isSame) builder.warn(`${source.path} was not used: another file names the classes differently`);
+        return;
+      }
+      if (isGuess) builder.warn(`${source.path} is not in UTF-8: it was read as GBK; check the class names`);
+      names.forEach((name, index) => builder.category(name, { id: index + 1 }));
+      dataset.names = names;
+    });
   }
-  return new Map();
+  return dataset;
 }

@@ -1,6 +1,7 @@
 // A project: images with annotated objects. What all formats write and read.
 
 import { colourOf } from "../colours.js";
+import { numberOf } from "./numbers.js";
 
 /**
  * @typedef {{size: [number, number], counts: string}} Rle COCO's compressed RLE; size: height, width
@@ -11,7 +12,8 @@ import { colourOf } from "../colours.js";
  * @property {Rle} rle
  * @property {number | null} score
  * @typedef {{name: string, width: number, height: number}} ImageSize name: file name, possibly with a folder
- * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val"}} AnnotatedImage subset: of a data set with a split
+ * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val", isIncomplete?: boolean}} AnnotatedImage
+ *   subset: of a data set with a split; isIncomplete: an object of it could not be read
  * @typedef {{classes: Category[], images: AnnotatedImage[]}} Project
  * @typedef {{path: string, content: string | Uint8Array<ArrayBuffer> | Blob}} ProjectFile
  * @callback Writer writes a project in a format
@@ -37,6 +39,11 @@ export class FormatError extends Error {}
 export function cleanPath(path) {
   const parts = path.replaceAll("\\", "/").split("/");
   return parts.filter((part) => part && part !== "." && part !== ".." && !/^[a-z]:$/i.test(part)).join("/");
+}
+
+/** Return whether a path leads out of the folder that it begins in. */
+export function climbs(path) {
+  return path.replaceAll("\\", "/").split("/").includes("..");
 }
 
 /** Return a path without its extension. */
@@ -92,14 +99,25 @@ export function classesFile({ classes }) {
 export function readClasses(classes, builder) {
   const names = new Map();
   for (const category of Array.isArray(classes) ? classes : []) {
-    if (typeof category?.name !== "string") {
+    const name = textOf(category?.name);
+    if (name === null) {
       builder.warn("a category without a name was left out");
       continue;
     }
-    builder.category(category.name, category);
-    names.set(category.id, category.name);
+    if (names.has(category.id) && names.get(category.id) !== name) {
+      builder.warn(`the category ${name} was left out: its id is also that of ${names.get(category.id)}`);
+      continue;
+    }
+    builder.category(name, category);
+    names.set(category.id, name);
   }
   return names;
+}
+
+/** Return a name, also one that was written as a number; null: there is none. */
+export function textOf(name) {
+  const isText = (typeof name === "string" && name !== "") || Number.isFinite(name);
+  return isText ? String(name) : null;
 }
 
 /** Images that annotation files may name with another folder or extension. */
@@ -142,9 +160,12 @@ function keysOf(path) {
   return [cleanPath(path), `${folder}/${stem(name)}`, name, stem(name)].map((key, kind) => `${kind} ${key.normalize("NFC")}`);
 }
 
-/** Return the folder of a path, without parts called images or labels. */
+/** Folders in which data sets keep either images or annotations. */
+const KIND_FOLDERS = ["images", "labels", "JPEGImages", "Annotations"];
+
+/** Return the folder of a path, without parts that say whether it has images or annotations. */
 function folderOf(path) {
-  return cleanPath(path).split("/").slice(0, -1).filter((part) => part !== "images" && part !== "labels").join("/").normalize("NFC");
+  return cleanPath(path).split("/").slice(0, -1).filter((part) => !KIND_FOLDERS.includes(part)).join("/").normalize("NFC");
 }
 
 /** Return a JSON document; throw a FormatError if it is not valid. */
@@ -166,6 +187,8 @@ export class ProjectBuilder {
   #images = new Map();
   /** @type {Map<string, string>} path in the files by name of the known image */
   #claims = new Map();
+  /** @type {Map<AnnotatedImage, Map<string, string>>} path of the annotation file by its extension */
+  #files = new Map();
   #objects = 0;
   /** @type {Map<string, number>} occurrences by message */
   #warnings = new Map();
@@ -207,8 +230,9 @@ export class ProjectBuilder {
    */
   image(name, givenWidth, givenHeight) {
     const size = this.known.find(name);
-    const path = cleanPath(size?.name ?? name), width = Number(givenWidth ?? size?.width), height = Number(givenHeight ?? size?.height);
+    const path = cleanPath(size?.name ?? name);
     if (!path) throw new FormatError("an image has no file name");
+    const width = numberOf(givenWidth ?? size?.width ?? null), height = numberOf(givenHeight ?? size?.height ?? null);
     if (!isWhole(width, 1, MAX_IMAGE_SIDE) || !isWhole(height, 1, MAX_IMAGE_SIDE) || width * height > MAX_IMAGE_PIXELS) {
       throw new FormatError(`${path}: width and height must be whole numbers up to ${MAX_IMAGE_SIDE}, with at most ${MAX_IMAGE_PIXELS / 1e6} megapixels`);
     }
@@ -228,6 +252,34 @@ export class ProjectBuilder {
   }
 
   /**
+   * Return the image of an annotation file that is about one image: the one that it names, by the last part of the path,
+   * if it is known; or else the one with the file's own name. Programs write paths of the computer that they ran on, and
+   * files are renamed.
+   * @param {string} file path of the annotation file
+   * @param {unknown} named path of the image in it
+   * @param {unknown} width of the image; null: the known image's
+   * @param {unknown} height likewise
+   * @returns {AnnotatedImage}
+   * @throws {FormatError} as `image`, or another file is already taken for the image's
+   */
+  imageOf(file, named, width, height) {
+    const folder = file.slice(0, -baseName(file).length);
+    const path = folder + baseName(cleanPath(typeof named === "string" ? named : ""));
+    const isNamed = path !== folder;
+    const namedSize = isNamed ? this.known.find(path) : null, ownSize = this.known.find(file);
+    let name = isNamed ? path : stem(file);
+    if (ownSize && !namedSize) name = file;
+    const image = this.image(name, width, height);
+    if (namedSize && ownSize && namedSize !== ownSize) {
+      this.warn(`${file}: it names ${namedSize.name}, not ${ownSize.name}: its objects were added to ${namedSize.name}`);
+    }
+    const files = this.#files.get(image) ?? new Map(), extension = file.slice(stem(file).length).toLowerCase();
+    if (files.has(extension)) throw new FormatError(`${files.get(extension)} and ${file} are both taken for the image ${image.name}`);
+    this.#files.set(image, files.set(extension, file));
+    return image;
+  }
+
+  /**
    * Add an object, unless its mask is empty.
    * @param {AnnotatedImage} image
    * @param {import("./spans.js").Spans} spans its mask
@@ -236,7 +288,7 @@ export class ProjectBuilder {
    */
   add(image, spans, { category, name, score }, kind) {
     if (!spans.area) {
-      this.warn(`an empty ${kind} was left out`);
+      this.leaveOut(image, `an empty ${kind} was left out`);
       return;
     }
     if (++this.#objects > MAX_OBJECTS) throw new FormatError(`at most ${MAX_OBJECTS} objects can be read`);
@@ -248,14 +300,25 @@ export class ProjectBuilder {
     this.#warnings.set(message, (this.#warnings.get(message) ?? 0) + 1);
   }
 
-  /** Add something by an action; a FormatError becomes a warning that it was left out. */
-  async addOrWarn(what, action) {
+  /**
+   * Add something by an action; a FormatError becomes a warning that it was left out.
+   * @param {string} what
+   * @param {() => unknown} action
+   * @param {AnnotatedImage | null} image whose object it is
+   */
+  async addOrWarn(what, action, image = null) {
     try {
       await action();
     } catch (error) {
       if (!(error instanceof FormatError)) throw error;
-      this.warn(`${what} was left out: ${error.message}`);
+      this.leaveOut(image, `${what} was left out: ${error.message}`);
     }
+  }
+
+  /** Add a warning that an object was left out; without it the image is incomplete, if it is not null. */
+  leaveOut(image, message) {
+    this.warn(message);
+    if (image) image.isIncomplete = true;
   }
 
   /** Return what an action returns, or null after a FormatError, which is noted as the failure of a file. */

@@ -3,6 +3,7 @@
 // Boxes and polygons count pixels from 1. Each island of an object is one polygon, with holes cut open by a seam. The
 // points are the outermost pixels.
 
+import { boxPolygon, numberOf } from "./numbers.js";
 import { FormatError, baseName, classesFile, cleanPath, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
 import { rasterize } from "./rasterize.js";
@@ -65,31 +66,75 @@ function escape(text) {
  * @param {import("./project.js").ProjectBuilder} builder
  */
 export async function readVoc(text, path, builder) {
-  const root = new DOMParser().parseFromString(text, "application/xml").documentElement;
-  const textOf = (parent, tag) => parent.querySelector(`:scope > ${tag}`)?.textContent.trim() ?? "";
-  const numbersOf = (parent, tags) => tags.map((tag) => parseFloat(textOf(parent, tag)));
-  const size = root.querySelector(":scope > size");
-  if (root.nodeName !== "annotation" || !size) throw new FormatError("not Pascal VOC, with annotation and size");
-  const folder = path.slice(0, -baseName(path).length).replace(/(^|\/)Annotations\//, "$1");
-  const image = builder.image(folder + baseName(cleanPath(textOf(root, "filename"))), ...numbersOf(size, ["width", "height"]));
-  for (const object of root.querySelectorAll(":scope > object")) {
+  const root = parseXml(text);
+  if (root.nodeName !== "annotation") throw new FormatError("not Pascal VOC, with annotation as the root");
+  const [size] = childrenOf(root, "size");
+  const [width, height] = ["width", "height"].map((tag) => (size ? sideOf(childText(size, tag)) : null));
+  const file = path.replace(/(^|\/)Annotations\//, "$1");
+  const image = builder.imageOf(file, childText(root, "filename"), width, height);
+  for (const object of childrenOf(root, "object")) {
     await builder.addOrWarn(`${image.name}: an object`, () => {
-      const box = object.querySelector(":scope > bndbox"), category = textOf(object, "name");
-      const polygons = [...object.querySelectorAll(":scope > polygon")].map(({ children }) => [...children].map((tag) => parseFloat(tag.textContent) - 1));
+      const category = childText(object, "name");
       if (!category) throw new FormatError("it has no name");
-      if (polygons.some((polygon) => polygon.length < 6 || polygon.length % 2 || !polygon.every(Number.isFinite))) {
-        throw new FormatError("a polygon must have at least three points of two numbers");
-      }
-      const corners = box ? numbersOf(box, ["xmin", "ymin", "xmax", "ymax"]) : [];
-      if (!polygons.length) {
-        if (!box || !corners.every(Number.isFinite)) throw new FormatError("it has neither a polygon nor a box");
-        builder.warn("an object has only a box: its mask is the whole box");
-      }
-      const [left, top, right, bottom] = corners;
-      const edges = [left - 1, top - 1, right, top - 1, right, bottom, left - 1, bottom];
-      const parts = polygons.map((polygon) => rasterize([polygon], "pixels", image.width, image.height));
-      const spans = parts.length ? union(parts) : rasterize([edges], "edges", image.width, image.height);
-      builder.add(image, spans, { category, name: category, score: null }, "object");
-    });
+      builder.add(image, maskOf(object, image, builder), { category, name: category, score: null }, "object");
+    }, image);
   }
+}
+
+/**
+ * Return the root of an XML document.
+ *
+ * Entities could make it very large: they are declared in a document type, which Pascal VOC does not have.
+ */
+function parseXml(text) {
+  if (text.includes("<!DOCTYPE")) throw new FormatError("XML with a document type (<!DOCTYPE>) is not read: delete it");
+  // The text is decoded already, whatever encoding the declaration names.
+  const body = text.replace(/^\s*<\?xml\b[^>]*\?>/, "");
+  const root = new DOMParser().parseFromString(body, "application/xml").documentElement;
+  // Chromium returns what is before an error, with a message inside.
+  if (root.getElementsByTagName("parsererror").length || root.nodeName === "parsererror") throw new FormatError("not valid XML");
+  return root;
+}
+
+function childrenOf(element, tag) {
+  return [...element.children].filter(({ nodeName }) => nodeName === tag);
+}
+
+/** Return the text of an element's child, or an empty one. */
+function childText(element, tag) {
+  return childrenOf(element, tag)[0]?.textContent.trim() ?? "";
+}
+
+/** Return a width or height; null where a program has written none, or 0. */
+function sideOf(text) {
+  return text === "" || numberOf(text) === 0 ? null : text;
+}
+
+/** Return the mask of an object's polygons, or else its box. */
+function maskOf(object, { width, height }, builder) {
+  const polygons = childrenOf(object, "polygon").map(pointsOf);
+  if (polygons.length) return union(polygons.map((points) => rasterize([points], "pixels", width, height)));
+  const [box] = childrenOf(object, "bndbox");
+  if (!box) throw new FormatError("it has neither a polygon nor a box (bndbox)");
+  const [xmin, ymin, xmax, ymax] = ["xmin", "ymin", "xmax", "ymax"].map((tag) => numberOf(childText(box, tag)));
+  if ([xmin, ymin, xmax, ymax].includes(null)) throw new FormatError("its box must have the numbers xmin, ymin, xmax and ymax");
+  if (xmin > xmax || ymin > ymax) builder.warn("the corners of a box were sorted: its min is above its max");
+  builder.warn("an object has only a box: its mask is the whole box");
+  // The first and the last pixels, counted from 1.
+  const [left, right] = [Math.min(xmin, xmax) - 1, Math.max(xmin, xmax)];
+  const [top, bottom] = [Math.min(ymin, ymax) - 1, Math.max(ymin, ymax)];
+  return rasterize([boxPolygon([left, top, right, bottom])], "edges", width, height);
+}
+
+/** Return the points x1, y1, x2, y2, ... of a polygon, whose elements may be in any order. */
+function pointsOf(polygon) {
+  const values = new Map([...polygon.children].map(({ nodeName, textContent }) => [nodeName, numberOf(textContent)]));
+  const count = values.size / 2, points = [];
+  for (let number = 1; number <= count; number++) {
+    points.push(values.get(`x${number}`) ?? null, values.get(`y${number}`) ?? null);
+  }
+  if (points.length < 6 || !Number.isInteger(count) || points.includes(null)) {
+    throw new FormatError("a polygon must have at least three points x1, y1, x2, y2, ... of numbers");
+  }
+  return points.map((value) => value - 1);
 }

@@ -5,11 +5,13 @@
 // seam. Points are the outermost pixels, as in the labels that ultralytics and supervision write and paint.
 
 import { writeDataYaml } from "./class_names.js";
-import { FormatError, classesFile, imagePaths } from "./project.js";
+import { boxPolygon } from "./numbers.js";
 import { polygonsOf } from "./polygons.js";
+import { FormatError, classesFile, imagePaths } from "./project.js";
 import { rasterize } from "./rasterize.js";
 import { masksOf } from "./spans.js";
 import { subsetFolder } from "./split.js";
+import { readLines } from "./yolo_lines.js";
 
 /**
  * Added to the index of a pixel: near the pixel's centre, and below 0.5, so that ultralytics, which truncates, and
@@ -17,6 +19,7 @@ import { subsetFolder } from "./split.js";
  */
 const PIXEL_CENTRE = 0.4;
 const DECIMALS = 6;
+const MAX_LISTED_LINES = 5;
 
 /** @type {import("./project.js").Writer} */
 export function writeYolo(project, { tolerance } = {}) {
@@ -72,37 +75,35 @@ function nearest(one, other) {
  * Read a label file.
  * @param {string} text
  * @param {string} path its path, by which the image is found
- * @param {Map<number, string>} names class names by index
+ * @param {{names: Map<number, string>, keypoints: import("./yolo_lines.js").Keypoints | null}} dataset class names by
+ *   number, and the keypoints of each pose if the data set has poses
  * @param {import("./project.js").ProjectBuilder} builder
+ * @throws {FormatError} the image is not known, or no line is a label
  */
-export function readYolo(text, path, names, builder) {
-  const labels = [];
-  text.split(/\r?\n/).forEach((line, index) => {
-    if (!line.trim()) return;
-    const [category, ...numbers] = line.trim().split(/\s+/).map(Number);
-    if (numbers.length < 4 || !Number.isInteger(category) || category < 0 || !numbers.every((value) => Math.abs(value) <= 2)) {
-      throw new FormatError(`line ${index + 1} is not a class number and coordinates relative to the image`);
-    }
-    labels.push({ category, numbers });
-  });
+export function readYolo(text, path, { names, keypoints }, builder) {
+  const { labels, problems } = readLines(text, keypoints);
+  const messages = Object.entries(Object.groupBy(problems, ({ reason }) => reason)).map(([reason, lines]) => (
+    `${listed(lines.map(({ line }) => line))}: ${reason}`
+  ));
+  if (!labels.length && messages.length) throw new FormatError(messages[0]);
   if (!builder.known.find(path)) throw new FormatError("add the image of this name first: YOLO labels need its size");
   const image = builder.image(path), { width, height } = image;
-  for (const { category, numbers } of labels) {
-    // As ultralytics and supervision read it: 4 numbers are a box, and an odd number at the end is a score.
-    const isBox = numbers.length <= 5;
-    if (isBox) builder.warn("a label is only a box: its mask is the whole box");
-    const score = numbers.length % 2 ? numbers.pop() : null;
-    const points = isBox ? corners(numbers) : numbers;
-    const scaled = points.map((value, i) => value * (i % 2 ? height : width));
-    const spans = rasterize([scaled], isBox ? "edges" : "pixels", width, height);
+  for (const message of messages) builder.leaveOut(image, `${path}: left out ${message}`);
+  for (const { category, box, polygon, score, notes } of labels) {
     const name = names.get(category) ?? `class ${category}`;
     if (!names.has(category)) builder.warn(`class ${category} has no name in data.yaml or classes.txt`);
+    notes.forEach((note) => builder.warn(note));
+    const points = box ? boxPolygon(box) : polygon;
+    const scaled = points.map((value, i) => value * (i % 2 ? height : width));
+    const spans = rasterize([scaled], box ? "edges" : "pixels", width, height);
     builder.add(image, spans, { category: name, name, score }, "label");
   }
 }
 
-/** @param {number[]} box centre, width and height */
-function corners([x, y, width, height]) {
-  const [left, top, right, bottom] = [x - width / 2, y - height / 2, x + width / 2, y + height / 2];
-  return [left, top, right, top, right, bottom, left, bottom];
+/** Return numbers of lines for a message: all of them, or the first ones and how many more there are. */
+function listed(lines) {
+  if (lines.length === 1) return `line ${lines[0]}`;
+  const more = lines.length - MAX_LISTED_LINES;
+  const first = lines.slice(0, MAX_LISTED_LINES).join(", ");
+  return `lines ${first}${more > 0 ? ` and ${more} more` : ""}`;
 }

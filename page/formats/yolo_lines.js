@@ -1,0 +1,216 @@
+// The lines of YOLO labels. A line has a class number and a box or a polygon; other numbers may follow: of keypoints, a
+// score, and a track id. Nothing in a line says which, so that its numbers must tell.
+
+import { numberOf } from "./numbers.js";
+
+/**
+ * @typedef {{count: number, size: number}} Keypoints of each pose; size: numbers of each, x, y, and with 3 a visibility
+ * @typedef {object} Label
+ * @property {number} category class number
+ * @property {number[] | null} box x0, y0, x1, y1 in parts of the image
+ * @property {number[] | null} polygon x0, y0, x1, y1, ... in parts of the image, of a label without a box
+ * @property {number | null} score
+ * @property {string[]} notes what was not read, or was changed
+ * @typedef {{category: number, values: number[], hasPoint: boolean}} Line hasPoint: whether the last number has one
+ */
+
+export const MAX_CLASS_NUMBER = 65_535;
+/** How far coordinates may lie outside of the image, in parts of it. */
+const MAX_OUTSIDE = 0.5;
+/** How far a box of a pose or track may lie outside, which was rounded or cut to the image. */
+const MAX_ROUNDING = 0.01;
+const BOX_ONLY = "a label is only a box: its mask is the whole box";
+const NO_LABEL = "expected a class number and coordinates in parts of the image, from 0 to 1";
+
+/** A line that is no label; the message says why. */
+class LineError extends Error {}
+
+/**
+ * Read the lines of a label file. Empty lines are skipped.
+ * @param {string} text
+ * @param {Keypoints | null} keypoints of the data set; null: not known to have poses
+ * @returns {{labels: Label[], problems: {line: number, reason: string}[]}} problems: lines that are no labels
+ */
+export function readLines(text, keypoints) {
+  /** @type {{line: number, parsed: Line}[]} */
+  const lines = [];
+  const labels = [], problems = [];
+  const attempt = (line, action) => {
+    try {
+      action();
+    } catch (error) {
+      if (!(error instanceof LineError)) throw error;
+      problems.push({ line, reason: error.message });
+    }
+  };
+  text.split(/\r\n|\r|\n/).forEach((content, index) => {
+    if (content.trim()) attempt(index + 1, () => lines.push({ line: index + 1, parsed: parseLine(content) }));
+  });
+  const evidence = evidenceOf(lines.map(({ parsed }) => parsed), keypoints);
+  for (const { line, parsed } of lines) attempt(line, () => labels.push(labelOf(parsed, evidence)));
+  return { labels, problems };
+}
+
+/** @returns {Line} */
+function parseLine(content) {
+  const words = content.trim().split(/\s+/);
+  const [category, ...values] = words.map(numberOf);
+  const isClass = Number.isInteger(category) && category >= 0 && category <= MAX_CLASS_NUMBER;
+  if (!isClass || values.length < 4 || values.includes(null)) throw new LineError(NO_LABEL);
+  return { category, values, hasPoint: /[.e]/i.test(words.at(-1)) };
+}
+
+/**
+ * What the lines of one file tell about each other: a line that can only be a pose shows what others of its length are.
+ * @typedef {object} Evidence
+ * @property {Keypoints | null} keypoints
+ * @property {Map<number, number>} poseLengths by the numbers after the class, of lines that can only be poses: how many
+ *   of them are box and keypoints
+ * @property {boolean} hasTracks whether a line can only be a box with score and track id
+ * @property {Set<string>} withIds kinds of other lines that can only end with a track id
+ */
+
+/** @returns {Evidence} */
+function evidenceOf(lines, keypoints) {
+  const values = lines.map((line) => line.values);
+  const poses = values.map((numbers) => /** @type {[number, number]} */ ([numbers.length, certainPoseLength(numbers)]));
+  const withIds = values.filter((numbers) => numbers.length !== 6 && isCertainId(numbers.at(-1)));
+  return {
+    keypoints,
+    poseLengths: new Map(poses.filter(([, length]) => length)),
+    hasTracks: values.some((numbers) => numbers.length === 6 && isScore(numbers[4]) && isCertainId(numbers[5])),
+    withIds: new Set(withIds.map(kindOfLength)),
+  };
+}
+
+/** Return the kind of a line by its length: box, polygon, or polygon with one more number. */
+function kindOfLength({ length }) {
+  if (length <= 5) return `box ${length}`;
+  return length % 2 ? "polygon and a number" : "polygon";
+}
+
+/**
+ * @param {Line} line
+ * @param {Evidence} evidence of all lines
+ * @returns {Label}
+ */
+function labelOf({ category, values, hasPoint }, evidence) {
+  const poseLength = poseLengthOf(values, evidence);
+  if (poseLength) {
+    const note = "a label of a pose became its box, without the keypoints: its mask is the whole box";
+    const score = values[poseLength] ?? null;
+    return boxLabel(category, values, score, [note]);
+  }
+  if (values.length === 6 && isTrack(values, hasPoint, evidence)) {
+    const note = "a label is a box with a score and a track id, which was not kept: its mask is the whole box";
+    return boxLabel(category, values, values[4], [note]);
+  }
+  const last = values.at(-1), notes = [];
+  const isLikelyId = isZeroOrOne(last) && !hasPoint && evidence.withIds.has(kindOfLength(values));
+  if (values.length > 4 && (isCertainId(last) || isLikelyId)) {
+    values = values.slice(0, -1);
+    notes.push("a track id was not kept");
+  }
+  if (values.length > 5) return polygonLabel(category, values, notes);
+  const score = values[4] ?? null;
+  if (score !== null && !isScore(score)) {
+    throw new LineError("the fifth number is neither a score from 0 to 1 nor a track id: boxes with an angle are not read");
+  }
+  return boxLabel(category, values, score, [BOX_ONLY, ...notes]);
+}
+
+function boxLabel(category, values, score, notes) {
+  const [x, y, width, height] = values;
+  if (![x, y, width, height].every((value) => Math.abs(value) <= 1 + MAX_OUTSIDE)) throw new LineError(NO_LABEL);
+  if (width < 0 || height < 0) notes.push("a box has a negative width or height: its corners were sorted");
+  const [halfWidth, halfHeight] = [Math.abs(width) / 2, Math.abs(height) / 2];
+  const box = [x - halfWidth, y - halfHeight, x + halfWidth, y + halfHeight];
+  return { category, box, polygon: null, score, notes };
+}
+
+function polygonLabel(category, values, notes) {
+  // As ultralytics and supervision read it: an odd number at the end is a score.
+  const hasScore = values.length % 2 === 1;
+  const polygon = hasScore ? values.slice(0, -1) : values, score = hasScore ? values.at(-1) : null;
+  const isInside = polygon.every((value) => value >= -MAX_OUTSIDE && value <= 1 + MAX_OUTSIDE);
+  if (polygon.length < 6 || !isInside || (hasScore && !isScore(score))) throw new LineError(NO_LABEL);
+  return { category, box: null, polygon, score, notes };
+}
+
+function isScore(value) {
+  return value >= 0 && value <= 1;
+}
+
+/** Return whether a value is a whole number that no score and no coordinate is. */
+function isCertainId(value) {
+  return Number.isInteger(value) && value > 1;
+}
+
+function isZeroOrOne(value) {
+  return value === 0 || value === 1;
+}
+
+/** Return whether numbers begin with a box within the image. */
+function startsWithBox([x, y, width, height]) {
+  const isInside = (centre, size) =>
+    size > 0 && centre - size / 2 >= -MAX_ROUNDING && centre + size / 2 <= 1 + MAX_ROUNDING;
+  return isInside(x, width) && isInside(y, height);
+}
+
+/**
+ * Return whether six numbers are a box, a score and a track id, and not a triangle.
+ *
+ * A track id of 0 or 1 may also be a coordinate: of a triangle whose first two points look like a box within the image.
+ * There are hardly any, and programs write ids without a decimal point.
+ */
+function isTrack(values, hasPoint, { hasTracks }) {
+  const [, , , , score, id] = values;
+  if (!isScore(score)) return false;
+  return isCertainId(id) || (isZeroOrOne(id) && startsWithBox(values) && (hasTracks || !hasPoint));
+}
+
+/** Return how many numbers are a box and keypoints, and no polygon; 0: none. A score and a track id may follow. */
+function poseLengthOf(values, { keypoints, poseLengths }) {
+  if (keypoints) {
+    const length = 4 + keypoints.count * keypoints.size, after = values.length - length;
+    return after >= 0 && after <= 2 ? length : 0;
+  }
+  if (!startsWithBox(values)) return 0;
+  const length = poseLengths.get(values.length) ?? values.length;
+  const isPose = hasVisibilities(values.slice(0, length));
+  return isPose && (poseLengths.has(values.length) || keypointsFit(values)) ? length : 0;
+}
+
+/** Return how many numbers can only be a box and keypoints: a visibility of 2 is no coordinate of a polygon. */
+function certainPoseLength(values) {
+  if (!startsWithBox(values)) return 0;
+  const lengths = [values.length, values.length - 1, values.length - 2];
+  return lengths.find((length) => {
+    const pose = values.slice(0, length), after = values.slice(length);
+    const isFollowed = !after.length || isScore(after[0]);
+    return isFollowed && hasVisibilities(pose) && keypointsOf(pose).some(([, , visibility]) => visibility === 2);
+  }) ?? 0;
+}
+
+/** Return whether triples after a box each end with a visibility: 0, 1 or 2. */
+function hasVisibilities(values) {
+  if (values.length < 7 || (values.length - 4) % 3) return false;
+  return keypointsOf(values).every(([, , visibility]) => [0, 1, 2].includes(visibility));
+}
+
+/** Return whether all keypoints lie in the box, but for those that are not labelled, which are 0, 0. */
+function keypointsFit(values) {
+  const [x, y, width, height] = values;
+  return keypointsOf(values).every(([px, py, visibility]) => {
+    const isUnlabelled = visibility === 0 && px === 0 && py === 0;
+    const isInBox = Math.abs(px - x) <= width / 2 + MAX_ROUNDING && Math.abs(py - y) <= height / 2 + MAX_ROUNDING;
+    return isUnlabelled || isInBox;
+  });
+}
+
+/** Return the triples after a box: x, y and visibility. */
+function keypointsOf(values) {
+  const triples = [];
+  for (let at = 4; at + 2 < values.length; at += 3) triples.push(values.slice(at, at + 3));
+  return triples;
+}
