@@ -16,19 +16,21 @@ export function writeDataYaml(names, isSplit) {
 }
 
 /** The key `names`, at the top level of lines or of a document in braces. */
-const NAMES = /^(?:names|"names"|'names')\s*:(?=\s|$)[^\S\n]*/m;
+const NAMES = /^(?:names|"names"|'names')\s*:(?=\s|$)[^\S\n]*/gm;
 const NAMES_IN_BRACES = /^\s*\{(?:[^[\]{}]*,)?\s*(?:names\s*:\s|["']names["']\s*:)\s*/;
 const MERGE = /^<<\s*:/m;
 /** A line of a list, and a line of a map with its key. */
 const LIST_LINE = /^\s*-(?:\s+(.*))?$/;
 const MAP_LINE = /^\s+(?:(\d+)|"(\d+)"|'(\d+)')\s*:(?:\s+(.*))?$/;
+/** How class numbers are written: YAML reads others as octal numbers, or as text. */
+const NUMBER = /^(0|[1-9]\d*)$/;
 /** What may be before an item between brackets; a key of a map; an item, with what ends it. */
 const COMMENTS = /(?:\s+|#.*(?:\n|$))*/y;
 const KEY = /(?:(\d+)\s*:(?=[\s,}])|["'](\d+)["']\s*:)\s*/y;
 const ITEM = /("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^"'[\]{},][^[\]{},]*|)(?:\s+#.*\n)*\s*([,\]}])/y;
 const QUOTED = /^("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?$/;
 /** How text without quotes cannot begin, and what it cannot contain: YAML reads it as something else. */
-const NO_TEXT = /^[&*!|>@`%?"'[\]{},]|^[-:](?:\s|$)|:(?:\s|$)/;
+const NO_TEXT = /^[&*!|>@`%"'[\]{},]|^\?(?:\s|$)|^[-:](?:\s|$)|:(?:\s|$)/;
 const ESCAPE = /\\(?:x([\da-f]{2})|u([\da-f]{4})|U([\da-f]{8})|(.))/gis;
 const ESCAPED = {
   0: "\0", a: "\x07", b: "\b", t: "\t", n: "\n", v: "\v", f: "\f", r: "\r", e: "\x1b", " ": " ", '"': '"', "/": "/",
@@ -43,7 +45,8 @@ const ESCAPED = {
  */
 export function readDataYaml(text) {
   const lines = text.replaceAll("\r\n", "\n");
-  const header = NAMES_IN_BRACES.exec(lines) ?? NAMES.exec(lines);
+  const [header, second] = /^\s*\{/.test(lines) ? [NAMES_IN_BRACES.exec(lines)] : lines.matchAll(NAMES);
+  if (second) throw new FormatError("names is there twice: keep one of the two, in one document");
   if (!header) {
     if (MERGE.test(lines)) throw unread("<<");
     return null;
@@ -62,11 +65,11 @@ function namesInLines(lines) {
   for (const line of lines) {
     const item = LIST_LINE.exec(line), entry = MAP_LINE.exec(line);
     if (item) setName(names, count++, item[1]);
-    else if (entry) setName(names, Number(entry[1] ?? entry[2] ?? entry[3]), entry[4]);
+    else if (entry) setName(names, entry[1] ?? entry[2] ?? entry[3], entry[4]);
     else if (/^\s+[^\s#]/.test(line)) throw unread(line);
     else if (!/^\s*(#|$)/.test(line)) break;
   }
-  return names;
+  return withoutEmpty(names);
 }
 
 /** @param {string} text a list or map in brackets, with what follows it */
@@ -82,16 +85,21 @@ function namesInBrackets(text) {
     at = ITEM.lastIndex;
     end = item[2];
     // Nothing stands between the last comma and the bracket.
-    if (key || item[1] || end === ",") setName(names, key ? Number(key[1] ?? key[2]) : count++, item[1]);
+    if (key || item[1] || end === ",") setName(names, key ? key[1] ?? key[2] : count++, item[1]);
   }
   if (end !== (isMap ? "}" : "]")) throw unread(text.slice(0, at));
-  return names;
+  return withoutEmpty(names);
 }
 
-/** Set the name of an index; an empty one is none, so that the class keeps its number. */
-function setName(names, index, value = "") {
-  const name = scalar(value);
-  if (name) names.set(index, name);
+/** Return names without the empty ones: their classes have only numbers. */
+function withoutEmpty(names) {
+  return new Map([...names].filter(([, name]) => name));
+}
+
+function setName(names, number, value = "") {
+  if (!NUMBER.test(number)) throw new FormatError(`expected a class number in names, got ${number}`);
+  if (names.has(Number(number))) throw new FormatError(`the class number ${number} is there twice in names`);
+  names.set(Number(number), scalar(value));
 }
 
 /** Return the text of a YAML scalar, with or without quotes and a comment after it. */
@@ -148,6 +156,5 @@ export function readKeypointShape(text) {
  * @returns {Map<number, string>} names by index
  */
 export function readClassesTxt(text) {
-  const names = text.split(/\r\n|\r|\n/).map((line, index) => /** @type {[number, string]} */ ([index, line.trim()]));
-  return new Map(names.filter(([, name]) => name));
+  return withoutEmpty(new Map(text.split(/\r\n|\r|\n/).map((line, index) => [index, line.trim()])));
 }

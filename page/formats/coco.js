@@ -4,7 +4,7 @@
 // tolerance 0. supervision paints the right and lower edge too, so its masks are a pixel larger there; RLE is exact in both.
 
 import { boxPolygon, numberOf, numbersOf } from "./numbers.js";
-import { FormatError, cleanPath, climbs, readClasses } from "./project.js";
+import { FormatError, cleanPath, climbs, idOf, readClasses } from "./project.js";
 import { polygonsOf } from "./polygons.js";
 import { rasterize } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
@@ -65,13 +65,13 @@ export function isCoco(document) {
 export async function readCoco(document, builder) {
   const images = await readImages(document.images, builder), categories = readClasses(document.categories, builder);
   for (const annotation of document.annotations) {
-    const image = images.get(annotation?.image_id);
+    const image = images.get(idOf(annotation?.image_id));
     if (!image) {
-      builder.warn("an annotation was left out: its image is not in the file, or was left out");
+      builder.warn("an annotation was left out: its image is not in the file, or was left out, or several have its id");
       continue;
     }
     const add = () => {
-      const category = categories.get(annotation.category_id) ?? unlistedClass(annotation.category_id, builder);
+      const category = categoryOf(annotation.category_id, categories, builder);
       const name = typeof annotation.name === "string" ? annotation.name : category;
       const mask = maskOf(annotation, image, builder);
       builder.add(image, mask, { category, name, score: numberOf(annotation.score) }, "annotation");
@@ -80,9 +80,12 @@ export async function readCoco(document, builder) {
   }
 }
 
-/** Return a name for a class that is not in the list of categories. */
-function unlistedClass(id, builder) {
-  if (!Number.isInteger(id)) throw new FormatError("its category is not in the file");
+/** Return the name of an annotation's class; one that is not in the list of categories is named by its number. */
+function categoryOf(value, categories, builder) {
+  const id = idOf(value), category = categories.get(id);
+  if (category) return category;
+  if (category === null) throw new FormatError(`several categories have the id ${id}`);
+  if (id === null) throw new FormatError("its category is no id");
   builder.warn(`class ${id} is not in the list of categories: it was named "class ${id}"`);
   return `class ${id}`;
 }
@@ -91,7 +94,7 @@ function unlistedClass(id, builder) {
  * Read the list of images.
  * @param {any[]} entries
  * @param {import("./project.js").ProjectBuilder} builder
- * @returns {Promise<Map<unknown, import("./project.js").AnnotatedImage | null>>} images by id; null: two have this id
+ * @returns {Promise<Map<string, import("./project.js").AnnotatedImage | null>>} images by id; null: several have this id
  */
 async function readImages(entries, builder) {
   const images = new Map();
@@ -104,12 +107,12 @@ async function readImages(entries, builder) {
       if (climbs(entry.file_name)) {
         throw new FormatError(`its path ${entry.file_name} leads out of the data set's folder`);
       }
-      const image = builder.image(entry.file_name, entry.width, entry.height);
-      if (!images.has(entry.id)) {
-        images.set(entry.id, image);
-      } else if (images.get(entry.id) !== image) {
-        images.set(entry.id, null);
-        throw new FormatError(`${image.name} has the id of another image`);
+      const image = builder.image(entry.file_name, entry.width, entry.height), id = idOf(entry.id);
+      if (images.has(id) && images.get(id) !== image) {
+        builder.warn(`several images have the id ${id}`);
+        images.set(id, null);
+      } else if (id !== null) {
+        images.set(id, image);
       }
     });
   }

@@ -5,7 +5,7 @@ import { isCoco, readCoco, writeCoco, writeCocoPolygons } from "./coco.js";
 import { readLabelMaps, writeLabelMaps } from "./label_maps.js";
 import { isLabelme, readLabelme, writeLabelme } from "./labelme.js";
 import { FormatError, KnownImages, ProjectBuilder, SUBSET_FOLDER, baseName, cleanPath, parseJson, readClasses } from "./project.js";
-import { decodeNames, decodeText } from "./text.js";
+import { decodeText } from "./text.js";
 import { readVoc, writeVoc } from "./voc.js";
 import { readYolo, writeYolo } from "./yolo.js";
 import { unzip } from "./zip.js";
@@ -57,15 +57,16 @@ export async function readProject(files, sizes = []) {
   for (const { path, text } of sources.filter(isClasses)) {
     namesById = await builder.attempt(path, async () => readClasses(parseJson(await text()), builder));
   }
-  const dataset = await readDataset(sources, builder);
-  const hasFolder = sources.some(({ path }) => /(^|\/)labels\/.*\.txt$/i.test(path));
-  const isLabels = (path) => /\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path)) && (!hasFolder || /(^|\/)labels\//i.test(path));
+  const isText = (path) => /\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path));
+  const hasFolder = sources.some(({ path }) => isText(path) && /(^|\/)labels\//i.test(path));
+  const isLabels = (path) => isText(path) && (!hasFolder || /(^|\/)labels\//i.test(path));
+  const dataset = await datasetOrNull(sources, sources.some(({ path }) => isLabels(path)), builder);
   const subsets = sources.filter((source) => !isClasses(source) && (/\.json$/i.test(source.path) || isLabels(source.path)));
   builder.known.isSplit = subsets.length > 0 && subsets.every(({ path }) => SUBSET_FOLDER.test(path));
   let read = 0;
   for (const { path, text, bytes } of sources.filter((source) => !isClasses(source))) {
     const isJson = /\.json$/i.test(path), isXml = /\.xml$/i.test(path), isMap = namesById && LABEL_MAP.test(path);
-    if (!isJson && !isXml && !isMap && !isLabels(path)) continue;
+    if (!isJson && !isXml && !isMap && !(dataset && isLabels(path))) continue;
     await builder.attempt(path, async () => {
       if (isJson) await readJson(await text(), path, builder);
       else if (isXml) await readVoc(await text(), path, builder);
@@ -96,12 +97,11 @@ function parseAnnotations(text) {
   }
 }
 
-/** Read YOLO labels; false: the file is a list of images, as darknet has it beside its labels. */
+/** Read YOLO labels; false: the file has none, such as darknet's lists of images beside its labels. */
 async function readLabels(text, path, dataset, builder) {
   const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
-  if (lines.length && lines.every((line) => IMAGE_FILE.test(line))) return false;
-  readYolo(text, path, dataset, builder);
-  return true;
+  const isImageList = lines.length > 0 && lines.every((line) => IMAGE_FILE.test(line));
+  return !isImageList && readYolo(text, path, dataset, builder);
 }
 
 /**
@@ -125,30 +125,58 @@ function contentOf({ size, bytes }) {
 }
 
 /**
- * Read what label files of YOLO do not have, from data.yaml or classes.txt. The names become classes in their order, also
- * without objects.
+ * Return what label files of YOLO do not have, or null if it cannot be read: with wrong names, labels are wrong too.
+ * @param {Source[]} sources
+ * @param {boolean} isNeeded whether there are labels
+ * @param {ProjectBuilder} builder
+ */
+async function datasetOrNull(sources, isNeeded, builder) {
+  try {
+    return await readDataset(sources, builder);
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error;
+    if (isNeeded) builder.failures.push(`YOLO labels were not read: ${error.message}`);
+    return null;
+  }
+}
+
+/**
+ * Read data.yaml, or else classes.txt. The names become classes in their order, also without objects.
  * @param {Source[]} sources
  * @param {ProjectBuilder} builder
- * @returns {Promise<{names: Map<number, string>, keypoints: import("./yolo_lines.js").Keypoints | null}>}
+ * @returns {Promise<import("./yolo.js").Dataset>}
+ * @throws {FormatError} the names cannot be read, or files of one kind differ
  */
 async function readDataset(sources, builder) {
-  const dataset = { names: new Map(), keypoints: null };
-  const isYaml = ({ path }) => YAML_FILE.test(path), isList = ({ path }) => NAMES_FILE.test(baseName(path));
-  for (const source of [...sources.filter(isYaml), ...sources.filter(isList)]) {
-    await builder.attempt(source.path, async () => {
-      const { text, isGuess } = decodeNames(await source.bytes());
-      if (isYaml(source)) dataset.keypoints ??= readKeypointShape(text);
-      const names = isYaml(source) ? readDataYaml(text) : readClassesTxt(text);
-      if (!names?.size) return;
-      if (dataset.names.size) {
-        const isSame = [...names].every(([number, name]) => dataset.names.get(number) === name);
-        if (!isSame) builder.warn(`${source.path} was not used: another file names the classes differently`);
-        return;
-      }
-      if (isGuess) builder.warn(`${source.path} is not in UTF-8: it was read as GBK; check the class names`);
-      names.forEach((name, index) => builder.category(name, { id: index + 1 }));
-      dataset.names = names;
-    });
+  const yamlFiles = sources.filter(({ path }) => YAML_FILE.test(path));
+  const lists = sources.filter(({ path }) => NAMES_FILE.test(baseName(path)));
+  const names = await namesIn(yamlFiles, readDataYaml) ?? await namesIn(lists, readClassesTxt);
+  if (!names && yamlFiles.length) throw new FormatError(`${yamlFiles[0].path}: the names of the classes (names) are missing`);
+  let keypoints = null;
+  for (const { text } of yamlFiles) keypoints ??= readKeypointShape(await text());
+  names?.forEach((name, index) => builder.category(name, { id: index + 1 }));
+  return { names: names ?? new Map(), keypoints };
+}
+
+/**
+ * Return the class names by number that files have; null: they have none.
+ * @param {Source[]} sources
+ * @param {(text: string) => Map<number, string> | null} parse
+ */
+async function namesIn(sources, parse) {
+  let names = null, origin = "";
+  for (const { path, text } of sources) {
+    try {
+      const found = parse(await text());
+      if (!found?.size) continue;
+      const isSame = !names || (found.size === names.size && [...found].every(([number, name]) => names.get(number) === name));
+      if (!isSame) throw new FormatError(`it names the classes differently than ${origin}: keep one of the two`);
+      names ??= found;
+      origin ||= path;
+    } catch (error) {
+      if (!(error instanceof FormatError)) throw error;
+      throw new FormatError(`${path}: ${error.message}`);
+    }
   }
-  return dataset;
+  return names;
 }

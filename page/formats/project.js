@@ -94,7 +94,7 @@ export function classesFile({ classes }) {
  * Read the classes in a file, or in a member of a document.
  * @param {any} classes
  * @param {ProjectBuilder} builder
- * @returns {Map<unknown, string>} names by the ids in the file
+ * @returns {Map<string, string | null>} names by the ids in the file; null: several have this id
  */
 export function readClasses(classes, builder) {
   const names = new Map();
@@ -104,26 +104,40 @@ export function readClasses(classes, builder) {
       builder.warn("a category without a name was left out");
       continue;
     }
-    if (names.has(category.id) && names.get(category.id) !== name) {
-      builder.warn(`the category ${name} was left out: its id is also that of ${names.get(category.id)}`);
-      continue;
-    }
     builder.category(name, category);
-    names.set(category.id, name);
+    const id = idOf(category.id);
+    if (names.has(id) && names.get(id) !== name) {
+      builder.warn(`several categories have the id ${id}`);
+      names.set(id, null);
+    } else if (id !== null) {
+      names.set(id, name);
+    }
   }
   return names;
 }
 
-/** Return a name, also one that was written as a number; null: there is none. */
+/** Return the text of an id, which some programs write as a number and others as text; null: it is neither. */
+export function idOf(id) {
+  return typeof id === "string" || Number.isFinite(id) ? String(id) : null;
+}
+
+/** Return a name, also one that was written as a whole number; null: there is none. */
 export function textOf(name) {
-  const isText = (typeof name === "string" && name !== "") || Number.isFinite(name);
+  const isText = (typeof name === "string" && name !== "") || Number.isInteger(name);
   return isText ? String(name) : null;
+}
+
+/** Return whether a path begins at the root of a computer, or is an address: its folders are not those of a data set. */
+function isAbsolute(path) {
+  return /^([/\\]|[a-z]:|[a-z][a-z\d+.-]*:\/\/)/i.test(path);
 }
 
 /** Images that annotation files may name with another folder or extension. */
 export class KnownImages {
   /** @type {Map<string, ImageSize | null>} null: ambiguous */
   #byKey = new Map();
+  /** @type {Map<string, ImageSize[]>} by file name without extension */
+  #byStem = new Map();
   /** Whether files are in the folders of a split, train and val, which the images need not have. */
   isSplit = false;
 
@@ -132,10 +146,16 @@ export class KnownImages {
     for (const image of sizes) {
       for (const key of keysOf(image.name)) this.#byKey.set(key, this.#byKey.has(key) ? null : image);
     }
+    this.#byStem = Map.groupBy(sizes, ({ name }) => keysOf(name)[3]);
   }
 
-  /** Return the image of a path, the most exact match first, or null. One of the folders may lack leading parts. */
+  /**
+   * Return the image of a path, the most exact match first, or null. One of the folders may lack leading parts. Of a path
+   * of another computer, the longest ending that fits one image decides.
+   * @param {string} path
+   */
   find(path) {
+    if (isAbsolute(path)) return this.byEnding(path);
     return (this.isSplit && this.#find(path.replace(SUBSET_FOLDER, "$1"))) || this.#find(path);
   }
 
@@ -147,11 +167,29 @@ export class KnownImages {
     return one === "/" || other === "/" || one.endsWith(other) || other.endsWith(one) ? found : null;
   }
 
-  /** Return the image of a path, or the only one of its file name in any folder; null if there is none. */
-  named(path) {
-    const [exact, , name] = keysOf(path);
-    return this.#byKey.get(exact) ?? this.#byKey.get(name) ?? null;
+  /** Return whether several images have the name of a path. */
+  isAmbiguous(path) {
+    return keysOf(path).some((key) => this.#byKey.get(key) === null);
   }
+
+  /** Return the image with a path's file name, or with its name without extension, and most of its last folders, or null. */
+  byEnding(path) {
+    const sameStem = this.#byStem.get(keysOf(path)[3]) ?? [];
+    const sameName = sameStem.filter(({ name }) => keysOf(name)[2] === keysOf(path)[2]);
+    const candidates = sameName.length ? sameName : sameStem;
+    const lengths = candidates.map(({ name }) => sharedEnding(name, path));
+    const longest = Math.max(...lengths);
+    const best = candidates.filter((_, index) => lengths[index] === longest);
+    return best.length === 1 ? best[0] : null;
+  }
+}
+
+/** Return how many last folders two paths have in common. */
+function sharedEnding(one, other) {
+  const folders = (path) => folderOf(path).split("/").reverse();
+  const others = folders(other);
+  const firstOther = folders(one).findIndex((folder, index) => !folder || folder !== others[index]);
+  return firstOther < 0 ? others.length : firstOther;
 }
 
 /** Return what an image is looked up by: its path, its path without the extension, its name, its name without the extension. */
@@ -161,7 +199,7 @@ function keysOf(path) {
 }
 
 /** Folders in which data sets keep either images or annotations. */
-const KIND_FOLDERS = ["images", "labels", "JPEGImages", "Annotations"];
+const KIND_FOLDERS = ["images", "labels", "JPEGImages", "Annotations", "annotations", "xmls"];
 
 /** Return the folder of a path, without parts that say whether it has images or annotations. */
 function folderOf(path) {
@@ -252,27 +290,27 @@ export class ProjectBuilder {
   }
 
   /**
-   * Return the image of an annotation file that is about one image: the one that it names, by the last part of the path,
-   * if it is known; or else the one with the file's own name. Programs write paths of the computer that they ran on, and
-   * files are renamed.
+   * Return the image of an annotation file that is about one image: the image that the file names, or else the one with the
+   * file's own name. Programs write paths of the computer that they ran on, and files are renamed.
    * @param {string} file path of the annotation file
-   * @param {unknown} named path of the image in it
+   * @param {unknown} path path of the image, as the file has it
    * @param {unknown} width of the image; null: the known image's
    * @param {unknown} height likewise
    * @returns {AnnotatedImage}
    * @throws {FormatError} as `image`, or another file is already taken for the image's
    */
-  imageOf(file, named, width, height) {
+  imageOf(file, path, width, height) {
     const folder = file.slice(0, -baseName(file).length);
-    const path = folder + baseName(cleanPath(typeof named === "string" ? named : ""));
-    const isNamed = path !== folder;
-    const namedSize = isNamed ? this.known.find(path) : null, ownSize = this.known.find(file);
-    let name = isNamed ? path : stem(file);
-    if (ownSize && !namedSize) name = file;
-    const image = this.image(name, width, height);
-    if (namedSize && ownSize && namedSize !== ownSize) {
-      this.warn(`${file}: it names ${namedSize.name}, not ${ownSize.name}: its objects were added to ${namedSize.name}`);
+    const lastPart = typeof path === "string" ? baseName(cleanPath(path)) : "";
+    const named = lastPart ? this.known.find(folder + lastPart) ?? this.known.byEnding(path) : null;
+    const own = this.known.find(file);
+    let size = named ?? own;
+    if (named && own && named !== own) {
+      const fits = (image) => image.width === numberOf(width ?? image.width) && image.height === numberOf(height ?? image.height);
+      size = fits(named) && !fits(own) ? named : own;
+      if (fits(named) && fits(own)) this.warn(`${file} names ${named.name}: its objects were added to ${own.name}, which has the file's own name`);
     }
+    const image = this.image(size?.name ?? (lastPart ? folder + lastPart : stem(file)), width, height);
     const files = this.#files.get(image) ?? new Map(), extension = file.slice(stem(file).length).toLowerCase();
     if (files.has(extension)) throw new FormatError(`${files.get(extension)} and ${file} are both taken for the image ${image.name}`);
     this.#files.set(image, files.set(extension, file));

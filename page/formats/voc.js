@@ -4,11 +4,14 @@
 // points are the outermost pixels.
 
 import { boxPolygon, numberOf } from "./numbers.js";
-import { FormatError, baseName, classesFile, cleanPath, imagePaths } from "./project.js";
+import { FormatError, baseName, classesFile, cleanPath, climbs, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
 import { rasterize } from "./rasterize.js";
 import { masksOf, union } from "./spans.js";
 import { imageSets } from "./split.js";
+
+/** The class of objects without a name. */
+const UNNAMED = "object";
 
 /**
  * Write `classes.json`, and `Annotations/NAME.xml` for each image; with a split, `ImageSets/Main`.
@@ -71,11 +74,13 @@ export async function readVoc(text, path, builder) {
   const [size] = childrenOf(root, "size");
   const [width, height] = ["width", "height"].map((tag) => (size ? sideOf(childText(size, tag)) : null));
   const file = path.replace(/(^|\/)Annotations\//, "$1");
-  const image = builder.imageOf(file, childText(root, "filename"), width, height);
+  const named = childText(root, "filename");
+  if (climbs(named)) throw new FormatError(`its filename ${named} leads out of the data set's folder`);
+  const image = builder.imageOf(file, named, width, height);
   for (const object of childrenOf(root, "object")) {
     await builder.addOrWarn(`${image.name}: an object`, () => {
-      const category = childText(object, "name");
-      if (!category) throw new FormatError("it has no name");
+      const name = childText(object, "name"), category = name || UNNAMED;
+      if (!name) builder.warn(`an object without a name was named "${UNNAMED}"`);
       builder.add(image, maskOf(object, image, builder), { category, name: category, score: null }, "object");
     }, image);
   }
@@ -115,9 +120,13 @@ function maskOf(object, { width, height }, builder) {
   const polygons = childrenOf(object, "polygon").map(pointsOf);
   if (polygons.length) return union(polygons.map((points) => rasterize([points], "pixels", width, height)));
   const [box] = childrenOf(object, "bndbox");
+  if (!box && childrenOf(object, "robndbox").length) throw new FormatError("boxes with an angle (robndbox) are not read");
   if (!box) throw new FormatError("it has neither a polygon nor a box (bndbox)");
   const [xmin, ymin, xmax, ymax] = ["xmin", "ymin", "xmax", "ymax"].map((tag) => numberOf(childText(box, tag)));
   if ([xmin, ymin, xmax, ymax].includes(null)) throw new FormatError("its box must have the numbers xmin, ymin, xmax and ymax");
+  if ([xmin, ymin, xmax, ymax].every((value) => value >= 0 && value <= 1)) {
+    throw new FormatError("its box is in parts of the image, between 0 and 1, not in pixels");
+  }
   if (xmin > xmax || ymin > ymax) builder.warn("the corners of a box were sorted: its min is above its max");
   builder.warn("an object has only a box: its mask is the whole box");
   // The first and the last pixels, counted from 1.

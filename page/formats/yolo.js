@@ -72,21 +72,34 @@ function nearest(one, other) {
 }
 
 /**
+ * @typedef {object} Dataset
+ * @property {Map<number, string>} names of the classes, by their numbers
+ * @property {import("./yolo_lines.js").Keypoints | null} keypoints of each pose, in a data set of poses
+ */
+
+/**
  * Read a label file.
  * @param {string} text
  * @param {string} path its path, by which the image is found
- * @param {{names: Map<number, string>, keypoints: import("./yolo_lines.js").Keypoints | null}} dataset class names by
- *   number, and the keypoints of each pose if the data set has poses
+ * @param {Dataset} dataset
  * @param {import("./project.js").ProjectBuilder} builder
+ * @returns {boolean} false: it is another text, beside no image and without labels
  * @throws {FormatError} the image is not known, or no line is a label
  */
 export function readYolo(text, path, { names, keypoints }, builder) {
+  const isKnown = builder.known.find(path) !== null;
   const { labels, problems } = readLines(text, keypoints);
+  // Beside labels there are other texts, such as README.txt.
+  if (!isKnown && !labels.length && problems.length) return false;
   const messages = Object.entries(Object.groupBy(problems, ({ reason }) => reason)).map(([reason, lines]) => (
     `${listed(lines.map(({ line }) => line))}: ${reason}`
   ));
+  if (!isKnown) {
+    throw new FormatError(builder.known.isAmbiguous(path)
+      ? "several images have this name"
+      : "add the image of this name first: YOLO labels need its size");
+  }
   if (!labels.length && messages.length) throw new FormatError(messages[0]);
-  if (!builder.known.find(path)) throw new FormatError("add the image of this name first: YOLO labels need its size");
   const image = builder.image(path), { width, height } = image;
   for (const message of messages) builder.leaveOut(image, `${path}: left out ${message}`);
   for (const { category, box, polygon, score, notes } of labels) {
@@ -98,6 +111,7 @@ export function readYolo(text, path, { names, keypoints }, builder) {
     const spans = rasterize([scaled], box ? "edges" : "pixels", width, height);
     builder.add(image, spans, { category: name, name, score }, "label");
   }
+  return true;
 }
 
 /** Return numbers of lines for a message: all of them, or the first ones and how many more there are. */
