@@ -31,7 +31,7 @@ const ITEM = /("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^"'[\]{},][^[\]{},]*|)(?:\s+#.*
 const QUOTED = /^("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?$/;
 /** How text without quotes cannot begin, and what it cannot contain: YAML reads it as something else. */
 const NO_TEXT = /^[&*!|>@`%"'[\]{},]|^\?(?:\s|$)|^[-:](?:\s|$)|:(?:\s|$)/;
-const ESCAPE = /\\(?:x([\da-f]{2})|u([\da-f]{4})|U([\da-f]{8})|(.))/gis;
+const ESCAPE = /\\(?:x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|(.))/gs;
 const ESCAPED = {
   0: "\0", a: "\x07", b: "\b", t: "\t", n: "\n", v: "\v", f: "\f", r: "\r", e: "\x1b", " ": " ", '"': '"', "/": "/",
   "\\": "\\", N: "\x85", _: "\xa0", L: "\u2028", P: "\u2029",

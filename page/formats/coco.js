@@ -87,6 +87,7 @@ function categoryOf(value, categories, builder) {
   if (category === null) throw new FormatError(`several categories have the id ${id}`);
   if (id === null) throw new FormatError("its category is no id");
   builder.warn(`class ${id} is not in the list of categories: it was named "class ${id}"`);
+  builder.category(`class ${id}`, { id: Number(id) });
   return `class ${id}`;
 }
 

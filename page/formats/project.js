@@ -198,6 +198,8 @@ function keysOf(path) {
   return [cleanPath(path), `${folder}/${stem(name)}`, name, stem(name)].map((key, kind) => `${kind} ${key.normalize("NFC")}`);
 }
 
+/** The folder of Pascal VOC's annotations: the images are beside it. */
+const ANNOTATIONS_FOLDER = /(^|\/)Annotations\//;
 /** Folders in which data sets keep either images or annotations. */
 const KIND_FOLDERS = ["images", "labels", "JPEGImages", "Annotations", "annotations", "xmls"];
 
@@ -268,6 +270,7 @@ export class ProjectBuilder {
    */
   image(name, givenWidth, givenHeight) {
     const size = this.known.find(name);
+    if (!size && isAbsolute(name) && this.known.isAmbiguous(name)) throw new FormatError(`several images have the name of ${name}`);
     const path = cleanPath(size?.name ?? name);
     if (!path) throw new FormatError("an image has no file name");
     const width = numberOf(givenWidth ?? size?.width ?? null), height = numberOf(givenHeight ?? size?.height ?? null);
@@ -294,13 +297,14 @@ export class ProjectBuilder {
    * file's own name. Programs write paths of the computer that they ran on, and files are renamed.
    * @param {string} file path of the annotation file
    * @param {unknown} path path of the image, as the file has it
-   * @param {unknown} width of the image; null: the known image's
-   * @param {unknown} height likewise
+   * @param {unknown} givenWidth of the image; none, or 0, which some programs write for it: the known image's
+   * @param {unknown} givenHeight likewise
    * @returns {AnnotatedImage}
    * @throws {FormatError} as `image`, or another file is already taken for the image's
    */
-  imageOf(file, path, width, height) {
-    const folder = file.slice(0, -baseName(file).length);
+  imageOf(file, path, givenWidth, givenHeight) {
+    const [width, height] = [givenWidth, givenHeight].map((side) => (side === "" || numberOf(side) === 0 ? null : side));
+    const folder = file.slice(0, -baseName(file).length).replace(ANNOTATIONS_FOLDER, "$1");
     const lastPart = typeof path === "string" ? baseName(cleanPath(path)) : "";
     const named = lastPart ? this.known.find(folder + lastPart) ?? this.known.byEnding(path) : null;
     const own = this.known.find(file);
@@ -310,7 +314,7 @@ export class ProjectBuilder {
       size = fits(named) && !fits(own) ? named : own;
       if (fits(named) && fits(own)) this.warn(`${file} names ${named.name}: its objects were added to ${own.name}, which has the file's own name`);
     }
-    const image = this.image(size?.name ?? (lastPart ? folder + lastPart : stem(file)), width, height);
+    const image = this.image(size?.name ?? (lastPart ? folder + lastPart : folder + stem(baseName(file))), width, height);
     const files = this.#files.get(image) ?? new Map(), extension = file.slice(stem(file).length).toLowerCase();
     if (files.has(extension)) throw new FormatError(`${files.get(extension)} and ${file} are both taken for the image ${image.name}`);
     this.#files.set(image, files.set(extension, file));

@@ -19,7 +19,7 @@ export function decodeText(bytes) {
   if (text === null) {
     throw new FormatError(`${firstBadByte(encoding, bytes)}not text in ${encoding.toUpperCase()}: save it in UTF-8, or in UTF-16 with a byte order mark`);
   }
-  if (text.includes("\0")) throw new FormatError(`byte ${bytes.indexOf(0) + 1} is NUL: save it as text in UTF-8`);
+  if (text.includes("\0")) throw new FormatError(`byte ${bytes.indexOf(0)} is NUL: save it as text in UTF-8`);
   return text;
 }
 
@@ -56,5 +56,5 @@ function firstBadByte(encoding, bytes) {
   if (encoding !== "utf-8") return "";
   const sound = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes).split("\ufffd", 1)[0];
   const at = new TextEncoder().encode(sound).length;
-  return at < bytes.length ? `byte ${at + 1} is 0x${bytes[at].toString(16).padStart(2, "0")}: ` : "";
+  return at < bytes.length ? `byte ${at} is 0x${bytes[at].toString(16).padStart(2, "0")}: ` : "";
 }

@@ -72,11 +72,10 @@ export async function readVoc(text, path, builder) {
   const root = parseXml(text);
   if (root.nodeName !== "annotation") throw new FormatError("not Pascal VOC, with annotation as the root");
   const [size] = childrenOf(root, "size");
-  const [width, height] = ["width", "height"].map((tag) => (size ? sideOf(childText(size, tag)) : null));
-  const file = path.replace(/(^|\/)Annotations\//, "$1");
+  const [width, height] = ["width", "height"].map((tag) => (size ? childText(size, tag) : null));
   const named = childText(root, "filename");
   if (climbs(named)) throw new FormatError(`its filename ${named} leads out of the data set's folder`);
-  const image = builder.imageOf(file, named, width, height);
+  const image = builder.imageOf(path, named, width, height);
   for (const object of childrenOf(root, "object")) {
     await builder.addOrWarn(`${image.name}: an object`, () => {
       const name = childText(object, "name"), category = name || UNNAMED;
@@ -108,11 +107,6 @@ function childrenOf(element, tag) {
 /** Return the text of an element's child, or an empty one. */
 function childText(element, tag) {
   return childrenOf(element, tag)[0]?.textContent.trim() ?? "";
-}
-
-/** Return a width or height; null where a program has written none, or 0. */
-function sideOf(text) {
-  return text === "" || numberOf(text) === 0 ? null : text;
 }
 
 /** Return the mask of an object's polygons, or else its box. */

@@ -104,7 +104,10 @@ export function readYolo(text, path, { names, keypoints }, builder) {
   for (const message of messages) builder.leaveOut(image, `${path}: left out ${message}`);
   for (const { category, box, polygon, score, notes } of labels) {
     const name = names.get(category) ?? `class ${category}`;
-    if (!names.has(category)) builder.warn(`class ${category} has no name in data.yaml or classes.txt`);
+    if (!names.has(category)) {
+      builder.warn(`class ${category} has no name in data.yaml or classes.txt`);
+      builder.category(name, { id: category + 1 });
+    }
     notes.forEach((note) => builder.warn(note));
     const points = box ? boxPolygon(box) : polygon;
     const scaled = points.map((value, i) => value * (i % 2 ? height : width));

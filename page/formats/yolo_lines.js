@@ -1,5 +1,5 @@
-// The lines of YOLO labels. A line has a class number and a box or a polygon; other numbers may follow: of keypoints, a
-// score, and a track id. Nothing in a line says which, so that its numbers must tell.
+// The lines of YOLO labels. A line has a class number and a box or a polygon, and perhaps a score. In other data sets,
+// keypoints or a track id follow, and nothing but the numbers tells. Such lines are refused: as polygons they would be wrong.
 
 import { numberOf } from "./numbers.js";
 
@@ -10,7 +10,7 @@ import { numberOf } from "./numbers.js";
  * @property {number[] | null} box x0, y0, x1, y1 in parts of the image
  * @property {number[] | null} polygon x0, y0, x1, y1, ... in parts of the image, of a label without a box
  * @property {number | null} score
- * @property {string[]} notes what was not read, or was changed
+ * @property {string[]} notes what was changed
  * @typedef {{category: number, values: number[], hasPoint: boolean}} Line hasPoint: whether the last number has one
  */
 
@@ -21,6 +21,9 @@ const MAX_OUTSIDE = 0.5;
 const MAX_ROUNDING = 0.01;
 const BOX_ONLY = "a label is only a box: its mask is the whole box";
 const NO_LABEL = "expected a class number and coordinates in parts of the image, from 0 to 1";
+const POSE = "it is a pose, with keypoints after its box: only boxes and polygons are read";
+const TRACK = "it ends with the id of a track, which is not read: save the labels without it";
+const ANGLE = "its fifth number is not a score from 0 to 1: boxes with an angle are not read";
 
 /** A line that is no label; the message says why. */
 class LineError extends Error {}
@@ -66,27 +69,24 @@ function parseLine(content) {
  * @property {Keypoints | null} keypoints
  * @property {Map<number, number>} poseLengths by the numbers after the class, of lines that can only be poses: how many
  *   of them are box and keypoints
- * @property {boolean} hasTracks whether a line can only be a box with score and track id
- * @property {Set<string>} withIds kinds of other lines that can only end with a track id
+ * @property {Set<string>} withIds kinds of lines that can only end with a track id
  */
 
 /** @returns {Evidence} */
 function evidenceOf(lines, keypoints) {
   const values = lines.map((line) => line.values);
   const poses = values.map((numbers) => /** @type {[number, number]} */ ([numbers.length, certainPoseLength(numbers)]));
-  const withIds = values.filter((numbers) => numbers.length !== 6 && isCertainId(numbers.at(-1)));
   return {
     keypoints,
     poseLengths: new Map(poses.filter(([, length]) => length)),
-    hasTracks: values.some((numbers) => numbers.length === 6 && isScore(numbers[4]) && isCertainId(numbers[5])),
-    withIds: new Set(withIds.map(kindOfLength)),
+    withIds: new Set(values.filter((numbers) => isCertainId(numbers.at(-1))).map(kindOfLength)),
   };
 }
 
-/** Return the kind of a line by its length: box, polygon, or polygon with one more number. */
+/** Return the kind of a line by its length: a box with one number more, or with two, or a polygon with or without one. */
 function kindOfLength({ length }) {
-  if (length <= 5) return `box ${length}`;
-  return length % 2 ? "polygon and a number" : "polygon";
+  if (length <= 6) return `box and ${length - 4}`;
+  return length % 2 ? "polygon and 1" : "polygon";
 }
 
 /**
@@ -95,59 +95,41 @@ function kindOfLength({ length }) {
  * @returns {Label}
  */
 function labelOf({ category, values, hasPoint }, evidence) {
-  const poseLength = poseLengthOf(values, evidence);
-  if (poseLength) {
-    const note = "a label of a pose became its box, without the keypoints: its mask is the whole box";
-    const score = values[poseLength] ?? null;
-    return boxLabel(category, values, score, [note]);
-  }
-  if (values.length === 6 && isTrack(values, hasPoint, evidence)) {
-    const note = "a label is a box with a score and a track id, which was not kept: its mask is the whole box";
-    return boxLabel(category, values, values[4], [note]);
-  }
-  const last = values.at(-1), notes = [];
-  const isLikelyId = isZeroOrOne(last) && !hasPoint && evidence.withIds.has(kindOfLength(values));
-  if (values.length > 4 && (isCertainId(last) || isLikelyId)) {
-    values = values.slice(0, -1);
-    notes.push("a track id was not kept");
-  }
-  if (values.length > 5) return polygonLabel(category, values, notes);
-  const score = values[4] ?? null;
-  if (score !== null && !isScore(score)) {
-    throw new LineError("the fifth number is neither a score from 0 to 1 nor a track id: boxes with an angle are not read");
-  }
-  return boxLabel(category, values, score, [BOX_ONLY, ...notes]);
+  if (isPose(values, evidence)) throw new LineError(POSE);
+  if (endsWithTrackId(values, hasPoint, evidence)) throw new LineError(TRACK);
+  return values.length > 5 ? polygonLabel(category, values) : boxLabel(category, values);
 }
 
-function boxLabel(category, values, score, notes) {
-  const [x, y, width, height] = values;
+function boxLabel(category, values) {
+  const [x, y, width, height] = values, score = values[4] ?? null;
   if (![x, y, width, height].every((value) => Math.abs(value) <= 1 + MAX_OUTSIDE)) throw new LineError(NO_LABEL);
+  if (score !== null && !isScore(score)) throw new LineError(ANGLE);
+  const notes = [BOX_ONLY];
   if (width < 0 || height < 0) notes.push("a box has a negative width or height: its corners were sorted");
   const [halfWidth, halfHeight] = [Math.abs(width) / 2, Math.abs(height) / 2];
   const box = [x - halfWidth, y - halfHeight, x + halfWidth, y + halfHeight];
   return { category, box, polygon: null, score, notes };
 }
 
-function polygonLabel(category, values, notes) {
+function polygonLabel(category, values) {
   // As ultralytics and supervision read it: an odd number at the end is a score.
   const hasScore = values.length % 2 === 1;
   const polygon = hasScore ? values.slice(0, -1) : values, score = hasScore ? values.at(-1) : null;
-  const isInside = polygon.every((value) => value >= -MAX_OUTSIDE && value <= 1 + MAX_OUTSIDE);
-  if (polygon.length < 6 || !isInside || (hasScore && !isScore(score))) throw new LineError(NO_LABEL);
-  return { category, box: null, polygon, score, notes };
+  if (!polygon.every(isPart) || (hasScore && !isScore(score))) throw new LineError(NO_LABEL);
+  return { category, box: null, polygon, score, notes: [] };
 }
 
 function isScore(value) {
   return value >= 0 && value <= 1;
 }
 
+function isPart(value) {
+  return value >= -MAX_OUTSIDE && value <= 1 + MAX_OUTSIDE;
+}
+
 /** Return whether a value is a whole number that no score and no coordinate is. */
 function isCertainId(value) {
   return Number.isInteger(value) && value > 1;
-}
-
-function isZeroOrOne(value) {
-  return value === 0 || value === 1;
 }
 
 /** Return whether numbers begin with a box within the image. */
@@ -158,27 +140,30 @@ function startsWithBox([x, y, width, height]) {
 }
 
 /**
- * Return whether six numbers are a box, a score and a track id, and not a triangle.
+ * Return whether the last number is a track id, and not a coordinate or a score.
  *
- * A track id of 0 or 1 may also be a coordinate: of a triangle whose first two points look like a box within the image.
- * There are hardly any, and programs write ids without a decimal point.
+ * An id of 0 or 1 may be both. Of six numbers, it is an id if they begin with a box within the image: there are hardly any
+ * triangles whose first two points look like one. Otherwise other lines of the file must tell. Programs write ids without
+ * a decimal point.
  */
-function isTrack(values, hasPoint, { hasTracks }) {
-  const [, , , , score, id] = values;
-  if (!isScore(score)) return false;
-  return isCertainId(id) || (isZeroOrOne(id) && startsWithBox(values) && (hasTracks || !hasPoint));
+function endsWithTrackId(values, hasPoint, { withIds }) {
+  const last = values.at(-1);
+  // The number before the id is a score or a coordinate: if it is not, all are pixels.
+  if (values.length === 4 || !isPart(values.at(-2))) return false;
+  if (isCertainId(last)) return true;
+  if (hasPoint || (last !== 0 && last !== 1)) return false;
+  return withIds.has(kindOfLength(values)) || (values.length === 6 && startsWithBox(values) && isScore(values[4]));
 }
 
-/** Return how many numbers are a box and keypoints, and no polygon; 0: none. A score and a track id may follow. */
-function poseLengthOf(values, { keypoints, poseLengths }) {
+/** Return whether numbers are a box and keypoints, perhaps with a score and a track id, and not a polygon. */
+function isPose(values, { keypoints, poseLengths }) {
   if (keypoints) {
-    const length = 4 + keypoints.count * keypoints.size, after = values.length - length;
-    return after >= 0 && after <= 2 ? length : 0;
+    const after = values.length - 4 - keypoints.count * keypoints.size;
+    return after >= 0 && after <= 2;
   }
-  if (!startsWithBox(values)) return 0;
+  if (!startsWithBox(values)) return false;
   const length = poseLengths.get(values.length) ?? values.length;
-  const isPose = hasVisibilities(values.slice(0, length));
-  return isPose && (poseLengths.has(values.length) || keypointsFit(values)) ? length : 0;
+  return hasVisibilities(values.slice(0, length)) && (poseLengths.has(values.length) || keypointsFit(values));
 }
 
 /** Return how many numbers can only be a box and keypoints: a visibility of 2 is no coordinate of a polygon. */
