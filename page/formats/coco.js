@@ -120,22 +120,21 @@ async function readImages(entries, builder) {
   return images;
 }
 
-/** Return an annotation's mask, or its box if it has none, or a damaged one. */
+/** Return an annotation's mask, or its box if it has none, or one that cannot be read. */
 function maskOf({ segmentation, bbox }, image, builder) {
   const isGiven = isRle(segmentation) || (Array.isArray(segmentation) && segmentation.length > 0);
-  if (isGiven) {
-    try {
-      return isRle(segmentation) ? decodeRle(segmentation, image) : maskOfPolygons(segmentation, image, builder);
-    } catch (error) {
-      if (!(error instanceof FormatError) || !numbersOf(bbox)) throw error;
-      const box = maskOfBox(bbox, image, builder);
-      builder.warn(`${image.name}: the mask of an annotation is damaged, and became its whole box: ${error.message}`);
-      return box;
-    }
+  if (!isGiven) {
+    const box = maskOfBox(bbox, image, builder);
+    builder.warn("an annotation has only a box: its mask is the whole box");
+    return box;
   }
-  const box = maskOfBox(bbox, image, builder);
-  builder.warn("an annotation has only a box: its mask is the whole box");
-  return box;
+  try {
+    return isRle(segmentation) ? decodeRle(segmentation, image) : maskOfPolygons(segmentation, image, builder);
+  } catch (error) {
+    if (!(error instanceof FormatError) || !isBox(bbox)) throw error;
+    builder.warn(`${image.name}: the mask of an annotation was replaced by its whole box: ${error.message}`);
+    return maskOfBox(bbox, image, builder);
+  }
 }
 
 function isRle(segmentation) {
@@ -157,8 +156,8 @@ function maskOfPolygons(segmentation, { name, width, height }, builder) {
     const points = numbersOf(part);
     if (!points || points.length < 6 || points.length % 2) {
       problems.push("a polygon must be a list of at least three pairs of numbers");
-    } else if (isRelative(points)) {
-      problems.push("its polygon is in parts of the image, not in pixels");
+    } else if (isRelative(points) && !points.every(Number.isInteger)) {
+      problems.push("its polygon is in parts of the image, between 0 and 1, not in pixels");
     } else {
       polygons.push(points);
     }
@@ -172,10 +171,16 @@ function maskOfPolygons(segmentation, { name, width, height }, builder) {
 function maskOfBox(bbox, { width, height }, builder) {
   const numbers = numbersOf(bbox);
   if (numbers?.length !== 4) throw new FormatError("it has neither a mask nor a box of four numbers");
-  if (isRelative(numbers)) throw new FormatError("its box is in parts of the image, not in pixels");
+  if (isRelative(numbers)) throw new FormatError("its box is in parts of the image, between 0 and 1, not in pixels");
   const [x, y, w, h] = numbers;
   if (w < 0 || h < 0) builder.warn("a box has a negative width or height: its corners were sorted");
   return rasterize([boxPolygon([x, y, x + w, y + h])], "edges", width, height);
+}
+
+/** Return whether a value is a box of pixels. */
+function isBox(bbox) {
+  const numbers = numbersOf(bbox);
+  return numbers?.length === 4 && !isRelative(numbers);
 }
 
 /** Return whether numbers that should be pixels are within the image's first pixel, as parts of its size are. */

@@ -271,6 +271,11 @@ export class ProjectBuilder {
   image(name, givenWidth, givenHeight) {
     const size = this.known.find(name);
     if (!size && isAbsolute(name) && this.known.isAmbiguous(name)) throw new FormatError(`several images have the name of ${name}`);
+    return this.#image(name, size, givenWidth, givenHeight);
+  }
+
+  /** @param {ImageSize | null} size the known image */
+  #image(name, size, givenWidth, givenHeight) {
     const path = cleanPath(size?.name ?? name);
     if (!path) throw new FormatError("an image has no file name");
     const width = numberOf(givenWidth ?? size?.width ?? null), height = numberOf(givenHeight ?? size?.height ?? null);
@@ -314,7 +319,8 @@ export class ProjectBuilder {
       size = fits(named) && !fits(own) ? named : own;
       if (fits(named) && fits(own)) this.warn(`${file} names ${named.name}: its objects were added to ${own.name}, which has the file's own name`);
     }
-    const image = this.image(size?.name ?? (lastPart ? folder + lastPart : folder + stem(baseName(file))), width, height);
+    const name = folder + (lastPart || stem(baseName(file)));
+    const image = this.#image(size?.name ?? name, size, width, height);
     const files = this.#files.get(image) ?? new Map(), extension = file.slice(stem(file).length).toLowerCase();
     if (files.has(extension)) throw new FormatError(`${files.get(extension)} and ${file} are both taken for the image ${image.name}`);
     this.#files.set(image, files.set(extension, file));
