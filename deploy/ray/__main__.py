@@ -6,7 +6,7 @@ import typer
 
 from mobile_sam_client import MobileSamError
 from mobile_sam_client._commands.output import CommandError, describe_with_file
-from mobile_sam_client._datasets.dataset import DatasetError
+from mobile_sam_client._datasets.values import DatasetError
 
 
 def main() -> None:

@@ -16,8 +16,10 @@ from mobile_sam_client._commands.batch import Batch, Concurrency
 from mobile_sam_client._commands.options import option
 from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._commands.run import LabelledImage
-from mobile_sam_client._datasets.dataset import Dataset, DatasetError, DatasetImage, DatasetObject
-from mobile_sam_client._datasets.readers import YOLO_FOLDERS, read_dataset
+from mobile_sam_client._datasets.class_names import YOLO_FOLDERS
+from mobile_sam_client._datasets.dataset import Dataset, DatasetImage, DatasetObject
+from mobile_sam_client._datasets.readers import read_dataset
+from mobile_sam_client._datasets.values import DatasetError
 from mobile_sam_client._pictures import encode, label_map
 from mobile_sam_client._polygons import Ring, joined, polygons
 

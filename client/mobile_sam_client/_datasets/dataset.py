@@ -5,15 +5,15 @@ them leads outside of it.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
-from math import isfinite
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from mobile_sam_client._pictures import FORMATS
+from mobile_sam_client._datasets import texts
+from mobile_sam_client._datasets.image_paths import ImagePaths
+from mobile_sam_client._datasets.values import DatasetError
+from mobile_sam_client._images import displayed_wh
 
 MAX_BYTES = 2**29
 """Largest file of annotations. JSON takes about ten times its size in memory."""
@@ -21,10 +21,6 @@ MAX_LABEL_BYTES = 2**23
 """Largest file of the annotations of one image."""
 OpenFile = Callable[[str], AbstractContextManager[Any]]
 """Opens the binary file at a path in the data set's folder."""
-
-
-class DatasetError(ValueError):
-    """A data set, or an image or object of it, cannot be used; the message is one line."""
 
 
 class DatasetObject(NamedTuple):
@@ -56,6 +52,8 @@ class Dataset:
     def __init__(self, names: Sequence[str], open_file: OpenFile) -> None:
         """Create an empty data set in a folder with these files, sorted."""
         self.names, self._open = names, open_file
+        self.paths = ImagePaths(names)
+        """The images in the folder, to find those that label files name."""
         self.head: dict[str, Any] = {}
         """Further members of its document, such as `info` of COCO."""
         self.categories: dict[Hashable, dict[str, Any]] = {}
@@ -63,25 +61,19 @@ class Dataset:
         self.images: dict[str, DatasetImage] = {}
         """Images by path."""
         self.failures: list[dict[str, Any]] = []
-        """What was left out or changed: `file`, `reason`, and the object's place."""
-        self._by_end: dict[str, list[str]] = defaultdict(list)
-        """Images by path, by path without suffix, and by file name after a slash."""
-        for name in names:
-            if name.lower().endswith(tuple(FORMATS)):
-                path = PurePosixPath(name)
-                for end in (name, str(path.with_suffix("")), f"/{path.name}"):
-                    self._by_end[end].append(name)
+        """What was left out or changed: `file`, the object's place, and `reason`; `changed` is true for the latter."""
 
-    def text(self, name: str, limit: int = MAX_BYTES) -> str:
-        """Return a text file in UTF-8; of a larger one only `limit` bytes are read."""
+    def content(self, name: str, limit: int = MAX_BYTES) -> bytes:
+        """Return a file; of a larger one only `limit` bytes are read."""
         with self._open(name) as file:
             content = bytes(file.read(limit + 1))
         if len(content) > limit:
-            raise DatasetError(f"{name}: expected at most {limit // 2**20} MiB")
-        try:
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise DatasetError(f"{name}: expected text in UTF-8") from None
+            raise DatasetError(f"expected at most {limit // 2**20} MiB")
+        return content
+
+    def text(self, name: str, limit: int = MAX_BYTES) -> str:
+        """Return a text file in UTF-8, or in the encoding that its byte order mark tells."""
+        return texts.decode(self.content(name, limit))
 
     def json(self, name: str) -> Any:
         """Return a JSON document."""
@@ -89,7 +81,16 @@ class Dataset:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise DatasetError(f"{name}: not valid JSON: {error}") from None
+            raise DatasetError(f"not valid JSON: {error}") from None
+
+    def size_wh(self, name: str) -> tuple[int, int]:
+        """Return width and height of an image as displayed."""
+        with self._open(name) as file:
+            content = bytes(file.read())
+        try:
+            return displayed_wh(content)
+        except ValueError as error:
+            raise DatasetError(f"{name}: {error}") from None
 
     @contextmanager
     def reporting(self, file: str, **place: Any) -> Iterator[None]:
@@ -98,38 +99,20 @@ class Dataset:
             yield
         except DatasetError as error:
             self.report(str(error), file, **place)
-        except KeyError as error:
-            self.report(f"{error} is missing", file, **place)
-        except (ValueError, TypeError, AttributeError, OverflowError, SyntaxError) as error:
-            self.report(f"malformed: {error}", file, **place)
 
     def report(self, reason: str, file: str, **place: Any) -> None:
-        """Note a failure."""
+        """Note a failure: something was left out."""
         self.failures.append({"file": file, **place, "reason": " ".join(reason.split())})
 
-    def find(self, path: str, beside: str = "") -> str:
-        """Return the image at a path with or without suffix, also from another file, or the only one that ends so.
-
-        Raises:
-            DatasetError: the path leads outside, or fits no image or several.
-        """
-        wanted = PurePosixPath(path.replace("\\", "/"))
-        if wanted.is_absolute() or ".." in wanted.parts:
-            raise DatasetError(f"expected a path in the data set's folder, got {path}")
-        ends = [name for name in self._by_end[f"/{wanted.name}"] if name.endswith(f"/{wanted}")]
-        found = self._by_end[str(wanted)] or self._by_end[str(PurePosixPath(beside).parent / wanted)] or ends
-        if not found:
-            raise DatasetError(
-                f"no PNG, JPEG or WebP file {path} in the data set's folder; links outside are not followed"
-            )
-        if len(found) > 1:
-            raise DatasetError(f"{len(found)} images fit the name {path}: {', '.join(found[:3])}")
-        return found[0]
+    def note(self, reason: str, file: str, **place: Any) -> None:
+        """Note a change: something is not as the file says."""
+        self.report(reason, file, **place)
+        self.failures[-1]["changed"] = True
 
     def image(self, name: str, fields: Mapping[str, Any], *, relative: bool = False) -> DatasetImage:
         """Return an image, which is added if it is new; with `fields` it should be."""
         if name in self.images and fields:
-            self.report("listed twice; the objects were joined", name)
+            self.note("listed twice; the objects were joined", name)
         return self.images.setdefault(name, DatasetImage(name, {"file_name": name, **fields}, relative, []))
 
     def category(self, name: str) -> dict[str, Any]:
@@ -137,17 +120,30 @@ class Dataset:
         return self.categories.setdefault(name, {"name": name})
 
     def numbered_category(self, number: Hashable, file: str, **place: Any) -> dict[str, Any]:
-        """Return the category of a number, which is added, and reported, if it is not listed."""
+        """Return the category of a number, which is added, and noted, if it is not listed."""
         if number not in self.categories:
-            self.report(f"class {number} is not listed; it was named 'class {number}'", file, **place)
-        return self.categories.setdefault(number, {"id": number, "name": f"class {number}"})
+            reason = f"class {number} is not listed; it was named 'class {number}'"
+            self.note(reason, file, **place)
+        text = str(number)
+        own = int(text) if text.isascii() and text.isdecimal() else number
+        return self.categories.setdefault(number, {"id": own, "name": f"class {number}"})
 
-    def add(self, image: DatasetImage, shape: Sequence[Any], category: dict[str, Any], fields: Any) -> None:
-        """Add an object, or raise `ValueError` if its shape is not two or four finite numbers."""
-        numbers = [float(value) for value in shape]
-        if len(numbers) not in {2, 4} or not all(map(isfinite, numbers)):
-            raise DatasetError(f"expected finite coordinates of a box or a point, got {str(shape)[:80]}")
-        image.objects.append(DatasetObject(numbers, category, dict(fields)))
+    def check_pixels(self, image: DatasetImage, values: Sequence[float]) -> None:
+        """Raise `DatasetError` if the numbers of a box in pixels look like parts of its image's width and height."""
+        *_, width, height = values
+        if not all(0 <= value <= 1 for value in values) or not (width and height):
+            return
+        size_wh = image.request()["size_wh"] or self.size_wh(image.name)
+        if max(size_wh) > 1:
+            expected = "expected pixels, which this format has"
+            raise DatasetError(f"all numbers of the box are between 0 and 1: {expected}")
+
+    def add(
+        self, image: DatasetImage, shape: Sequence[float], category: dict[str, Any], fields: Mapping[str, Any]
+    ) -> None:
+        """Add an object; its shape is two or four finite numbers."""
+        assert len(shape) in {2, 4}
+        image.objects.append(DatasetObject([*shape], category, dict(fields)))
 
     def number(self) -> None:
         """Give an id to each entry without one, or with that of another; `source_id` keeps what was there."""
@@ -160,3 +156,12 @@ class Dataset:
                 own = entry.get("id")
                 if type(own) is not int or owners[own] is not entry:
                     entry.update({"id": next(unused)} if own is None else {"id": next(unused), "source_id": own})
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Name the file in the errors of a block."""
+    try:
+        yield
+    except DatasetError as error:
+        raise DatasetError(f"{file}: {error}") from None

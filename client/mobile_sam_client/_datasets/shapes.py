@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pycocotools import mask as rle_tools
 
-from mobile_sam_client._datasets.dataset import DatasetError
+from mobile_sam_client._datasets.values import DatasetError
 from mobile_sam_client._exports import coco_fields
 from mobile_sam_client._images import displayed_wh
 from mobile_sam_client._prompts import Prompt, request_fields
@@ -55,15 +55,21 @@ async def segment_shapes(
     Raises:
         ValueError: the image has another size, or Pillow cannot read it.
     """
-    size_wh, expected = displayed_wh(file), request["size_wh"]
-    if expected and tuple(expected) != size_wh:
-        sizes = "the data set says {} x {} pixels, but the displayed image has {} x {}"
-        raise DatasetError(sizes.format(*expected, *size_wh))
+    size_wh = displayed_wh(file)
+    check_size(request, size_wh)
     scale = size_wh if request["relative"] else (1, 1)
     asked = [_prompt(np.reshape(shape, (-1, 2)) * scale, size_wh) for shape in request["shapes"]]
     masks = await segment_prompts(client, file, [prompt for prompt, _ in asked if prompt], max_objects)
     rest = iter(masks)
     return size_wh, masks, [_fields(prompt, next(rest), note) if prompt else {"note": note} for prompt, note in asked]
+
+
+def check_size(request: Mapping[str, Any], size_wh: tuple[int, int]) -> None:
+    """Raise `DatasetError` if the shapes of a request are for an image of another size than width and height."""
+    expected = request["size_wh"]
+    if expected and tuple(expected) != size_wh:
+        sizes = "the data set says {} x {} pixels, but the displayed image has {} x {}"
+        raise DatasetError(sizes.format(*expected, *size_wh))
 
 
 def with_masks(detections: Detections, size_wh: tuple[int, int], found: Sequence[dict[str, Any]]) -> Detections:

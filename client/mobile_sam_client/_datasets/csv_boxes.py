@@ -1,0 +1,64 @@
+"""CSV: rows of `image`, and x0, y0, x1, y1 of a box or x, y of a point in pixels; `label` and `id` are optional."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mobile_sam_client._datasets.dataset import Dataset, naming
+from mobile_sam_client._datasets.values import DatasetError, number, sorted_box
+
+BOX_COLUMNS, POINT_COLUMNS = ("x0", "y0", "x1", "y1"), ("x", "y")
+NO_LABEL = "object"
+
+
+def read_csv(data: Dataset, annotations: str) -> None:
+    """Read the boxes and points of a CSV file."""
+    with naming(annotations):
+        rows = csv.reader(io.StringIO(data.text(annotations), newline=""), strict=True)
+        try:
+            columns = next(rows, [])
+            _check_columns(columns)
+            for row in rows:
+                if row:
+                    with data.reporting(annotations, line=rows.line_num):
+                        _read_row(data, columns, row, annotations)
+        except csv.Error as error:
+            raise DatasetError(f"line {rows.line_num}: {error}") from None
+
+
+def _check_columns(columns: Sequence[str]) -> None:
+    names = set(columns)
+    if "image" not in names or not (names.issuperset(BOX_COLUMNS) or names.issuperset(POINT_COLUMNS)):
+        raise DatasetError("expected the columns image and x0, y0, x1, y1 or x, y")
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice:
+        raise DatasetError(f"the column {twice[0]} is there twice")
+
+
+def _read_row(data: Dataset, columns: Sequence[str], values: Sequence[str], file: str) -> None:
+    if len(values) != len(columns):
+        raise DatasetError(f"expected {len(columns)} values, got {len(values)}")
+    row = dict(zip(columns, values, strict=True))
+    if not row["image"].strip():
+        raise DatasetError("image is missing")
+    used = _shape_columns(row)
+    shape = [number(row[name], name) for name in used]
+    image = data.image(data.paths.find(row["image"].strip(), file), {})
+    if len(shape) == 4:
+        shape = [*sorted_box(*shape)]
+        data.check_pixels(image, shape)
+    others = {"image", "label", *used}
+    fields: dict[str, Any] = {name: value for name, value in row.items() if name not in others}
+    own_id = fields.get("id", "")
+    if own_id.isascii() and own_id.isdecimal():
+        fields["id"] = int(own_id)
+    data.add(image, shape, data.category(row.get("label", "").strip() or NO_LABEL), fields)
+
+
+def _shape_columns(row: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of a row's box, or of its point."""
+    given = [names for names in (BOX_COLUMNS, POINT_COLUMNS) if any(row.get(name, "").strip() for name in names)]
+    if len(given) != 1:
+        raise DatasetError("expected either a box or a point")
+    return given[0]

@@ -1,0 +1,140 @@
+"""The images in a data set's folder, and which of them a path in a label file means.
+
+Nothing outside of the folder is found, because only the files in it are compared.
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from mobile_sam_client._datasets.values import DatasetError
+from mobile_sam_client._pictures import FORMATS
+
+ABSOLUTE = re.compile(r"/|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")
+"""How paths of other machines and addresses begin."""
+MAX_LISTED = 3
+"""Images that a message lists."""
+
+
+class ImagePaths:
+    """The images by their paths.
+
+    images = ImagePaths(["images/a.png", "labels/a.txt"])
+    images.find("a.png", beside="images/boxes.json")  # "images/a.png"
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Take the images among the files of a folder."""
+        self._by_path: dict[str, list[str]] = defaultdict(list)
+        self._by_stem: dict[str, list[str]] = defaultdict(list)
+        """Images by path without suffix."""
+        self._by_name: dict[str, list[str]] = defaultdict(list)
+        """Images by file name."""
+        self._by_name_stem: dict[str, list[str]] = defaultdict(list)
+        """Images by file name without suffix."""
+        for name in names:
+            if is_image(name):
+                path = PurePosixPath(_normal(name))
+                self._by_path[str(path)].append(name)
+                self._by_stem[str(path.with_suffix(""))].append(name)
+                self._by_name[path.name].append(name)
+                self._by_name_stem[path.stem].append(name)
+
+    def find(self, path: str, beside: str = "") -> str:
+        """Return the image of a path, with or without suffix: in the folder, or relative to another file.
+
+        Of a path of another machine, the longest ending counts that only one image has.
+
+        Raises:
+            DatasetError: the path leads up, or means no image or several.
+        """
+        wanted = _parts(path)
+        if ABSOLUTE.match(path.replace("\\", "/")):
+            return self._one(self._longest_ending(wanted), path)
+        inside = "/".join(wanted)
+        relative = str(PurePosixPath(_normal(beside)).parent / inside)
+        found = (
+            self._by_path.get(inside)
+            or self._by_path.get(relative)
+            or self._by_stem.get(inside)
+            or self._by_stem.get(relative)
+            or [name for name in self._by_name.get(wanted[-1], []) if _normal(name).endswith(f"/{inside}")]
+        )
+        return self._one(found, path)
+
+    def find_by_ending(self, path: str) -> str:
+        """Return the image that has the longest ending of a path, as `find` does with one of another machine.
+
+        Raises:
+            DatasetError: the path leads up, or means no image or several.
+        """
+        return self._one(self._longest_ending(_parts(path)), path)
+
+    def has_name(self, path: str) -> bool:
+        """Return whether an image in any folder has the file name of a path."""
+        return _normal(path).rpartition("/")[2] in self._by_name
+
+    def exactly(self, path: str) -> list[str]:
+        """Return the image at exactly this path, or nothing."""
+        return self._by_path.get(_normal(path), [])
+
+    def at(self, path: str) -> list[str]:
+        """Return the images at exactly this path without suffix."""
+        return self._by_stem.get(_normal(path), [])
+
+    def named(self, stem: str) -> list[str]:
+        """Return the images with this file name without suffix, in any folder."""
+        return self._by_name_stem.get(_normal(stem), [])
+
+    def _longest_ending(self, wanted: Sequence[str]) -> list[str]:
+        names = self._by_name.get(wanted[-1], [])
+        lengths = {name: _common_parts(_normal(name).split("/"), wanted) for name in names}
+        longest = max(lengths.values(), default=0)
+        return [name for name in names if lengths[name] == longest]
+
+    def _one(self, found: Sequence[str], path: str) -> str:
+        if not found:
+            raise DatasetError(
+                f"no PNG, JPEG or WebP file {path} in the data set's folder; links outside are not followed"
+            )
+        if len(found) > 1:
+            raise DatasetError(f"{len(found)} images fit the name {path}: {', '.join(found[:MAX_LISTED])}")
+        return found[0]
+
+
+def is_image(name: str) -> bool:
+    """Return whether a file's name is that of an image that the service reads."""
+    return name.lower().endswith(tuple(FORMATS))
+
+
+def _normal(path: str) -> str:
+    """Return a path as other systems write it too: macOS splits letters from their accents."""
+    return unicodedata.normalize("NFC", path)
+
+
+def refuse_climbing(path: str) -> None:
+    """Raise `DatasetError` if a path leads up."""
+    if ".." in path.replace("\\", "/").split("/"):
+        raise DatasetError(f"expected a path in the data set's folder, got {path}")
+
+
+def _parts(path: str) -> list[str]:
+    """Return the parts of a path of any system; `DatasetError` if it leads up or is empty."""
+    refuse_climbing(path)
+    slashes = _normal(path).replace("\\", "/")
+    parts = [part for part in slashes.split("/") if part not in {"", "."}]
+    if not parts:
+        raise DatasetError("the name of the image is empty")
+    return parts
+
+
+def _common_parts(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many last parts of two paths are equal."""
+    count = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if left != right:
+            break
+        count += 1
+    return count

@@ -1,0 +1,220 @@
+"""Label Studio: tasks exported as JSON, with rectangles and key points in per cent of the image."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from mobile_sam_client._datasets.dataset import Dataset, DatasetImage, naming
+from mobile_sam_client._datasets.image_paths import is_image
+from mobile_sam_client._datasets.values import (
+    DatasetError,
+    json_list,
+    json_object,
+    member,
+    number,
+    pixels,
+    shown,
+    sorted_box,
+)
+
+UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
+"""What Label Studio puts before the name of an uploaded file."""
+LABELS = "labels"
+READ_SHAPES = ("rectangle", "keypoint")
+"""Regions that are read; their results may have the labels in themselves, as rectanglelabels."""
+ABOUT_REGIONS = frozenset(
+    ("choices", "datetime", "number", "pairwise", "ranker", "rating", "relation", "taxonomy", "textarea")
+)
+"""Results that say something about a region, whose place they repeat, or about the whole task."""
+LOCAL_FILE = re.compile(r"(?:^|&)d=([^&]*)")
+"""The path in the query of an address of local files."""
+NO_LABEL = "object"
+FRAME = ("original_width", "original_height")
+
+
+def read_label_studio(data: Dataset, annotations: str) -> None:
+    """Read the rectangles and key points of all annotations that were not skipped."""
+    with naming(annotations):
+        tasks = _tasks(data.text(annotations))
+    for index, task in enumerate(tasks):
+        place = {"task": task.get("id", index)}
+        with data.reporting(annotations, **place):
+            lists = task["annotations"] if "annotations" in task else task["completions"]
+            for annotation in json_list(lists, "annotations"):
+                with data.reporting(annotations, **place):
+                    fields = json_object(annotation)
+                    if not fields.get("was_cancelled"):
+                        results = json_list(member(fields, "result"), "result")
+                        _read_results(data, task, results, annotations, place)
+
+
+def _tasks(text: str) -> list[dict[str, Any]]:
+    """Return the tasks of an export."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        lines = " (a task a line is not read)" if text.lstrip().startswith("{") else ""
+        raise DatasetError(f"not valid JSON{lines}: {error}") from None
+    tasks = document if isinstance(document, list) else [document]
+    for task in tasks:
+        is_task = isinstance(task, dict) and {"annotations", "completions"} & task.keys()
+        if not is_task or (task is document and "data" not in task):
+            raise DatasetError("expected Label Studio's tasks, exported as JSON (not JSON-MIN)")
+    return tasks
+
+
+def _read_results(
+    data: Dataset, task: Mapping[str, Any], results: Sequence[Any], file: str, place: Mapping[str, Any]
+) -> None:
+    """Read an annotation. Results with one id are a region and its labels, in any order."""
+    regions: list[tuple[str, Any, dict[str, Any]]] = []
+    labels: dict[str, tuple[Any, list[Any]]] = {}
+    for index, result in enumerate(results):
+        own_id = result.get("id", index) if isinstance(result, dict) else index
+        with data.reporting(file, **place, object=own_id):
+            fields = json_object(result)
+            key = f"id {own_id}" if "id" in fields else f"index {index}"
+            kind = member(fields, "type")
+            if not isinstance(kind, str):
+                raise DatasetError(f"expected a type as text, got {shown(kind)}")
+            if kind in ABOUT_REGIONS:
+                continue
+            value = json_object(member(fields, "value"), "value")
+            if kind == LABELS and _is_region(value):
+                labels.setdefault(key, (own_id, []))[1].append(value.get(LABELS))
+            elif _is_region(value) or kind.removesuffix(LABELS) in READ_SHAPES:
+                regions.append((key, own_id, fields))
+    for key, own_id, fields in regions:
+        with data.reporting(file, **place, object=own_id):
+            given = [fields["value"].get(fields["type"])]
+            if key in labels:
+                given += labels[key][1]
+            _read_region(data, task, fields, _joined_labels(given))
+    for key in sorted(labels.keys() - {key for key, *_ in regions}):
+        data.report("labels whose region is not in the export", file, **place, object=labels[key][0])
+
+
+def _is_region(value: Mapping[str, Any]) -> bool:
+    """Return whether a result is a region of an image; those of texts and sounds have no place in it."""
+    return bool({"x", "points", "rle"} & value.keys())
+
+
+def _joined_labels(given: Sequence[Any]) -> list[str]:
+    """Return the labels of a region and of further results with its id."""
+    joined: list[str] = []
+    for labels in given:
+        if labels is None:
+            continue
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise DatasetError(f"expected labels as text, got {shown(labels)}")
+        joined += [label for label in labels if label not in joined]
+    return joined or [NO_LABEL]
+
+
+def _read_region(data: Dataset, task: Mapping[str, Any], result: Mapping[str, Any], labels: list[str]) -> None:
+    kind, value = result["type"], result["value"]
+    shape_kind = kind.removesuffix(LABELS)
+    if shape_kind not in READ_SHAPES:
+        raise DatasetError(f"expected a rectangle or a key point, got {kind}")
+    rotation = number(value.get("rotation") or 0, "rotation")
+    if rotation % 360:
+        raise DatasetError(f"expected a rectangle without rotation, got one that is rotated by {rotation:g} degrees")
+    turned = number(result.get("image_rotation") or 0, "image_rotation")
+    if turned % 360:
+        turning = f"the image was turned by {turned:g} degrees in Label Studio"
+        raise DatasetError(f"{turning}: its regions are not read")
+    sides = ("x", "y") if shape_kind == "keypoint" else ("x", "y", "width", "height")
+    parts = [number(member(value, side), side) / 100 for side in sides]
+    if len(parts) == 4:
+        x, y, width, height = parts
+        parts = [*sorted_box(x, y, x + width, y + height)]
+    image = _find_image(data, task, result)
+    fields = {name: member_ for name, member_ in result.items() if name not in {"value", "type"}}
+    fields |= {"labels": labels, "task": task.get("id")}
+    data.add(image, parts, data.category(labels[0]), fields)
+
+
+def _find_image(data: Dataset, task: Mapping[str, Any], result: Mapping[str, Any]) -> DatasetImage:
+    """Return the image of a result, which has the size that the result tells."""
+    width, height = (pixels(result.get(name), name) for name in FRAME)
+    size_wh = (width, height) if width and height else None
+    name = _image_name(data, json_object(task.get("data"), "data"), result, size_wh)
+    image = data.image(name, {}, relative=True)
+    if size_wh:
+        known = image.request()["size_wh"]
+        if known and tuple(known) != size_wh:
+            other = "other regions of this image say {} x {}".format(*known)
+            raise DatasetError(f"its image has {width} x {height} pixels, but {other}")
+        image.fields.update(width=width, height=height)
+    return image
+
+
+def _image_name(
+    data: Dataset, values: Mapping[str, Any], result: Mapping[str, Any], size_wh: tuple[int, int] | None
+) -> str:
+    """Return the image of a result: that of the data which `to_name` names, else the only one that fits."""
+    to_name = result.get("to_name")
+    value = values.get(to_name) if isinstance(to_name, str) else None
+    if isinstance(value, list):
+        return _image_in_list(data, value, result)
+    if isinstance(value, str) and _names_a_file(value):
+        return _image_of(data, value)
+    candidates: list[str] = []
+    for text in values.values():
+        if isinstance(text, str) and _names_a_file(text):
+            try:
+                name = _image_of(data, text)
+            except DatasetError:
+                continue
+            if name not in candidates:
+                candidates.append(name)
+    if not candidates:
+        raise DatasetError(f"no image in the data set's folder fits {shown(values)}")
+    fitting = candidates
+    if len(candidates) > 1 and size_wh:
+        fitting = [name for name in candidates if data.size_wh(name) == size_wh]
+    if len(fitting) != 1:
+        which = ", ".join((fitting or candidates)[:3])
+        count = "several" if fitting else "none"
+        raise DatasetError(f"several images are in the task's data, and {count} of them fit {to_name}: {which}")
+    return fitting[0]
+
+
+def _image_in_list(data: Dataset, values: Sequence[Any], result: Mapping[str, Any]) -> str:
+    """Return the image of a result whose task has a list of them."""
+    index = result.get("item_index", 0 if len(values) == 1 else None)
+    if index is None:
+        raise DatasetError("several images are in a list, and item_index is missing")
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(values):
+        raise DatasetError(f"expected item_index from 0 to {len(values) - 1}, got {shown(index)}")
+    if not isinstance(values[index], str):
+        raise DatasetError(f"expected the address of an image, got {shown(values[index])}")
+    return _image_of(data, values[index])
+
+
+def _path_of(address: str) -> str:
+    """Return the path in an address, or in the query of an address of local files."""
+    try:
+        url = urlsplit(address)
+    except ValueError:
+        return address
+    local = LOCAL_FILE.search(url.query)
+    return unquote(local[1] if local else url.path)
+
+
+def _names_a_file(address: str) -> bool:
+    """Return whether an address ends with the name of an image file."""
+    return is_image(_path_of(address)) or is_image(address)
+
+
+def _image_of(data: Dataset, address: str) -> str:
+    """Return the image of an address, by the longest ending of its path that only one image has."""
+    path = _path_of(address).replace("\\", "/")
+    if data.paths.has_name(address):  # a name with a character that means something in addresses
+        path = address
+    folders, slash, name = path.rpartition("/")
+    if not data.paths.has_name(path):
+        name = UPLOAD_PREFIX.sub("", name)
+    return data.paths.find_by_ending(f"{folders}{slash}{name}")
