@@ -1,6 +1,7 @@
 // The class names of a YOLO data set: data.yaml and classes.txt. Of YAML, only what such files use is read.
 
 import { FormatError } from "./project.js";
+import { MAX_CLASS_NUMBER } from "./yolo_lines.js";
 
 /**
  * Write data.yaml. Without `path`, ultralytics looks for the images beside the file.
@@ -97,7 +98,7 @@ function withoutEmpty(names) {
 }
 
 function setName(names, number, value = "") {
-  if (!NUMBER.test(number)) throw new FormatError(`expected a class number in names, got ${number}`);
+  if (!NUMBER.test(number) || number > MAX_CLASS_NUMBER) throw new FormatError(`expected a class number in names, got ${number}`);
   if (names.has(Number(number))) throw new FormatError(`the class number ${number} is there twice in names`);
   names.set(Number(number), scalar(value));
 }

@@ -150,8 +150,9 @@ async function datasetOrNull(sources, isNeeded, builder) {
 async function readDataset(sources, builder) {
   const yamlFiles = sources.filter(({ path }) => YAML_FILE.test(path));
   const lists = sources.filter(({ path }) => NAMES_FILE.test(baseName(path)));
-  const names = await namesIn(yamlFiles, readDataYaml) ?? await namesIn(lists, readClassesTxt);
-  if (!names && yamlFiles.length) throw new FormatError(`${yamlFiles[0].path}: the names of the classes (names) are missing`);
+  const classesTxt = lists.filter(({ path }) => /\.txt$/i.test(path));
+  const names = await namesIn(yamlFiles, readDataYaml) ?? await namesIn(classesTxt.length ? classesTxt : lists, readClassesTxt);
+  if (!names && yamlFiles.length) throw new FormatError(`${yamlFiles[0].path}: the names of the classes (names) are missing: add them, or classes.txt`);
   let keypoints = null;
   for (const { text } of yamlFiles) keypoints ??= readKeypointShape(await text());
   names?.forEach((name, index) => builder.category(name, { id: index + 1 }));

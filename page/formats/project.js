@@ -121,10 +121,10 @@ export function idOf(id) {
   return typeof id === "string" || Number.isFinite(id) ? String(id) : null;
 }
 
-/** Return a name, also one that was written as a whole number; null: there is none. */
+/** Return a name without blanks at its ends, also one that was written as a whole number; null: there is none. */
 export function textOf(name) {
-  const isText = (typeof name === "string" && name !== "") || Number.isInteger(name);
-  return isText ? String(name) : null;
+  const isText = (typeof name === "string" && name.trim() !== "") || Number.isInteger(name);
+  return isText ? String(name).trim() : null;
 }
 
 /** Return whether a path begins at the root of a computer, or is an address: its folders are not those of a data set. */
@@ -310,9 +310,11 @@ export class ProjectBuilder {
   imageOf(file, path, givenWidth, givenHeight) {
     const [width, height] = [givenWidth, givenHeight].map((side) => (side === "" || numberOf(side) === 0 ? null : side));
     const folder = file.slice(0, -baseName(file).length).replace(ANNOTATIONS_FOLDER, "$1");
-    const lastPart = typeof path === "string" ? baseName(cleanPath(path)) : "";
-    const named = lastPart ? this.known.find(folder + lastPart) ?? this.known.byEnding(path) : null;
-    const own = this.known.find(file);
+    const given = typeof path === "string" ? path : "", lastPart = baseName(cleanPath(given));
+    const named = lastPart
+      ? this.known.find(folder + cleanPath(given)) ?? this.known.find(folder + lastPart) ?? this.known.byEnding(given)
+      : null;
+    const own = this.known.find(file) ?? this.known.byEnding(file);
     let size = named ?? own;
     if (named && own && named !== own) {
       const fits = (image) => image.width === numberOf(width ?? image.width) && image.height === numberOf(height ?? image.height);

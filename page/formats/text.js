@@ -6,8 +6,11 @@ import { FormatError } from "./project.js";
 const BYTE_ORDER_MARKS = { "utf-8": [0xef, 0xbb, 0xbf], "utf-16le": [0xff, 0xfe], "utf-16be": [0xfe, 0xff] };
 const XML_ENCODING = /^\s*<\?xml\b[^>]*?\sencoding\s*=\s*["']([\w.:-]+)["']/;
 const XML_ENCODING_BYTES = 400;
-/** Names that Python and Windows programs write, and browsers do not know. */
-const OTHER_NAMES = { "latin-1": "latin1", cp936: "gbk", ms936: "gbk", cp932: "shift_jis", cp949: "euc-kr", cp950: "big5" };
+/** Names that Python and Windows programs write, and browsers do not know. Browsers take ASCII for that of Windows. */
+const OTHER_NAMES = {
+  ascii: "utf-8", "us-ascii": "utf-8", utf_8: "utf-8", "latin-1": "latin1", latin_1: "latin1",
+  cp936: "gbk", ms936: "gbk", cp932: "shift_jis", cp949: "euc-kr", cp950: "big5",
+};
 /**
  * Decode a text file: in the encoding of its byte order mark or XML declaration, and otherwise in UTF-8.
  * @param {Uint8Array<ArrayBuffer>} bytes

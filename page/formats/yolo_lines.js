@@ -15,7 +15,9 @@ import { numberOf } from "./numbers.js";
  */
 
 export const MAX_CLASS_NUMBER = 65_535;
-/** How far coordinates may lie outside of the image, in parts of it. */
+/** Largest number of a box, which may exceed the image. */
+const MAX_BOX_PART = 2;
+/** How far the points of a polygon may lie outside of the image, in parts of it. */
 const MAX_OUTSIDE = 0.5;
 /** How far a box of a pose or track may lie outside, which was rounded or cut to the image. */
 const MAX_ROUNDING = 0.01;
@@ -102,7 +104,7 @@ function labelOf({ category, values, hasPoint }, evidence) {
 
 function boxLabel(category, values) {
   const [x, y, width, height] = values, score = values[4] ?? null;
-  if (![x, y, width, height].every((value) => Math.abs(value) <= 1 + MAX_OUTSIDE)) throw new LineError(NO_LABEL);
+  if (![x, y, width, height].every((value) => Math.abs(value) <= MAX_BOX_PART)) throw new LineError(NO_LABEL);
   if (score !== null && !isScore(score)) throw new LineError(ANGLE);
   const notes = [BOX_ONLY];
   if (width < 0 || height < 0) notes.push("a box has a negative width or height: its corners were sorted");
