@@ -21,6 +21,8 @@ const MAX_BOX_PART = 2;
 const MAX_OUTSIDE = 0.5;
 /** How far a box of a pose or track may lie outside, which was rounded or cut to the image. */
 const MAX_ROUNDING = 0.01;
+/** Most points of lines that may be poses: the largest known data sets have 133 keypoints. */
+const MAX_KEYPOINTS = 210;
 const BOX_ONLY = "a label is only a box: its mask is the whole box";
 const NO_LABEL = "expected a class number and coordinates in parts of the image, from 0 to 1";
 const POSE = "it is a pose, with keypoints after its box: only boxes and polygons are read";
@@ -164,8 +166,55 @@ function isPose(values, { keypoints, poseLengths }) {
     return after >= 0 && after <= 2;
   }
   if (!startsWithBox(values)) return false;
-  const length = poseLengths.get(values.length) ?? values.length;
-  return hasVisibilities(values.slice(0, length)) && (poseLengths.has(values.length) || keypointsFit(values));
+  const length = poseLengths.get(values.length);
+  if (length && hasVisibilities(values.slice(0, length))) return true;
+  return isVisiblePose(values) || isCrossedPose(values);
+}
+
+/** Return whether numbers are a box and keypoints in it, each with a visibility. */
+function isVisiblePose(values) {
+  return [0, 1, 2].some((after) => {
+    const pose = values.slice(0, values.length - after), keypoints = keypointsOf(pose, 3);
+    // One keypoint and a score are as many numbers as the corners of a square.
+    const isEnough = !after || keypoints.length > 1;
+    return isEnough && hasVisibilities(pose) && keypointsFit(keypoints, values);
+  });
+}
+
+/**
+ * Return whether numbers are a box and keypoints in it, which as a polygon would cross itself often.
+ *
+ * Polygons hardly do, but keypoints of the left and the right side take turns. It tells poses without visibilities.
+ */
+function isCrossedPose(values) {
+  const polygon = values.slice(0, values.length - (values.length % 2));
+  if (polygon.length / 2 > MAX_KEYPOINTS) return false;
+  return [2, 3].some((size) => [0, 1, 2].some((after) => {
+    const length = values.length - after, count = (length - 4) / size;
+    if (!Number.isInteger(count) || count < 2) return false;
+    const isFitting = keypointsFit(keypointsOf(values.slice(0, length), size), values);
+    return isFitting && crossingsOf(polygon) >= count / 3;
+  }));
+}
+
+/** Return how often the sides of a polygon cross each other. */
+function crossingsOf(polygon) {
+  const count = polygon.length / 2;
+  const point = (index) => [polygon[2 * (index % count)], polygon[2 * (index % count) + 1]];
+  let crossings = 0;
+  for (let i = 0; i < count; i++) {
+    for (let j = i + 2; j < count; j++) {
+      const isNext = i === 0 && j === count - 1;
+      if (!isNext && cross(point(i), point(i + 1), point(j), point(j + 1))) crossings++;
+    }
+  }
+  return crossings;
+}
+
+/** Return whether two lines cross, and do not only touch. */
+function cross(a, b, c, d) {
+  const side = ([ax, ay], [bx, by], [x, y]) => Math.sign((bx - ax) * (y - ay) - (by - ay) * (x - ax));
+  return side(a, b, c) * side(a, b, d) < 0 && side(c, d, a) * side(c, d, b) < 0;
 }
 
 /** Return how many numbers can only be a box and keypoints: a visibility of 2 is no coordinate of a polygon. */
@@ -175,29 +224,28 @@ function certainPoseLength(values) {
   return lengths.find((length) => {
     const pose = values.slice(0, length), after = values.slice(length);
     const isFollowed = !after.length || isScore(after[0]);
-    return isFollowed && hasVisibilities(pose) && keypointsOf(pose).some(([, , visibility]) => visibility === 2);
+    return isFollowed && hasVisibilities(pose) && keypointsOf(pose, 3).some(([, , visibility]) => visibility === 2);
   }) ?? 0;
 }
 
 /** Return whether triples after a box each end with a visibility: 0, 1 or 2. */
 function hasVisibilities(values) {
   if (values.length < 7 || (values.length - 4) % 3) return false;
-  return keypointsOf(values).every(([, , visibility]) => [0, 1, 2].includes(visibility));
+  return keypointsOf(values, 3).every(([, , visibility]) => [0, 1, 2].includes(visibility));
 }
 
-/** Return whether all keypoints lie in the box, but for those that are not labelled, which are 0, 0. */
-function keypointsFit(values) {
-  const [x, y, width, height] = values;
-  return keypointsOf(values).every(([px, py, visibility]) => {
-    const isUnlabelled = visibility === 0 && px === 0 && py === 0;
+/** Return whether all keypoints lie in a box, but for those that are not labelled, which are 0, 0. */
+function keypointsFit(keypoints, [x, y, width, height]) {
+  return keypoints.every(([px, py, visibility]) => {
+    const isUnlabelled = px === 0 && py === 0 && !visibility;
     const isInBox = Math.abs(px - x) <= width / 2 + MAX_ROUNDING && Math.abs(py - y) <= height / 2 + MAX_ROUNDING;
     return isUnlabelled || isInBox;
   });
 }
 
-/** Return the triples after a box: x, y and visibility. */
-function keypointsOf(values) {
-  const triples = [];
-  for (let at = 4; at + 2 < values.length; at += 3) triples.push(values.slice(at, at + 3));
-  return triples;
+/** Return the keypoints after a box: x, y, and with 3 numbers a visibility. */
+function keypointsOf(values, size) {
+  const keypoints = [];
+  for (let at = 4; at + size <= values.length; at += size) keypoints.push(values.slice(at, at + size));
+  return keypoints;
 }

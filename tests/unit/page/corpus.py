@@ -1,4 +1,4 @@
-"""The label files in tests/formats as cases of the page's readers: what they are given, and whether it was read right."""
+"""The label files in tests/formats as cases of the page's readers, and whether they were read right."""
 
 import json
 import re
