@@ -17,7 +17,7 @@ def read_csv(data: Dataset, annotations: str) -> None:
     with naming(annotations):
         rows = csv.reader(io.StringIO(data.text(annotations), newline=""), strict=True)
         try:
-            columns = next(rows, [])
+            columns = [name.strip() for name in next(rows, [])]
             _check_columns(columns)
             for row in rows:
                 if row:
@@ -58,7 +58,8 @@ def _read_row(data: Dataset, columns: Sequence[str], values: Sequence[str], file
 
 def _shape_columns(row: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of a row's box, or of its point."""
-    given = [names for names in (BOX_COLUMNS, POINT_COLUMNS) if any(row.get(name, "").strip() for name in names)]
+    there = [names for names in (BOX_COLUMNS, POINT_COLUMNS) if row.keys() >= set(names)]
+    given = [names for names in there if any(row[name].strip() for name in names)]
     if len(given) != 1:
         raise DatasetError("expected either a box or a point")
     return given[0]

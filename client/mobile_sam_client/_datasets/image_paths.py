@@ -30,8 +30,8 @@ class ImagePaths:
         self._by_path: dict[str, list[str]] = defaultdict(list)
         self._by_stem: dict[str, list[str]] = defaultdict(list)
         """Images by path without suffix."""
-        self._by_name: dict[str, list[str]] = defaultdict(list)
-        """Images by file name."""
+        self._by_ending: dict[str, list[str]] = defaultdict(list)
+        """Images by each ending of their paths, from the file name to the whole path."""
         self._by_name_stem: dict[str, list[str]] = defaultdict(list)
         """Images by file name without suffix."""
         for name in names:
@@ -39,7 +39,8 @@ class ImagePaths:
                 path = PurePosixPath(_normal(name))
                 self._by_path[str(path)].append(name)
                 self._by_stem[str(path.with_suffix(""))].append(name)
-                self._by_name[path.name].append(name)
+                for start in range(len(path.parts)):
+                    self._by_ending["/".join(path.parts[start:])].append(name)
                 self._by_name_stem[path.stem].append(name)
 
     def find(self, path: str, beside: str = "") -> str:
@@ -60,7 +61,7 @@ class ImagePaths:
             or self._by_path.get(relative)
             or self._by_stem.get(inside)
             or self._by_stem.get(relative)
-            or [name for name in self._by_name.get(wanted[-1], []) if _normal(name).endswith(f"/{inside}")]
+            or self._by_ending.get(inside, [])
         )
         return self._one(found, path)
 
@@ -70,11 +71,12 @@ class ImagePaths:
         Raises:
             DatasetError: the path leads up, or means no image or several.
         """
-        return self._one(self._longest_ending(_parts(path)), path)
+        parts = _parts(path)
+        return self._one(self._by_path.get("/".join(parts)) or self._longest_ending(parts), path)
 
     def has_name(self, path: str) -> bool:
         """Return whether an image in any folder has the file name of a path."""
-        return _normal(path).rpartition("/")[2] in self._by_name
+        return _normal(path).rpartition("/")[2] in self._by_ending
 
     def exactly(self, path: str) -> list[str]:
         """Return the image at exactly this path, or nothing."""
@@ -89,10 +91,11 @@ class ImagePaths:
         return self._by_name_stem.get(_normal(stem), [])
 
     def _longest_ending(self, wanted: Sequence[str]) -> list[str]:
-        names = self._by_name.get(wanted[-1], [])
-        lengths = {name: _common_parts(_normal(name).split("/"), wanted) for name in names}
-        longest = max(lengths.values(), default=0)
-        return [name for name in names if lengths[name] == longest]
+        for start in range(len(wanted)):
+            found = self._by_ending.get("/".join(wanted[start:]))
+            if found:
+                return found
+        return []
 
     def _one(self, found: Sequence[str], path: str) -> str:
         if not found:
@@ -128,13 +131,3 @@ def _parts(path: str) -> list[str]:
     if not parts:
         raise DatasetError("the name of the image is empty")
     return parts
-
-
-def _common_parts(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many last parts of two paths are equal."""
-    count = 0
-    for left, right in zip(reversed(one), reversed(other), strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
