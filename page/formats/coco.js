@@ -3,10 +3,10 @@
 // Polygons have whole numbers at pixel edges and holes cut open by a seam: pycocotools fills them exactly as the mask at
 // tolerance 0. supervision paints the right and lower edge too, so its masks are a pixel larger there; RLE is exact in both.
 
-import { boxPolygon, numberOf, numbersOf } from "./numbers.js";
-import { FormatError, cleanPath, climbs, idOf, readClasses } from "./project.js";
+import { numberOf, numbersOf } from "./numbers.js";
+import { FormatError, cleanPath, climbs, folderPath, idOf, readClasses } from "./project.js";
 import { polygonsOf } from "./polygons.js";
-import { rasterize } from "./rasterize.js";
+import { boxPolygon, rasterize } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
 
 /**
@@ -60,10 +60,11 @@ export function isCoco(document) {
 /**
  * Read a COCO document.
  * @param {any} document
+ * @param {string} path its path: images may be named relative to it
  * @param {import("./project.js").ProjectBuilder} builder
  */
-export async function readCoco(document, builder) {
-  const images = await readImages(document.images, builder), categories = readClasses(document.categories, builder);
+export async function readCoco(document, path, builder) {
+  const images = await readImages(document.images, folderPath(path), builder), categories = readClasses(document.categories, builder);
   for (const annotation of document.annotations) {
     const image = images.get(idOf(annotation?.image_id));
     if (!image) {
@@ -94,10 +95,11 @@ function categoryOf(value, categories, builder) {
 /**
  * Read the list of images.
  * @param {any[]} entries
+ * @param {string} folder of the document
  * @param {import("./project.js").ProjectBuilder} builder
  * @returns {Promise<Map<string, import("./project.js").AnnotatedImage | null>>} images by id; null: several have this id
  */
-async function readImages(entries, builder) {
+async function readImages(entries, folder, builder) {
   const images = new Map();
   for (const entry of entries) {
     if (typeof entry?.file_name !== "string") {
@@ -108,7 +110,7 @@ async function readImages(entries, builder) {
       if (climbs(entry.file_name)) {
         throw new FormatError(`its path ${entry.file_name} leads out of the data set's folder`);
       }
-      const image = builder.image(entry.file_name, entry.width, entry.height), id = idOf(entry.id);
+      const image = builder.image(entry.file_name, entry.width, entry.height, folder), id = idOf(entry.id);
       if (images.has(id) && images.get(id) !== image) {
         builder.warn(`several images have the id ${id}`);
         images.set(id, null);

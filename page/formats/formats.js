@@ -81,7 +81,7 @@ export async function readProject(files, sizes = []) {
 
 async function readJson(text, path, builder) {
   const document = parseAnnotations(text);
-  if (isCoco(document)) await readCoco(document, builder);
+  if (isCoco(document)) await readCoco(document, path, builder);
   else if (isLabelme(document)) await readLabelme(document, path, builder);
   else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes");
 }

@@ -4,10 +4,10 @@
 // pixels, which LabelMe and supervision paint too: at tolerance 0 both read the mask exactly. `classes` is this page's own:
 // LabelMe, which has only names, keeps it.
 
-import { boxPolygon, numbersOf } from "./numbers.js";
+import { numbersOf } from "./numbers.js";
 import { polygonsOf } from "./polygons.js";
 import { FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses, textOf } from "./project.js";
-import { rasterize } from "./rasterize.js";
+import { boxPolygon, rasterize } from "./rasterize.js";
 import { Spans, masksOf, union } from "./spans.js";
 import { subsetFolder } from "./split.js";
 
@@ -67,8 +67,8 @@ export async function readLabelme(document, path, builder) {
       continue;
     }
     if (!isRead(shape.shape_type)) {
-      const type = String(shape.shape_type).slice(0, 40);
-      builder.leaveOut(image, `a shape of type ${type} was left out: only polygons, rectangles and masks are read`);
+      const type = typeof shape.shape_type === "string" ? shape.shape_type : JSON.stringify(shape.shape_type);
+      builder.leaveOut(image, `a shape of type ${type.slice(0, 40)} was left out: only polygons, rectangles and masks are read`);
       continue;
     }
     await builder.addOrWarn(`${image.name}: a shape`, async () => {

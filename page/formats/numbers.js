@@ -26,11 +26,3 @@ export function numbersOf(values) {
   const numbers = values.map(numberOf);
   return numbers.includes(null) ? null : numbers;
 }
-
-/**
- * Return a box as a polygon.
- * @param {number[]} corners x0, y0, x1, y1
- */
-export function boxPolygon([x0, y0, x1, y1]) {
-  return [x0, y0, x1, y0, x1, y1, x0, y1];
-}

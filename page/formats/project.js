@@ -167,6 +167,11 @@ export class KnownImages {
     return one === "/" || other === "/" || one.endsWith(other) || other.endsWith(one) ? found : null;
   }
 
+  /** Return whether there is an image at exactly this path. */
+  has(path) {
+    return Boolean(this.#byKey.get(keysOf(path)[0]));
+  }
+
   /** Return whether several images have the name of a path. */
   isAmbiguous(path) {
     return keysOf(path).some((key) => this.#byKey.get(key) === null);
@@ -202,6 +207,11 @@ function keysOf(path) {
 const ANNOTATIONS_FOLDER = /(^|\/)Annotations\//;
 /** Folders in which data sets keep either images or annotations. */
 const KIND_FOLDERS = ["images", "labels", "JPEGImages", "Annotations", "annotations", "xmls"];
+
+/** Return the folder of a path, with its last slash, or nothing. */
+export function folderPath(path) {
+  return path.slice(0, -baseName(path).length);
+}
 
 /** Return the folder of a path, without parts that say whether it has images or annotations. */
 function folderOf(path) {
@@ -265,11 +275,13 @@ export class ProjectBuilder {
    * @param {string} name path of the image, or of its annotation file
    * @param {unknown} [givenWidth] default: the known image's
    * @param {unknown} [givenHeight] likewise
+   * @param {string} [folder] to which the path may be relative
    * @returns {AnnotatedImage}
    * @throws {FormatError} the size is invalid, or differs from the known image or another file
    */
-  image(name, givenWidth, givenHeight) {
-    const size = this.known.find(name);
+  image(name, givenWidth, givenHeight, folder = "") {
+    const isRelative = folder && !isAbsolute(name) && !this.known.has(name);
+    const size = (isRelative && this.known.find(folder + name)) || this.known.find(name);
     if (!size && isAbsolute(name) && this.known.isAmbiguous(name)) throw new FormatError(`several images have the name of ${name}`);
     return this.#image(name, size, givenWidth, givenHeight);
   }
@@ -309,7 +321,7 @@ export class ProjectBuilder {
    */
   imageOf(file, path, givenWidth, givenHeight) {
     const [width, height] = [givenWidth, givenHeight].map((side) => (side === "" || numberOf(side) === 0 ? null : side));
-    const folder = file.slice(0, -baseName(file).length).replace(ANNOTATIONS_FOLDER, "$1");
+    const folder = folderPath(file).replace(ANNOTATIONS_FOLDER, "$1");
     const given = typeof path === "string" ? path : "", lastPart = baseName(cleanPath(given));
     const named = lastPart
       ? this.known.find(folder + cleanPath(given)) ?? this.known.find(folder + lastPart) ?? this.known.byEnding(given)
@@ -321,8 +333,8 @@ export class ProjectBuilder {
       size = fits(named) && !fits(own) ? named : own;
       if (fits(named) && fits(own)) this.warn(`${file} names ${named.name}: its objects were added to ${own.name}, which has the file's own name`);
     }
-    const name = folder + (lastPart || stem(baseName(file)));
-    const image = this.#image(size?.name ?? name, size, width, height);
+    const name = size?.name ?? folder + (lastPart || stem(baseName(file)));
+    const image = this.#image(name, size, width, height);
     const files = this.#files.get(image) ?? new Map(), extension = file.slice(stem(file).length).toLowerCase();
     if (files.has(extension)) throw new FormatError(`${files.get(extension)} and ${file} are both taken for the image ${image.name}`);
     this.#files.set(image, files.set(extension, file));

@@ -3,10 +3,10 @@
 // Boxes and polygons count pixels from 1. Each island of an object is one polygon, with holes cut open by a seam. The
 // points are the outermost pixels.
 
-import { boxPolygon, numberOf } from "./numbers.js";
+import { numberOf } from "./numbers.js";
 import { FormatError, baseName, classesFile, cleanPath, climbs, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
-import { rasterize } from "./rasterize.js";
+import { boxPolygon, rasterize } from "./rasterize.js";
 import { masksOf, union } from "./spans.js";
 import { imageSets } from "./split.js";
 

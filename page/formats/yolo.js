@@ -5,10 +5,9 @@
 // seam. Points are the outermost pixels, as in the labels that ultralytics and supervision write and paint.
 
 import { writeDataYaml } from "./class_names.js";
-import { boxPolygon } from "./numbers.js";
 import { polygonsOf } from "./polygons.js";
 import { FormatError, classesFile, imagePaths } from "./project.js";
-import { rasterize } from "./rasterize.js";
+import { boxPolygon, rasterize } from "./rasterize.js";
 import { masksOf } from "./spans.js";
 import { subsetFolder } from "./split.js";
 import { readLines } from "./yolo_lines.js";
