@@ -3,8 +3,9 @@
 from tests.unit.page.corpus import CASES, assert_is_right, project_of
 
 READ_ALL = """async (projects) => {
-    const { readProject } = await import("/ui/formats/formats.js");
-    const { FormatError } = await import("/ui/formats/project.js");
+    const at = (name) => import(new URL(`ui/formats/${name}.js`, document.baseURI));
+    const { readProject } = await at("formats");
+    const { FormatError } = await at("project");
     const bytesOf = (content) => Uint8Array.from(atob(content), (character) => character.charCodeAt(0));
     const filesOf = (files) => files.map(({ path, content }) => ({ path, content: bytesOf(content) }));
     return Promise.all(projects.map(({ files, sizes }) => readProject(filesOf(files), sizes).catch((error) => {
