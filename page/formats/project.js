@@ -134,8 +134,8 @@ function isAbsolute(path) {
 
 /** Images that annotation files may name with another folder or extension. */
 export class KnownImages {
-  /** @type {Map<string, ImageSize | null>} null: ambiguous */
-  #byKey = new Map();
+  /** @type {Map<string, ImageSize | null>} by path with and without extension; null: ambiguous */
+  #byPath = new Map();
   /** @type {Map<string, ImageSize[]>} by file name without extension */
   #byStem = new Map();
   /** Whether files are in the folders of a split, train and val, which the images need not have. */
@@ -144,9 +144,9 @@ export class KnownImages {
   /** @param {ImageSize[]} sizes */
   constructor(sizes) {
     for (const image of sizes) {
-      for (const key of keysOf(image.name)) this.#byKey.set(key, this.#byKey.has(key) ? null : image);
+      for (const key of pathKeys(image.name)) this.#byPath.set(key, this.#byPath.has(key) ? null : image);
     }
-    this.#byStem = Map.groupBy(sizes, ({ name }) => keysOf(name)[3]);
+    this.#byStem = Map.groupBy(sizes, ({ name }) => stemOf(name));
   }
 
   /**
@@ -160,33 +160,43 @@ export class KnownImages {
   }
 
   #find(path) {
-    const found = keysOf(path).map((key) => this.#byKey.get(key)).find(Boolean);
-    if (!found) return null;
+    const [exact, withoutExtension] = pathKeys(path).map((key) => this.#byPath.get(key));
+    if (exact || withoutExtension) return exact || withoutExtension;
     // In other folders, an image of the same name is another one.
-    const [one, other] = [`/${folderOf(found.name)}`, `/${folderOf(path)}`];
-    return one === "/" || other === "/" || one.endsWith(other) || other.endsWith(one) ? found : null;
+    const folder = `/${folderOf(path)}`;
+    const isCompatible = (other) => folder === "/" || other === "/" || folder.endsWith(other) || other.endsWith(folder);
+    return nearest(this.#sameStem(path).filter(({ name }) => isCompatible(`/${folderOf(name)}`)), path);
   }
 
   /** Return whether there is an image at exactly this path. */
   has(path) {
-    return Boolean(this.#byKey.get(keysOf(path)[0]));
+    return Boolean(this.#byPath.get(pathKeys(path)[0]));
   }
 
-  /** Return whether several images have the name of a path. */
+  /** Return whether several images have the name of a path, perhaps with other extensions. */
   isAmbiguous(path) {
-    return keysOf(path).some((key) => this.#byKey.get(key) === null);
+    return this.#sameStem(path).length > 1;
   }
 
-  /** Return the image with a path's file name, or with its name without extension, and most of its last folders, or null. */
+  /** Return the image with a path's file name, and with most of its last folders, or null. The extension may differ. */
   byEnding(path) {
-    const sameStem = this.#byStem.get(keysOf(path)[3]) ?? [];
-    const sameName = sameStem.filter(({ name }) => keysOf(name)[2] === keysOf(path)[2]);
-    const candidates = sameName.length ? sameName : sameStem;
-    const lengths = candidates.map(({ name }) => sharedEnding(name, path));
-    const longest = Math.max(...lengths);
-    const best = candidates.filter((_, index) => lengths[index] === longest);
-    return best.length === 1 ? best[0] : null;
+    return nearest(this.#sameStem(path), path);
   }
+
+  /** Return the images with a path's file name, but for its extension. */
+  #sameStem(path) {
+    return this.#byStem.get(stemOf(path)) ?? [];
+  }
+}
+
+/** Return the image that has most of a path's last folders, if there is one; the same file name counts first. */
+function nearest(images, path) {
+  const sameName = images.filter(({ name }) => nameOf(name) === nameOf(path));
+  const candidates = sameName.length ? sameName : images;
+  const lengths = candidates.map(({ name }) => sharedEnding(name, path));
+  const longest = Math.max(...lengths);
+  const best = candidates.filter((_, index) => lengths[index] === longest);
+  return best.length === 1 ? best[0] : null;
 }
 
 /** Return how many last folders two paths have in common. */
@@ -197,10 +207,19 @@ function sharedEnding(one, other) {
   return firstOther < 0 ? others.length : firstOther;
 }
 
-/** Return what an image is looked up by: its path, its path without the extension, its name, its name without the extension. */
-function keysOf(path) {
-  const name = baseName(cleanPath(path)), folder = folderOf(path);
-  return [cleanPath(path), `${folder}/${stem(name)}`, name, stem(name)].map((key, kind) => `${kind} ${key.normalize("NFC")}`);
+/** Return what an image is looked up by first: its path, and its folder and name without the extension. */
+function pathKeys(path) {
+  return [`path ${cleanPath(path).normalize("NFC")}`, `stem ${folderOf(path)}/${stemOf(path)}`];
+}
+
+/** Return the file name of a path. */
+function nameOf(path) {
+  return baseName(cleanPath(path)).normalize("NFC");
+}
+
+/** Return the file name of a path without its extension. */
+function stemOf(path) {
+  return stem(nameOf(path));
 }
 
 /** The folder of Pascal VOC's annotations: the images are beside it. */
