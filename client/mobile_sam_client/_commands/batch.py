@@ -187,12 +187,25 @@ class Batch(Run):
         )
 
     def report(self, objects: dict[str, int], written: list[str], lost: Sequence[Any] = (), *, as_json: bool) -> None:
-        """Write the failures, with `lost` as further ones, and print a summary; `typer.Exit` if anything failed."""
-        failures = [{"file": name, "reason": reason} for name, reason in sorted(self.failures.items())]
+        """Write what failed or was changed, and print a summary; `typer.Exit` if there is anything of it.
+
+        Args:
+            objects: further counts.
+            written: names of the files.
+            lost: further failures, and changes, in the form of `Dataset.failures`.
+            as_json: True to print the summary as JSON.
+        """
+        failures: list[dict[str, Any]] = [
+            {"file": name, "reason": reason} for name, reason in sorted(self.failures.items())
+        ]
+        failures += lost
+        changed = sum("changed" in failure for failure in failures)
         skipped = sum(self.done.values())
         counts = {"images": len(self.jobs), "processed": len(self.done) - skipped, "skipped": skipped}
-        counts |= {"failed": len(failures), **objects}
-        failures += lost
+        counts |= {"failed": len(failures) - changed}
+        if changed:
+            counts["changed"] = changed
+        counts |= objects
         files.write_json(self.out / "failures.json", failures)
         if as_json:
             weights = asdict(self.weights) if self.weights else None
@@ -205,13 +218,21 @@ class Batch(Run):
         if self.weights:
             output.print_weights(self.weights, name=not as_json)
         for failure in failures[:MAX_LISTED_FAILURES]:
-            which = "".join(f", {name} {value}" for name, value in failure.items() if name not in {"file", "reason"})
-            output.print_note(f"failed: {failure['file']}{which}: {failure['reason']}")
+            output.print_note(_described(failure))
         if len(failures) > MAX_LISTED_FAILURES:
-            output.print_note(f"failed: {len(failures) - MAX_LISTED_FAILURES} more, see {self.out / 'failures.json'}")
+            more = len(failures) - MAX_LISTED_FAILURES
+            output.print_note(f"{more} more failures and changes, see {self.out / 'failures.json'}")
         if self.stop_reason is not None:
             done = f"{len(self.done)} of {len(self.jobs)} images are done, run the same command to resume"
             output.print_error(f"{self.stop_reason or 'interrupted'}; {done}")
             raise typer.Exit(1 if self.stop_reason else output.EXIT_INTERRUPTED)
         if failures:
             raise typer.Exit(1)
+
+
+def _described(failure: dict[str, Any]) -> str:
+    """Return the line about a failure or a change, in the form of `Dataset.failures`."""
+    places = {name: value for name, value in failure.items() if name not in {"file", "reason", "changed"}}
+    which = "".join(f", {name} {value}" for name, value in places.items())
+    kind = "changed" if "changed" in failure else "failed"
+    return f"{kind}: {failure['file']}{which}: {failure['reason']}"

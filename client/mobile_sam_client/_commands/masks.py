@@ -66,7 +66,7 @@ def masks(
     annotations.json  COCO annotations; or labels and data.yaml; or classes, instances and classes.json
     review.json       COCO annotations of the masks below --min-score, which the page opens
     manifest.jsonl    a line per object: score, IoU of the mask's box and the given one, remarks
-    failures.json     what has no mask, with reasons
+    failures.json     what was left out or changed, with reasons
     records           results per image, used to resume
     """
     if out.resolve() == dataset.resolve():
@@ -100,7 +100,7 @@ class DatasetBatch(Batch):
     min_score: float
     """Masks with a lower score are for the review list."""
     lost: list[dict[str, Any]] = field(default_factory=list)
-    """Objects and images without a mask in the files, in the form of `Dataset.failures`."""
+    """Objects and images that were left out or changed, in the form of `Dataset.failures`."""
 
     def write(self, to: Target) -> tuple[dict[str, int], list[str]]:
         """Write all files, and return the numbers of objects by what became of them, and the files' names."""
@@ -174,8 +174,9 @@ class DatasetBatch(Batch):
                     shape = (np.reshape(each.shape, (-1, 2)) * scale).ravel().tolist()
                     own = {name: value for name, value in fields.items() if name != "segmentation"}
                     file.write(json.dumps({**place, "shape": shape, "status": status, **own}).encode() + b"\n")
-                    if status == "lost":
-                        self.lost.append({"file": image.name, "object": each.fields["id"], "reason": fields["note"]})
+                    if fields["note"]:
+                        failure = {"file": image.name, "object": each.fields["id"], "reason": fields["note"]}
+                        self.lost.append(failure if status == "lost" else {**failure, "changed": True})
         return {"masks": counts["mask"], "review": counts["review"], "lost": counts["lost"]}
 
     def _found(self, status: str = "") -> Iterator[tuple[DatasetImage, LabelledImage, Found]]:

@@ -162,8 +162,55 @@ def test_boxes_are_cut_to_the_image_and_others_reported(run, sam, data, document
         ("lost", "the box is empty"),
         ("mask", ""),
     ]
-    assert failures(tmp_path) == [("a.png", 101, "outside of the image"), ("a.png", 102, "the box is empty")]
-    assert "failed: a.png, object 101: outside of the image\n" in done.stderr
+    assert failures(tmp_path) == [
+        ("a.png", 100, "cut to the image"),
+        ("a.png", 101, "outside of the image"),
+        ("a.png", 102, "the box is empty"),
+    ]
+    assert done.stderr.splitlines()[-3:] == [
+        "changed: a.png, object 100: cut to the image",
+        "failed: a.png, object 101: outside of the image",
+        "failed: a.png, object 102: the box is empty",
+    ]
+
+
+def test_counts_are_those_of_the_messages_and_of_the_file(run, sam, data, document, tmp_path):
+    document["annotations"][0]["bbox"] = [50, 30, 20, 20]  # cut
+    document["annotations"][1]["bbox"] = [30, 20, -10, -10]  # its corners are sorted
+    document["annotations"][2]["bbox"] = [70, 5, 5, 5]  # outside
+    document["annotations"][3]["category_id"] = 9  # named by its number
+    document["annotations"].append({"image_id": 10, "category_id": 2, "bbox": ["a", 1, 2, 3]})
+    document["images"].append({"id": 20, "file_name": "gone.png"})
+    write(data, document)
+    done = run(f"{MASKS} --json")
+    assert done.exit_code == 1
+    counts = json.loads(done.stdout)
+    lines = done.stderr.splitlines()
+    noted = json.loads((tmp_path / "found" / "failures.json").read_text())
+    assert (counts["failed"], counts["changed"]) == (3, 3)
+    assert sum(line.startswith("failed: ") for line in lines) == 3
+    assert sum(line.startswith("changed: ") for line in lines) == 3
+    assert len(noted) == 6
+    assert sum("changed" in entry for entry in noted) == 3
+    assert (counts["masks"], counts["lost"]) == (3, 1)
+
+
+def test_regions_of_two_images_in_a_task_get_their_masks(run, sam, tmp_path):
+    (tmp_path / "data").mkdir()
+    for number, name in enumerate(("before.png", "after.png")):
+        (tmp_path / "data" / name).write_bytes(picture(number))
+    value = {"x": 50, "y": 50, "width": -50, "height": -50, "rectanglelabels": ["cat"]}
+    results = [
+        {"id": name, "type": "rectanglelabels", "to_name": name, "value": value} for name in ("image2", "image1")
+    ]
+    data = {"image1": "/data/upload/1/0a1b2c3d-before.png", "image2": "after.png", "before": "x"}
+    tasks = [{"id": 1, "data": data, "annotations": [{"result": results}]}]
+    (tmp_path / "data" / "tasks.json").write_text(json.dumps(tasks))
+    assert run("masks data --format label-studio --out found").exit_code == 0
+    assert {line["image"]: line["shape"] for line in manifest(tmp_path).values()} == {
+        "after.png": [0, 0, 30, 20],
+        "before.png": [0, 0, 30, 20],
+    }
 
 
 def test_empty_mask_is_reported_and_odd_names_are_written(run, sam, data, document, tmp_path):
