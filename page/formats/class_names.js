@@ -1,4 +1,5 @@
-// The class names of a YOLO data set: data.yaml and classes.txt. Of YAML, only what such files use is read.
+// The class names of a YOLO data set: data.yaml and classes.txt. Of YAML, only what such files use
+// is read.
 
 import { FormatError } from "./project.js";
 import { MAX_CLASS_NUMBER } from "./yolo_lines.js";
@@ -25,12 +26,17 @@ const LIST_LINE = /^\s*-(?:\s+(.*))?$/;
 const MAP_LINE = /^\s+(?:(\d+)|"(\d+)"|'(\d+)')\s*:(?:\s+(.*))?$/;
 /** How class numbers are written: YAML reads others as octal numbers, or as text. */
 const NUMBER = /^(0|[1-9]\d*)$/;
+/** The member `kpt_shape`, as a list between brackets or in lines. */
+const KEYPOINT_SHAPE = /^kpt_shape\s*:\s*(?:\[\s*|-\s+)(\d+)\s*(?:,\s*|\n\s*-\s+)(\d+)/m;
 /** What may be before an item between brackets; a key of a map; an item, with what ends it. */
 const COMMENTS = /(?:\s+|#.*(?:\n|$))*/y;
 const KEY = /(?:(\d+)\s*:(?=[\s,}])|["'](\d+)["']\s*:)\s*/y;
 const ITEM = /("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^"'[\]{},][^[\]{},]*|)(?:\s+#.*\n)*\s*([,\]}])/y;
 const QUOTED = /^("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?$/;
-/** How text without quotes cannot begin, and what it cannot contain: YAML reads it as something else. */
+/**
+ * How text without quotes cannot begin, and what it cannot contain: YAML reads it as something
+ * else.
+ */
 const NO_TEXT = /^[&*!|>@`%"'[\]{},]|^\?(?:\s|$)|^[-:](?:\s|$)|:(?:\s|$)/;
 const ESCAPE = /\\(?:x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|(.))/gs;
 const ESCAPED = {
@@ -46,7 +52,8 @@ const ESCAPED = {
  */
 export function readDataYaml(text) {
   const lines = text.replaceAll("\r\n", "\n");
-  const [header, second] = /^\s*\{/.test(lines) ? [NAMES_IN_BRACES.exec(lines)] : lines.matchAll(NAMES);
+  const isInBraces = /^\s*\{/.test(lines);
+  const [header, second] = isInBraces ? [NAMES_IN_BRACES.exec(lines)] : lines.matchAll(NAMES);
   if (second) throw new FormatError("names is there twice: keep one of the two, in one document");
   if (!header) {
     if (MERGE.test(lines)) throw unread("<<");
@@ -98,8 +105,12 @@ function withoutEmpty(names) {
 }
 
 function setName(names, number, value = "") {
-  if (!NUMBER.test(number) || number > MAX_CLASS_NUMBER) throw new FormatError(`expected a class number in names, got ${number}`);
-  if (names.has(Number(number))) throw new FormatError(`the class number ${number} is there twice in names`);
+  if (!NUMBER.test(number) || number > MAX_CLASS_NUMBER) {
+    throw new FormatError(`expected a class number in names, got ${number}`);
+  }
+  if (names.has(Number(number))) {
+    throw new FormatError(`the class number ${number} is there twice in names`);
+  }
   names.set(Number(number), scalar(value));
 }
 
@@ -114,7 +125,8 @@ function scalar(text) {
   const inner = quoted.slice(1, -1);
   if (quoted.startsWith("'")) return inner.replaceAll("''", "'");
   return inner.replace(ESCAPE, (escape, byte, unit, code, character) => {
-    if (character === undefined) return codePoint(Number.parseInt(byte ?? unit ?? code, 16), escape);
+    const hexadecimal = byte ?? unit ?? code;
+    if (hexadecimal) return codePoint(Number.parseInt(hexadecimal, 16), escape);
     if (!Object.hasOwn(ESCAPED, character)) throw unread(escape);
     return ESCAPED[character];
   });
@@ -127,7 +139,9 @@ function codePoint(number, escape) {
 
 function unread(text) {
   const start = text.trim().split("\n", 1)[0].slice(0, 40);
-  return new FormatError(`names must be a list, or a map by class numbers, of plain texts, without anchors, aliases and tags; got ${start}`);
+  return new FormatError(
+    `names must be a list, or a map by class numbers, of plain texts, without anchors, aliases and tags; got ${start}`,
+  );
 }
 
 function matchAt(pattern, text, at) {
@@ -143,11 +157,12 @@ function endOf(pattern, text, at) {
 /**
  * Read the shape of a data set's poses in data.yaml.
  * @param {string} text
- * @returns {{count: number, size: number} | null} keypoints of each pose, and numbers of each keypoint: x, y, and with 3
+ * @returns {{count: number, size: number} | null} keypoints of each pose, and numbers of each
+ *   keypoint: x, y, and with 3
  *   its visibility; null: the data set has no poses
  */
 export function readKeypointShape(text) {
-  const shape = /^kpt_shape\s*:\s*(?:\[\s*|-\s+)(\d+)\s*(?:,\s*|\n\s*-\s+)(\d+)/m.exec(text.replaceAll("\r\n", "\n"));
+  const shape = KEYPOINT_SHAPE.exec(text.replaceAll("\r\n", "\n"));
   return shape ? { count: Number(shape[1]), size: Number(shape[2]) } : null;
 }
 

@@ -1,7 +1,8 @@
 // COCO instances in JSON.
 //
-// Polygons have whole numbers at pixel edges and holes cut open by a seam: pycocotools fills them exactly as the mask at
-// tolerance 0. supervision paints the right and lower edge too, so its masks are a pixel larger there; RLE is exact in both.
+// Polygons have whole numbers at pixel edges and holes cut open by a seam: pycocotools fills them
+// exactly as the mask at tolerance 0. supervision paints the right and lower edge too, so its masks
+// are a pixel larger there; RLE is exact in both.
 
 import { numberOf, numbersOf } from "./numbers.js";
 import { FormatError, cleanPath, climbs, folderPath, idOf, readClasses } from "./project.js";
@@ -10,7 +11,8 @@ import { boxPolygon, rasterize } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
 
 /**
- * Write `annotations/instances.json`; with a split, `annotations/train.json` and `annotations/val.json`.
+ * Write `annotations/instances.json`; with a split, `annotations/train.json` and
+ * `annotations/val.json`.
  * @param {import("./project.js").Project} project
  * @param {(object: import("./project.js").Annotation, spans: Spans) => object} [segmentationOf] default: RLE
  */
@@ -64,11 +66,14 @@ export function isCoco(document) {
  * @param {import("./project.js").ProjectBuilder} builder
  */
 export async function readCoco(document, path, builder) {
-  const images = await readImages(document.images, folderPath(path), builder), categories = readClasses(document.categories, builder);
+  const images = await readImages(document.images, folderPath(path), builder);
+  const categories = readClasses(document.categories, builder);
   for (const annotation of document.annotations) {
     const image = images.get(idOf(annotation?.image_id));
     if (!image) {
-      builder.warn("an annotation was left out: its image is not in the file, or was left out, or several have its id");
+      builder.warn(
+        "an annotation was left out: its image is not in the file, or was left out, or several have its id",
+      );
       continue;
     }
     const add = () => {
@@ -81,7 +86,10 @@ export async function readCoco(document, path, builder) {
   }
 }
 
-/** Return the name of an annotation's class; one that is not in the list of categories is named by its number. */
+/**
+ * Return the name of an annotation's class; one that is not in the list of categories is named by
+ * its number.
+ */
 function categoryOf(value, categories, builder) {
   const id = idOf(value), category = categories.get(id);
   if (category) return category;
@@ -97,7 +105,8 @@ function categoryOf(value, categories, builder) {
  * @param {any[]} entries
  * @param {string} folder of the document
  * @param {import("./project.js").ProjectBuilder} builder
- * @returns {Promise<Map<string, import("./project.js").AnnotatedImage | null>>} images by id; null: several have this id
+ * @returns {Promise<Map<string, import("./project.js").AnnotatedImage | null>>} images by id; null:
+ *   several have this id
  */
 async function readImages(entries, folder, builder) {
   const images = new Map();
@@ -110,7 +119,8 @@ async function readImages(entries, folder, builder) {
       if (climbs(entry.file_name)) {
         throw new FormatError(`its path ${entry.file_name} leads out of the data set's folder`);
       }
-      const image = builder.image(entry.file_name, entry.width, entry.height, folder), id = idOf(entry.id);
+      const image = builder.image(entry.file_name, entry.width, entry.height, folder);
+      const id = idOf(entry.id);
       if (images.has(id) && images.get(id) !== image) {
         builder.warn(`several images have the id ${id}`);
         images.set(id, null);
@@ -131,10 +141,12 @@ function maskOf({ segmentation, bbox }, image, builder) {
     return box;
   }
   try {
-    return isRle(segmentation) ? decodeRle(segmentation, image) : maskOfPolygons(segmentation, image, builder);
+    if (isRle(segmentation)) return decodeRle(segmentation, image);
+    return maskOfPolygons(segmentation, image, builder);
   } catch (error) {
     if (!(error instanceof FormatError) || !isBox(bbox)) throw error;
-    builder.warn(`${image.name}: the mask of an annotation was replaced by its whole box: ${error.message}`);
+    const problem = `the mask of an annotation was replaced by its whole box: ${error.message}`;
+    builder.warn(`${image.name}: ${problem}`);
     return maskOfBox(bbox, image, builder);
   }
 }
@@ -150,7 +162,10 @@ function decodeRle(segmentation, { width, height }) {
   return Spans.decode(segmentation);
 }
 
-/** Return the mask of polygons, of which damaged ones are left out; a single polygon may stand without a list. */
+/**
+ * Return the mask of polygons, of which damaged ones are left out; a single polygon may stand
+ * without a list.
+ */
 function maskOfPolygons(segmentation, { name, width, height }, builder) {
   const parts = segmentation.some(Array.isArray) ? segmentation : [segmentation];
   const polygons = [], problems = [];
@@ -165,17 +180,25 @@ function maskOfPolygons(segmentation, { name, width, height }, builder) {
     }
   }
   if (!polygons.length) throw new FormatError(problems[0]);
-  for (const problem of problems) builder.warn(`${name}: a part of an annotation was left out: ${problem}`);
+  for (const problem of problems) {
+    builder.warn(`${name}: a part of an annotation was left out: ${problem}`);
+  }
   return rasterize(polygons, "edges", width, height);
 }
 
 /** Return a box as a mask; a box with a negative width or height is the one between its corners. */
 function maskOfBox(bbox, { width, height }, builder) {
   const numbers = numbersOf(bbox);
-  if (numbers?.length !== 4) throw new FormatError("it has neither a mask nor a box of four numbers");
-  if (isRelative(numbers)) throw new FormatError("its box is in parts of the image, between 0 and 1, not in pixels");
+  if (numbers?.length !== 4) {
+    throw new FormatError("it has neither a mask nor a box of four numbers");
+  }
+  if (isRelative(numbers)) {
+    throw new FormatError("its box is in parts of the image, between 0 and 1, not in pixels");
+  }
   const [x, y, w, h] = numbers;
-  if (w < 0 || h < 0) builder.warn("a box has a negative width or height: its corners were sorted");
+  if (w < 0 || h < 0) {
+    builder.warn("a box has a negative width or height: its corners were sorted");
+  }
   return rasterize([boxPolygon([x, y, x + w, y + h])], "edges", width, height);
 }
 
@@ -185,7 +208,10 @@ function isBox(bbox) {
   return numbers?.length === 4 && !isRelative(numbers);
 }
 
-/** Return whether numbers that should be pixels are within the image's first pixel, as parts of its size are. */
+/**
+ * Return whether numbers that should be pixels are within the image's first pixel, as parts of its
+ * size are.
+ */
 function isRelative(numbers) {
   return numbers.every((value) => value >= 0 && value <= 1);
 }

@@ -24,7 +24,8 @@ const NAMES_FILE = /^(classes\.txt|.*\.names)$/i;
 const IMAGE_FILE = /\.(png|jpe?g|webp|bmp|tiff?)$/i;
 
 /**
- * Formats by id. `images` is the folder of the images in the same ZIP; hasFolders: each subset of a split has its own.
+ * Formats by id. `images` is the folder of the images in the same ZIP; hasFolders: each subset of a
+ * split has its own.
  * @type {Record<string, {title: string, images: string, hasFolders?: boolean, write: import("./project.js").Writer}>}
  */
 export const FORMATS = {
@@ -86,18 +87,22 @@ async function readJson(text, path, builder) {
   else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes");
 }
 
-/** Return a JSON document. Python writes numbers that JSON does not have, NaN and Infinity: they become null. */
+/**
+ * Return a JSON document. Python writes numbers that JSON does not have, NaN and Infinity: they
+ * become null.
+ */
 function parseAnnotations(text) {
   try {
     return JSON.parse(text);
   } catch {
-    const isString = (part) => part.startsWith('"');
-    const valid = text.replace(/"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g, (part) => (isString(part) ? part : "null"));
-    return parseJson(valid);
+    const stringOrNull = (part) => (part.startsWith('"') ? part : "null");
+    return parseJson(text.replace(/"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g, stringOrNull));
   }
 }
 
-/** Read YOLO labels; false: the file has none, such as darknet's lists of images beside its labels. */
+/**
+ * Read YOLO labels; false: the file has none, such as darknet's lists of images beside its labels.
+ */
 async function readLabels(text, path, dataset, builder) {
   const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
   const isImageList = lines.length > 0 && lines.every((line) => IMAGE_FILE.test(line));
@@ -112,7 +117,8 @@ async function sourcesIn({ path, content }) {
   const blob = new Blob([content]);
   const file = { path: cleanPath(path), size: blob.size, bytes: async () => new Uint8Array(await blob.arrayBuffer()) };
   const entries = /\.zip$/i.test(path) ? await unzip(blob) : [file];
-  const sources = entries.filter((entry) => ANNOTATION_FILE.test(entry.path) && !IMAGE_SET.test(entry.path));
+  const isUsed = ({ path }) => ANNOTATION_FILE.test(path) && !IMAGE_SET.test(path);
+  const sources = entries.filter(isUsed);
   return sources.map((source) => {
     const bytes = () => contentOf(source);
     return { path: source.path, bytes, text: async () => decodeText(await bytes()) };
@@ -125,7 +131,8 @@ function contentOf({ size, bytes }) {
 }
 
 /**
- * Return what label files of YOLO do not have, or null if it cannot be read: with wrong names, labels are wrong too.
+ * Return what label files of YOLO do not have, or null if it cannot be read: with wrong names,
+ * labels are wrong too.
  * @param {Source[]} sources
  * @param {boolean} isNeeded whether there are labels
  * @param {ProjectBuilder} builder
@@ -141,7 +148,8 @@ async function datasetOrNull(sources, isNeeded, builder) {
 }
 
 /**
- * Read data.yaml, or else classes.txt. The names become classes in their order, also without objects.
+ * Read data.yaml, or else classes.txt. The names become classes in their order, also without
+ * objects.
  * @param {Source[]} sources
  * @param {ProjectBuilder} builder
  * @returns {Promise<import("./yolo.js").Dataset>}
@@ -151,8 +159,12 @@ async function readDataset(sources, builder) {
   const yamlFiles = sources.filter(({ path }) => YAML_FILE.test(path));
   const lists = sources.filter(({ path }) => NAMES_FILE.test(baseName(path)));
   const classesTxt = lists.filter(({ path }) => /\.txt$/i.test(path));
-  const names = await namesIn(yamlFiles, readDataYaml) ?? await namesIn(classesTxt.length ? classesTxt : lists, readClassesTxt);
-  if (!names && yamlFiles.length) throw new FormatError(`${yamlFiles[0].path}: the names of the classes (names) are missing: add them, or classes.txt`);
+  const usedLists = classesTxt.length ? classesTxt : lists;
+  const names = await namesIn(yamlFiles, readDataYaml) ?? await namesIn(usedLists, readClassesTxt);
+  if (!names && yamlFiles.length) {
+    const [{ path }] = yamlFiles;
+    throw new FormatError(`${path}: the names of the classes (names) are missing: add them, or classes.txt`);
+  }
   let keypoints = null;
   for (const { text } of yamlFiles) keypoints ??= readKeypointShape(await text());
   names?.forEach((name, index) => builder.category(name, { id: index + 1 }));
@@ -170,8 +182,9 @@ async function namesIn(sources, parse) {
     try {
       const found = parse(await text());
       if (!found?.size) continue;
-      const isSame = !names || (found.size === names.size && [...found].every(([number, name]) => names.get(number) === name));
-      if (!isSame) throw new FormatError(`it names the classes differently than ${origin}: keep one of the two`);
+      if (names && !isSame(found, names)) {
+        throw new FormatError(`it names the classes differently than ${origin}: keep one of the two`);
+      }
       names ??= found;
       origin ||= path;
     } catch (error) {
@@ -180,4 +193,9 @@ async function namesIn(sources, parse) {
     }
   }
   return names;
+}
+
+/** Return whether two maps have the same entries. */
+function isSame(one, other) {
+  return one.size === other.size && [...one].every(([key, value]) => other.get(key) === value);
 }

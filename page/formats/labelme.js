@@ -1,12 +1,14 @@
 // LabelMe 5: a JSON file beside each image.
 //
-// The islands of an object are polygons with the same group_id, and holes are cut open by a seam. Points are the outermost
-// pixels, which LabelMe and supervision paint too: at tolerance 0 both read the mask exactly. `classes` is this page's own:
-// LabelMe, which has only names, keeps it.
+// The islands of an object are polygons with the same group_id, and holes are cut open by a seam.
+// Points are the outermost pixels, which LabelMe and supervision paint too: at tolerance 0 both
+// read the mask exactly. `classes` is this page's own: LabelMe, which has only names, keeps it.
 
 import { numbersOf } from "./numbers.js";
 import { polygonsOf } from "./polygons.js";
-import { FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses, textOf } from "./project.js";
+import {
+  FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses, textOf,
+} from "./project.js";
 import { boxPolygon, rasterize } from "./rasterize.js";
 import { Spans, masksOf, union } from "./spans.js";
 import { subsetFolder } from "./split.js";
@@ -57,7 +59,8 @@ export function isLabelme(document) {
  */
 export async function readLabelme(document, path, builder) {
   readClasses(document.classes, builder);
-  const image = builder.imageOf(path, document.imagePath, document.imageWidth, document.imageHeight);
+  const { imagePath, imageWidth, imageHeight } = document;
+  const image = builder.imageOf(path, imagePath, imageWidth, imageHeight);
   /** @type {Map<string, {label: string, name: string, parts: Spans[]}>} */
   const objects = new Map();
   for (const [index, shape] of document.shapes.entries()) {
@@ -67,15 +70,17 @@ export async function readLabelme(document, path, builder) {
       continue;
     }
     if (!isRead(shape.shape_type)) {
-      const type = typeof shape.shape_type === "string" ? shape.shape_type : JSON.stringify(shape.shape_type);
-      builder.leaveOut(image, `a shape of type ${type.slice(0, 40)} was left out: only polygons, rectangles and masks are read`);
+      const given = shape.shape_type;
+      const type = (typeof given === "string" ? given : JSON.stringify(given)).slice(0, 40);
+      const message = "was left out: only polygons, rectangles and masks are read";
+      builder.leaveOut(image, `a shape of type ${type} ${message}`);
       continue;
     }
     await builder.addOrWarn(`${image.name}: a shape`, async () => {
       const part = await maskOfShape(shape, image);
       const isGrouped = shape.group_id !== null && shape.group_id !== undefined;
       const key = JSON.stringify(isGrouped ? [label, shape.group_id] : index);
-      const name = typeof shape.description === "string" && shape.description ? shape.description : label;
+      const name = textOf(shape.description) ?? label;
       if (!objects.has(key)) objects.set(key, { label, name, parts: [] });
       objects.get(key).parts.push(part);
     }, image);
@@ -105,20 +110,23 @@ function maskOfShape({ shape_type, points, mask }, { width, height }) {
     const [[left, top]] = pairs;
     return readMask(mask, Math.round(left), Math.round(top), width, height);
   }
-  // Unlike an outline, which LabelMe paints too, the sides are where the shape ends: X-AnyLabeling exports it so.
+  // Unlike an outline, which LabelMe paints too, the sides are where the shape ends: X-AnyLabeling
+  // exports it so.
   return rasterize([corners(pairs, type)], "edges", width, height);
 }
 
 /**
  * Return the corners of a shape in their order around it.
- * @param {number[][]} pairs two opposite corners, or all four, possibly with the first one once more
+ * @param {number[][]} pairs two opposite corners, or all four, possibly with the first one once
+ *   more
  * @param {string} type
  */
 function corners(pairs, type) {
   if (pairs.length === 2 && type === "rectangle") return boxPolygon(pairs.flat());
   const points = [...new Map(pairs.map((pair) => [String(pair), pair])).values()];
   if (points.length !== 4) {
-    throw new FormatError(`a ${type} must have ${type === "rectangle" ? "two opposite or four" : "four"} corners`);
+    const expected = type === "rectangle" ? "two opposite or four" : "four";
+    throw new FormatError(`a ${type} must have ${expected} corners`);
   }
   const [x, y] = [0, 1].map((axis) => points.reduce((sum, point) => sum + point[axis], 0) / 4);
   const angle = (point) => Math.atan2(point[1] - y, point[0] - x);

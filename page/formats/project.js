@@ -12,7 +12,8 @@ import { numberOf } from "./numbers.js";
  * @property {Rle} rle
  * @property {number | null} score
  * @typedef {{name: string, width: number, height: number}} ImageSize name: file name, possibly with a folder
- * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val", isIncomplete?: boolean}} AnnotatedImage
+ * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val", isIncomplete?: boolean}}
+ *   AnnotatedImage
  *   subset: of a data set with a split; isIncomplete: an object of it could not be read
  * @typedef {{classes: Category[], images: AnnotatedImage[]}} Project
  * @typedef {{path: string, content: string | Uint8Array<ArrayBuffer> | Blob}} ProjectFile
@@ -116,18 +117,27 @@ export function readClasses(classes, builder) {
   return names;
 }
 
-/** Return the text of an id, which some programs write as a number and others as text; null: it is neither. */
+/**
+ * Return the text of an id, which some programs write as a number and others as text; null: it is
+ * neither.
+ */
 export function idOf(id) {
   return typeof id === "string" || Number.isFinite(id) ? String(id) : null;
 }
 
-/** Return a name without blanks at its ends, also one that was written as a whole number; null: there is none. */
+/**
+ * Return a name without blanks at its ends, also one that was written as a whole number; null:
+ * there is none.
+ */
 export function textOf(name) {
   const isText = (typeof name === "string" && name.trim() !== "") || Number.isInteger(name);
   return isText ? String(name).trim() : null;
 }
 
-/** Return whether a path begins at the root of a computer, or is an address: its folders are not those of a data set. */
+/**
+ * Return whether a path begins at the root of a computer, or is an address: its folders are not
+ * those of a data set.
+ */
 function isAbsolute(path) {
   return /^([/\\]|[a-z]:|[a-z][a-z\d+.-]*:\/\/)/i.test(path);
 }
@@ -150,8 +160,8 @@ export class KnownImages {
   }
 
   /**
-   * Return the image of a path, the most exact match first, or null. One of the folders may lack leading parts. Of a path
-   * of another computer, the longest ending that fits one image decides.
+   * Return the image of a path, the most exact match first, or null. One of the folders may lack
+   * leading parts. Of a path of another computer, the longest ending that fits one image decides.
    * @param {string} path
    */
   find(path) {
@@ -164,8 +174,11 @@ export class KnownImages {
     if (exact || withoutExtension) return exact || withoutExtension;
     // In other folders, an image of the same name is another one.
     const folder = `/${folderOf(path)}`;
-    const isCompatible = (other) => folder === "/" || other === "/" || folder.endsWith(other) || other.endsWith(folder);
-    return nearest(this.#sameStem(path).filter(({ name }) => isCompatible(`/${folderOf(name)}`)), path);
+    const isCompatible = ({ name }) => {
+      const other = `/${folderOf(name)}`;
+      return folder === "/" || other === "/" || folder.endsWith(other) || other.endsWith(folder);
+    };
+    return nearest(this.#sameStem(path).filter(isCompatible), path);
   }
 
   /** Return whether there is an image at exactly this path. */
@@ -178,7 +191,10 @@ export class KnownImages {
     return this.#sameStem(path).length > 1;
   }
 
-  /** Return the image with a path's file name, and with most of its last folders, or null. The extension may differ. */
+  /**
+   * Return the image with a path's file name, and with most of its last folders, or null. The
+   * extension may differ.
+   */
   byEnding(path) {
     return nearest(this.#sameStem(path), path);
   }
@@ -189,7 +205,10 @@ export class KnownImages {
   }
 }
 
-/** Return the image that has most of a path's last folders, if there is one; the same file name counts first. */
+/**
+ * Return the image that has most of a path's last folders, if there is one; the same file name
+ * counts first.
+ */
 function nearest(images, path) {
   const sameName = images.filter(({ name }) => nameOf(name) === nameOf(path));
   const candidates = sameName.length ? sameName : images;
@@ -207,7 +226,10 @@ function sharedEnding(one, other) {
   return firstOther < 0 ? others.length : firstOther;
 }
 
-/** Return what an image is looked up by first: its path, and its folder and name without the extension. */
+/**
+ * Return what an image is looked up by first: its path, and its folder and name without the
+ * extension.
+ */
 function pathKeys(path) {
   return [`path ${cleanPath(path).normalize("NFC")}`, `stem ${folderOf(path)}/${stemOf(path)}`];
 }
@@ -301,7 +323,9 @@ export class ProjectBuilder {
   image(name, givenWidth, givenHeight, folder = "") {
     const isRelative = folder && !isAbsolute(name) && !this.known.has(name);
     const size = (isRelative && this.known.find(folder + name)) || this.known.find(name);
-    if (!size && isAbsolute(name) && this.known.isAmbiguous(name)) throw new FormatError(`several images have the name of ${name}`);
+    if (!size && isAbsolute(name) && this.known.isAmbiguous(name)) {
+      throw new FormatError(`several images have the name of ${name}`);
+    }
     return this.#image(name, size, givenWidth, givenHeight);
   }
 
@@ -309,7 +333,8 @@ export class ProjectBuilder {
   #image(name, size, givenWidth, givenHeight) {
     const path = cleanPath(size?.name ?? name);
     if (!path) throw new FormatError("an image has no file name");
-    const width = numberOf(givenWidth ?? size?.width ?? null), height = numberOf(givenHeight ?? size?.height ?? null);
+    const width = numberOf(givenWidth ?? size?.width);
+    const height = numberOf(givenHeight ?? size?.height);
     if (!isWhole(width, 1, MAX_IMAGE_SIDE) || !isWhole(height, 1, MAX_IMAGE_SIDE) || width * height > MAX_IMAGE_PIXELS) {
       throw new FormatError(`${path}: width and height must be whole numbers up to ${MAX_IMAGE_SIDE}, with at most ${MAX_IMAGE_PIXELS / 1e6} megapixels`);
     }
@@ -329,33 +354,43 @@ export class ProjectBuilder {
   }
 
   /**
-   * Return the image of an annotation file that is about one image: the image that the file names, or else the one with the
-   * file's own name. Programs write paths of the computer that they ran on, and files are renamed.
+   * Return the image of an annotation file that is about one image: the image that the file names,
+   * or else the one with the file's own name. Programs write paths of the computer that they ran
+   * on, and files are renamed.
    * @param {string} file path of the annotation file
    * @param {unknown} path path of the image, as the file has it
-   * @param {unknown} givenWidth of the image; none, or 0, which some programs write for it: the known image's
+   * @param {unknown} givenWidth of the image; none, or 0, which some programs write for it: the
+   *   known image's
    * @param {unknown} givenHeight likewise
    * @returns {AnnotatedImage}
    * @throws {FormatError} as `image`, or another file is already taken for the image's
    */
   imageOf(file, path, givenWidth, givenHeight) {
-    const [width, height] = [givenWidth, givenHeight].map((side) => (side === "" || numberOf(side) === 0 ? null : side));
+    const isUnknown = (side) => side === "" || numberOf(side) === 0;
+    const [width, height] = [givenWidth, givenHeight].map((side) => (isUnknown(side) ? null : side));
     const folder = folderPath(file).replace(ANNOTATIONS_FOLDER, "$1");
     const given = typeof path === "string" ? path : "", lastPart = baseName(cleanPath(given));
-    const named = lastPart
-      ? this.known.find(folder + cleanPath(given)) ?? this.known.find(folder + lastPart) ?? this.known.byEnding(given)
-      : null;
+    const places = lastPart ? [folder + cleanPath(given), folder + lastPart] : [];
+    const named = places.map((place) => this.known.find(place)).find(Boolean) ?? this.known.byEnding(given);
     const own = this.known.find(file) ?? this.known.byEnding(file);
     let size = named ?? own;
     if (named && own && named !== own) {
-      const fits = (image) => image.width === numberOf(width ?? image.width) && image.height === numberOf(height ?? image.height);
+      const isSide = (side, other) => side === null || side === undefined || numberOf(side) === other;
+      const fits = (image) => isSide(width, image.width) && isSide(height, image.height);
       size = fits(named) && !fits(own) ? named : own;
-      if (fits(named) && fits(own)) this.warn(`${file} names ${named.name}: its objects were added to ${own.name}, which has the file's own name`);
+      if (fits(named) && fits(own)) {
+        const taken = `its objects were added to ${own.name}, which has the file's own name`;
+        this.warn(`${file} names ${named.name}: ${taken}`);
+      }
     }
     const name = size?.name ?? folder + (lastPart || stem(baseName(file)));
     const image = this.#image(name, size, width, height);
-    const files = this.#files.get(image) ?? new Map(), extension = file.slice(stem(file).length).toLowerCase();
-    if (files.has(extension)) throw new FormatError(`${files.get(extension)} and ${file} are both taken for the image ${image.name}`);
+    const files = this.#files.get(image) ?? new Map();
+    const extension = file.slice(stem(file).length).toLowerCase();
+    if (files.has(extension)) {
+      const both = `${files.get(extension)} and ${file}`;
+      throw new FormatError(`${both} are both taken for the image ${image.name}`);
+    }
     this.#files.set(image, files.set(extension, file));
     return image;
   }
@@ -396,7 +431,10 @@ export class ProjectBuilder {
     }
   }
 
-  /** Add a warning that an object was left out; without it the image is incomplete, if it is not null. */
+  /**
+   * Add a warning that an object was left out; without it the image is incomplete, if it is not
+   * null.
+   */
   leaveOut(image, message) {
     this.warn(message);
     if (image) image.isIncomplete = true;

@@ -3,16 +3,32 @@
 import { FormatError } from "./project.js";
 
 /** What a file in UTF-16 or UTF-8 may begin with. */
-const BYTE_ORDER_MARKS = { "utf-8": [0xef, 0xbb, 0xbf], "utf-16le": [0xff, 0xfe], "utf-16be": [0xfe, 0xff] };
+const BYTE_ORDER_MARKS = {
+  "utf-8": [0xef, 0xbb, 0xbf],
+  "utf-16le": [0xff, 0xfe],
+  "utf-16be": [0xfe, 0xff],
+};
 const XML_ENCODING = /^\s*<\?xml\b[^>]*?\sencoding\s*=\s*["']([\w.:-]+)["']/;
 const XML_ENCODING_BYTES = 400;
-/** Names that Python and Windows programs write, and browsers do not know. Browsers take ASCII for that of Windows. */
+/**
+ * Names that Python and Windows programs write, and browsers do not know. Browsers take ASCII for
+ * that of Windows.
+ */
 const OTHER_NAMES = {
-  ascii: "utf-8", "us-ascii": "utf-8", utf_8: "utf-8", "latin-1": "latin1", latin_1: "latin1",
-  cp936: "gbk", ms936: "gbk", cp932: "shift_jis", cp949: "euc-kr", cp950: "big5",
+  ascii: "utf-8",
+  "us-ascii": "utf-8",
+  utf_8: "utf-8",
+  "latin-1": "latin1",
+  latin_1: "latin1",
+  cp936: "gbk",
+  ms936: "gbk",
+  cp932: "shift_jis",
+  cp949: "euc-kr",
+  cp950: "big5",
 };
 /**
- * Decode a text file: in the encoding of its byte order mark or XML declaration, and otherwise in UTF-8.
+ * Decode a text file: in the encoding of its byte order mark or XML declaration, and otherwise in
+ * UTF-8.
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @throws {FormatError} the bytes are not text in this encoding
  */
@@ -20,9 +36,15 @@ export function decodeText(bytes) {
   const encoding = encodingOf(bytes);
   const text = decodedAs(encoding, bytes);
   if (text === null) {
-    throw new FormatError(`${firstBadByte(encoding, bytes)}not text in ${encoding.toUpperCase()}: save it in UTF-8, or in UTF-16 with a byte order mark`);
+    throw new FormatError(
+      `${
+        firstBadByte(encoding, bytes)
+      }not text in ${encoding.toUpperCase()}: save it in UTF-8, or in UTF-16 with a byte order mark`,
+    );
   }
-  if (text.includes("\0")) throw new FormatError(`byte ${bytes.indexOf(0)} is NUL: save it as text in UTF-8`);
+  if (text.includes("\0")) {
+    throw new FormatError(`byte ${bytes.indexOf(0)} is NUL: save it as text in UTF-8`);
+  }
   return text;
 }
 
@@ -45,7 +67,9 @@ function decodedAs(encoding, bytes) {
   try {
     decoder = new TextDecoder(encoding, { fatal: true });
   } catch {
-    throw new FormatError(`the encoding ${encoding}, which its XML declaration names, is not known: save it in UTF-8`);
+    throw new FormatError(
+      `the encoding ${encoding}, which its XML declaration names, is not known: save it in UTF-8`,
+    );
   }
   try {
     return decoder.decode(bytes);

@@ -1,7 +1,7 @@
 // Pascal VOC: XML with a box per object and, as supervision writes and reads them, polygons.
 //
-// Boxes and polygons count pixels from 1. Each island of an object is one polygon, with holes cut open by a seam. The
-// points are the outermost pixels.
+// Boxes and polygons count pixels from 1. Each island of an object is one polygon, with holes cut
+// open by a seam. The points are the outermost pixels.
 
 import { numberOf } from "./numbers.js";
 import { FormatError, baseName, classesFile, cleanPath, climbs, imagePaths } from "./project.js";
@@ -70,17 +70,22 @@ function escape(text) {
  */
 export async function readVoc(text, path, builder) {
   const root = parseXml(text);
-  if (root.nodeName !== "annotation") throw new FormatError("not Pascal VOC, with annotation as the root");
+  if (root.nodeName !== "annotation") {
+    throw new FormatError("not Pascal VOC, with annotation as the root");
+  }
   const [size] = childrenOf(root, "size");
   const [width, height] = ["width", "height"].map((tag) => (size ? childText(size, tag) : null));
   const named = childText(root, "filename");
-  if (climbs(named)) throw new FormatError(`its filename ${named} leads out of the data set's folder`);
+  if (climbs(named)) {
+    throw new FormatError(`its filename ${named} leads out of the data set's folder`);
+  }
   const image = builder.imageOf(path, named, width, height);
   for (const object of childrenOf(root, "object")) {
     await builder.addOrWarn(`${image.name}: an object`, () => {
       const name = childText(object, "name"), category = name || UNNAMED;
       if (!name) builder.warn(`an object without a name was named "${UNNAMED}"`);
-      builder.add(image, maskOf(object, image, builder), { category, name: category, score: null }, "object");
+      const mask = maskOf(object, image, builder);
+      builder.add(image, mask, { category, name: category, score: null }, "object");
     }, image);
   }
 }
@@ -88,15 +93,19 @@ export async function readVoc(text, path, builder) {
 /**
  * Return the root of an XML document.
  *
- * Entities could make it very large: they are declared in a document type, which Pascal VOC does not have.
+ * Entities could make it very large: they are declared in a document type, which Pascal VOC does
+ * not have.
  */
 function parseXml(text) {
-  if (text.includes("<!DOCTYPE")) throw new FormatError("XML with a document type (<!DOCTYPE>) is not read: delete it");
+  if (text.includes("<!DOCTYPE")) {
+    throw new FormatError("XML with a document type (<!DOCTYPE>) is not read: delete it");
+  }
   // The text is decoded already, whatever encoding the declaration names.
   const body = text.replace(/^\s*<\?xml\b[^>]*\?>/, "");
   const root = new DOMParser().parseFromString(body, "application/xml").documentElement;
   // Chromium returns what is before an error, with a message inside.
-  if (root.getElementsByTagName("parsererror").length || root.nodeName === "parsererror") throw new FormatError("not valid XML");
+  const isDamaged = root.nodeName === "parsererror" || root.getElementsByTagName("parsererror").length;
+  if (isDamaged) throw new FormatError("not valid XML");
   return root;
 }
 
@@ -112,16 +121,25 @@ function childText(element, tag) {
 /** Return the mask of an object's polygons, or else its box. */
 function maskOf(object, { width, height }, builder) {
   const polygons = childrenOf(object, "polygon").map(pointsOf);
-  if (polygons.length) return union(polygons.map((points) => rasterize([points], "pixels", width, height)));
+  if (polygons.length) {
+    return union(polygons.map((points) => rasterize([points], "pixels", width, height)));
+  }
   const [box] = childrenOf(object, "bndbox");
-  if (!box && childrenOf(object, "robndbox").length) throw new FormatError("boxes with an angle (robndbox) are not read");
+  if (!box && childrenOf(object, "robndbox").length) {
+    throw new FormatError("boxes with an angle (robndbox) are not read");
+  }
   if (!box) throw new FormatError("it has neither a polygon nor a box (bndbox)");
-  const [xmin, ymin, xmax, ymax] = ["xmin", "ymin", "xmax", "ymax"].map((tag) => numberOf(childText(box, tag)));
-  if ([xmin, ymin, xmax, ymax].includes(null)) throw new FormatError("its box must have the numbers xmin, ymin, xmax and ymax");
-  if ([xmin, ymin, xmax, ymax].every((value) => value >= 0 && value <= 1)) {
+  const corners = ["xmin", "ymin", "xmax", "ymax"].map((tag) => numberOf(childText(box, tag)));
+  if (corners.includes(null)) {
+    throw new FormatError("its box must have the numbers xmin, ymin, xmax and ymax");
+  }
+  const [xmin, ymin, xmax, ymax] = corners;
+  if (corners.every((value) => value >= 0 && value <= 1)) {
     throw new FormatError("its box is in parts of the image, between 0 and 1, not in pixels");
   }
-  if (xmin > xmax || ymin > ymax) builder.warn("the corners of a box were sorted: its min is above its max");
+  if (xmin > xmax || ymin > ymax) {
+    builder.warn("the corners of a box were sorted: its min is above its max");
+  }
   builder.warn("an object has only a box: its mask is the whole box");
   // The first and the last pixels, counted from 1.
   const [left, right] = [Math.min(xmin, xmax) - 1, Math.max(xmin, xmax)];
@@ -131,7 +149,8 @@ function maskOf(object, { width, height }, builder) {
 
 /** Return the points x1, y1, x2, y2, ... of a polygon, whose elements may be in any order. */
 function pointsOf(polygon) {
-  const values = new Map([...polygon.children].map(({ nodeName, textContent }) => [nodeName, numberOf(textContent)]));
+  const values = new Map();
+  for (const { nodeName, textContent } of polygon.children) values.set(nodeName, numberOf(textContent));
   const count = values.size / 2, points = [];
   for (let number = 1; number <= count; number++) {
     points.push(values.get(`x${number}`) ?? null, values.get(`y${number}`) ?? null);

@@ -1,8 +1,10 @@
-// YOLO segmentation: data.yaml, classes.json, and labels/NAME.txt beside images/NAME.jpg with a line per object.
+// YOLO segmentation: data.yaml, classes.json, and labels/NAME.txt beside images/NAME.jpg with a
+// line per object.
 //
-// A line has one polygon. The islands of an object are joined by a line of no width, as ultralytics does when it converts
-// COCO: an object stays one object, and libraries that paint outlines paint the joining line too. Holes are cut open by a
-// seam. Points are the outermost pixels, as in the labels that ultralytics and supervision write and paint.
+// A line has one polygon. The islands of an object are joined by a line of no width, as ultralytics
+// does when it converts COCO: an object stays one object, and libraries that paint outlines paint
+// the joining line too. Holes are cut open by a seam. Points are the outermost pixels, as in the
+// labels that ultralytics and supervision write and paint.
 
 import { writeDataYaml } from "./class_names.js";
 import { polygonsOf } from "./polygons.js";
@@ -13,8 +15,8 @@ import { subsetFolder } from "./split.js";
 import { readLines } from "./yolo_lines.js";
 
 /**
- * Added to the index of a pixel: near the pixel's centre, and below 0.5, so that ultralytics, which truncates, and
- * supervision, which rounds, both find the pixel.
+ * Added to the index of a pixel: near the pixel's centre, and below 0.5, so that ultralytics, which
+ * truncates, and supervision, which rounds, both find the pixel.
  */
 const PIXEL_CENTRE = 0.4;
 const DECIMALS = 6;
@@ -37,7 +39,8 @@ export function writeYolo(project, { tolerance } = {}) {
 
 /** Join polygons into one: each to the one before it, between their nearest points. */
 function join(polygons) {
-  // The walk enters each polygon from the one before it, goes on to the next one half-way, and returns through all of them.
+  // The walk enters each polygon from the one before it, goes on to the next one half-way, and
+  // returns through all of them.
   const there = [], back = [];
   let entry = 0;
   polygons.forEach((polygon, index) => {
@@ -73,7 +76,8 @@ function nearest(one, other) {
 /**
  * @typedef {object} Dataset
  * @property {Map<number, string>} names of the classes, by their numbers
- * @property {import("./yolo_lines.js").Keypoints | null} keypoints of each pose, in a data set of poses
+ * @property {import("./yolo_lines.js").Keypoints | null} keypoints of each pose, in a data set of
+ *   poses
  */
 
 /**
@@ -90,7 +94,7 @@ export function readYolo(text, path, { names, keypoints }, builder) {
   const { labels, problems } = readLines(text, keypoints);
   // Beside labels there are other texts, such as README.txt.
   if (!isKnown && !labels.length && problems.length) return false;
-  const messages = Object.entries(Object.groupBy(problems, ({ reason }) => reason)).map(([reason, lines]) => (
+  const messages = [...Map.groupBy(problems, ({ reason }) => reason)].map(([reason, lines]) => (
     `${listed(lines.map(({ line }) => line))}: ${reason}`
   ));
   if (!isKnown) {
@@ -116,7 +120,10 @@ export function readYolo(text, path, { names, keypoints }, builder) {
   return true;
 }
 
-/** Return numbers of lines for a message: all of them, or the first ones and how many more there are. */
+/**
+ * Return numbers of lines for a message: all of them, or the first ones and how many more there
+ * are.
+ */
 function listed(lines) {
   if (lines.length === 1) return `line ${lines[0]}`;
   const more = lines.length - MAX_LISTED_LINES;

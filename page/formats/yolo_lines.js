@@ -1,17 +1,21 @@
-// The lines of YOLO labels. A line has a class number and a box or a polygon, and perhaps a score. In other data sets,
-// keypoints or a track id follow, and nothing but the numbers tells. Such lines are refused: as polygons they would be wrong.
+// The lines of YOLO labels. A line has a class number and a box or a polygon, and perhaps a score.
+// In other data sets, keypoints or a track id follow, and nothing but the numbers tells. Such lines
+// are refused: as polygons they would be wrong.
 
 import { numberOf } from "./numbers.js";
 
 /**
- * @typedef {{count: number, size: number}} Keypoints of each pose; size: numbers of each, x, y, and with 3 a visibility
+ * @typedef {{count: number, size: number}} Keypoints of each pose; size: numbers of each, x, y, and
+ *   with 3 a visibility
  * @typedef {object} Label
  * @property {number} category class number
  * @property {number[] | null} box x0, y0, x1, y1 in parts of the image
- * @property {number[] | null} polygon x0, y0, x1, y1, ... in parts of the image, of a label without a box
+ * @property {number[] | null} polygon x0, y0, x1, y1, ... in parts of the image, of a label without
+ *   a box
  * @property {number | null} score
  * @property {string[]} notes what was changed
- * @typedef {{category: number, values: number[], hasPoint: boolean}} Line hasPoint: whether the last number has one
+ * @typedef {{category: number, values: number[], hasPoint: boolean}} Line hasPoint: whether the
+ *   last number has one
  */
 
 export const MAX_CLASS_NUMBER = 65_535;
@@ -36,7 +40,8 @@ class LineError extends Error {}
  * Read the lines of a label file. Empty lines are skipped.
  * @param {string} text
  * @param {Keypoints | null} keypoints of the data set; null: not known to have poses
- * @returns {{labels: Label[], problems: {line: number, reason: string}[]}} problems: lines that are no labels
+ * @returns {{labels: Label[], problems: {line: number, reason: string}[]}} problems: lines that are
+ *   no labels
  */
 export function readLines(text, keypoints) {
   /** @type {{line: number, parsed: Line}[]} */
@@ -51,7 +56,9 @@ export function readLines(text, keypoints) {
     }
   };
   text.split(/\r\n|\r|\n/).forEach((content, index) => {
-    if (content.trim()) attempt(index + 1, () => lines.push({ line: index + 1, parsed: parseLine(content) }));
+    if (content.trim()) {
+      attempt(index + 1, () => lines.push({ line: index + 1, parsed: parseLine(content) }));
+    }
   });
   const evidence = evidenceOf(lines.map(({ parsed }) => parsed), keypoints);
   for (const { line, parsed } of lines) attempt(line, () => labels.push(labelOf(parsed, evidence)));
@@ -68,10 +75,12 @@ function parseLine(content) {
 }
 
 /**
- * What the lines of one file tell about each other: a line that can only be a pose shows what others of its length are.
+ * What the lines of one file tell about each other: a line that can only be a pose shows what
+ * others of its length are.
  * @typedef {object} Evidence
  * @property {Keypoints | null} keypoints
- * @property {Map<number, number>} poseLengths by the numbers after the class, of lines that can only be poses: how many
+ * @property {Map<number, number>} poseLengths by the numbers after the class, of lines that can
+ *   only be poses: how many
  *   of them are box and keypoints
  * @property {Set<string>} withIds kinds of lines that can only end with a track id
  */
@@ -79,15 +88,22 @@ function parseLine(content) {
 /** @returns {Evidence} */
 function evidenceOf(lines, keypoints) {
   const values = lines.map((line) => line.values);
-  const poses = values.map((numbers) => /** @type {[number, number]} */ ([numbers.length, certainPoseLength(numbers)]));
+  const poseLengths = new Map();
+  for (const numbers of values) {
+    const poseLength = certainPoseLength(numbers);
+    if (poseLength) poseLengths.set(numbers.length, poseLength);
+  }
   return {
     keypoints,
-    poseLengths: new Map(poses.filter(([, length]) => length)),
+    poseLengths,
     withIds: new Set(values.filter((numbers) => isCertainId(numbers.at(-1))).map(kindOfLength)),
   };
 }
 
-/** Return the kind of a line by its length: a box with one number more, or with two, or a polygon with or without one. */
+/**
+ * Return the kind of a line by its length: a box with one number more, or with two, or a polygon
+ * with or without one.
+ */
 function kindOfLength({ length }) {
   if (length <= 6) return `box and ${length - 4}`;
   return length % 2 ? "polygon and 1" : "polygon";
@@ -106,10 +122,14 @@ function labelOf({ category, values, hasPoint }, evidence) {
 
 function boxLabel(category, values) {
   const [x, y, width, height] = values, score = values[4] ?? null;
-  if (![x, y, width, height].every((value) => Math.abs(value) <= MAX_BOX_PART)) throw new LineError(NO_LABEL);
+  if (![x, y, width, height].every((value) => Math.abs(value) <= MAX_BOX_PART)) {
+    throw new LineError(NO_LABEL);
+  }
   if (score !== null && !isScore(score)) throw new LineError(ANGLE);
   const notes = [BOX_ONLY];
-  if (width < 0 || height < 0) notes.push("a box has a negative width or height: its corners were sorted");
+  if (width < 0 || height < 0) {
+    notes.push("a box has a negative width or height: its corners were sorted");
+  }
   const [halfWidth, halfHeight] = [Math.abs(width) / 2, Math.abs(height) / 2];
   const box = [x - halfWidth, y - halfHeight, x + halfWidth, y + halfHeight];
   return { category, box, polygon: null, score, notes };
@@ -146,9 +166,9 @@ function startsWithBox([x, y, width, height]) {
 /**
  * Return whether the last number is a track id, and not a coordinate or a score.
  *
- * An id of 0 or 1 may be both. Of six numbers, it is an id if they begin with a box within the image: there are hardly any
- * triangles whose first two points look like one. Otherwise other lines of the file must tell. Programs write ids without
- * a decimal point.
+ * An id of 0 or 1 may be both. Of six numbers, it is an id if they begin with a box within the
+ * image: there are hardly any triangles whose first two points look like one. Otherwise other lines
+ * of the file must tell. Programs write ids without a decimal point.
  */
 function endsWithTrackId(values, hasPoint, { withIds }) {
   const last = values.at(-1);
@@ -156,10 +176,14 @@ function endsWithTrackId(values, hasPoint, { withIds }) {
   if (values.length === 4 || !isPart(values.at(-2))) return false;
   if (isCertainId(last)) return true;
   if (hasPoint || (last !== 0 && last !== 1)) return false;
-  return withIds.has(kindOfLength(values)) || (values.length === 6 && startsWithBox(values) && isScore(values[4]));
+  return withIds.has(kindOfLength(values)) ||
+    (values.length === 6 && startsWithBox(values) && isScore(values[4]));
 }
 
-/** Return whether numbers are a box and keypoints, perhaps with a score and a track id, and not a polygon. */
+/**
+ * Return whether numbers are a box and keypoints, perhaps with a score and a track id, and not a
+ * polygon.
+ */
 function isPose(values, { keypoints, poseLengths }) {
   if (keypoints) {
     const after = values.length - 4 - keypoints.count * keypoints.size;
@@ -182,19 +206,23 @@ function isVisiblePose(values) {
 }
 
 /**
- * Return whether numbers are a box and keypoints in it, which as a polygon would cross itself often.
+ * Return whether numbers are a box and keypoints in it, which as a polygon would cross itself
+ * often.
  *
- * Polygons hardly do, but keypoints of the left and the right side take turns. It tells poses without visibilities.
+ * Polygons hardly do, but keypoints of the left and the right side take turns. It tells poses
+ * without visibilities.
  */
 function isCrossedPose(values) {
   const polygon = values.slice(0, values.length - (values.length % 2));
   if (polygon.length / 2 > MAX_KEYPOINTS) return false;
-  return [2, 3].some((size) => [0, 1, 2].some((after) => {
-    const length = values.length - after, count = (length - 4) / size;
-    if (!Number.isInteger(count) || count < 2) return false;
-    const isFitting = keypointsFit(keypointsOf(values.slice(0, length), size), values);
-    return isFitting && crossingsOf(polygon) >= count / 3;
-  }));
+  return [2, 3].some((size) =>
+    [0, 1, 2].some((after) => {
+      const length = values.length - after, count = (length - 4) / size;
+      if (!Number.isInteger(count) || count < 2) return false;
+      const isFitting = keypointsFit(keypointsOf(values.slice(0, length), size), values);
+      return isFitting && crossingsOf(polygon) >= count / 3;
+    })
+  );
 }
 
 /** Return how often the sides of a polygon cross each other. */
@@ -213,18 +241,23 @@ function crossingsOf(polygon) {
 
 /** Return whether two lines cross, and do not only touch. */
 function cross(a, b, c, d) {
-  const side = ([ax, ay], [bx, by], [x, y]) => Math.sign((bx - ax) * (y - ay) - (by - ay) * (x - ax));
+  const side = ([ax, ay], [bx, by], [x, y]) =>
+    Math.sign((bx - ax) * (y - ay) - (by - ay) * (x - ax));
   return side(a, b, c) * side(a, b, d) < 0 && side(c, d, a) * side(c, d, b) < 0;
 }
 
-/** Return how many numbers can only be a box and keypoints: a visibility of 2 is no coordinate of a polygon. */
+/**
+ * Return how many numbers can only be a box and keypoints: a visibility of 2 is no coordinate of a
+ * polygon.
+ */
 function certainPoseLength(values) {
   if (!startsWithBox(values)) return 0;
   const lengths = [values.length, values.length - 1, values.length - 2];
   return lengths.find((length) => {
     const pose = values.slice(0, length), after = values.slice(length);
     const isFollowed = !after.length || isScore(after[0]);
-    return isFollowed && hasVisibilities(pose) && keypointsOf(pose, 3).some(([, , visibility]) => visibility === 2);
+    return isFollowed && hasVisibilities(pose) &&
+      keypointsOf(pose, 3).some(([, , visibility]) => visibility === 2);
   }) ?? 0;
 }
 
@@ -234,11 +267,14 @@ function hasVisibilities(values) {
   return keypointsOf(values, 3).every(([, , visibility]) => [0, 1, 2].includes(visibility));
 }
 
-/** Return whether all keypoints lie in a box, but for those that are not labelled, which are 0, 0. */
+/**
+ * Return whether all keypoints lie in a box, but for those that are not labelled, which are 0, 0.
+ */
 function keypointsFit(keypoints, [x, y, width, height]) {
   return keypoints.every(([px, py, visibility]) => {
     const isUnlabelled = px === 0 && py === 0 && !visibility;
-    const isInBox = Math.abs(px - x) <= width / 2 + MAX_ROUNDING && Math.abs(py - y) <= height / 2 + MAX_ROUNDING;
+    const isInBox = Math.abs(px - x) <= width / 2 + MAX_ROUNDING &&
+      Math.abs(py - y) <= height / 2 + MAX_ROUNDING;
     return isUnlabelled || isInBox;
   });
 }
@@ -246,6 +282,8 @@ function keypointsFit(keypoints, [x, y, width, height]) {
 /** Return the keypoints after a box: x, y, and with 3 numbers a visibility. */
 function keypointsOf(values, size) {
   const keypoints = [];
-  for (let at = 4; at + size <= values.length; at += size) keypoints.push(values.slice(at, at + size));
+  for (let at = 4; at + size <= values.length; at += size) {
+    keypoints.push(values.slice(at, at + size));
+  }
   return keypoints;
 }

@@ -1,6 +1,7 @@
 // A DOMParser for Deno, which has none: of XML, as much as annotation files have.
 
-const TOKEN = /<!--[\s\S]*?-->|<\?[\s\S]*?\?>|<!\[CDATA\[([\s\S]*?)\]\]>|<(\/?)([^\s<>/]+)((?:\s+[^\s=<>/]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*)\s*(\/?)>|([^<]+)/y;
+const TOKEN =
+  /<!--[\s\S]*?-->|<\?[\s\S]*?\?>|<!\[CDATA\[([\s\S]*?)\]\]>|<(\/?)([^\s<>/]+)((?:\s+[^\s=<>/]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*)\s*(\/?)>|([^<]+)/y;
 const ENTITIES = { lt: "<", gt: ">", amp: "&", quot: '"', apos: "'" };
 
 class XmlElement {
@@ -45,11 +46,18 @@ function parse(text) {
 }
 
 function unescape(content) {
-  return content.replace(/&(?:#(\d+)|#x([\da-f]+)|(\w+));|&/gi, (entity, decimal, hexadecimal, name) => {
-    if (decimal || hexadecimal) return String.fromCodePoint(decimal ? Number(decimal) : Number.parseInt(hexadecimal, 16));
-    if (!Object.hasOwn(ENTITIES, name ?? "")) throw new Error(`${entity} is not declared`);
-    return ENTITIES[name];
-  });
+  return content.replace(
+    /&(?:#(\d+)|#x([\da-f]+)|(\w+));|&/gi,
+    (entity, decimal, hexadecimal, name) => {
+      if (decimal || hexadecimal) {
+        return String.fromCodePoint(
+          decimal ? Number(decimal) : Number.parseInt(hexadecimal, 16),
+        );
+      }
+      if (!Object.hasOwn(ENTITIES, name ?? "")) throw new Error(`${entity} is not declared`);
+      return ENTITIES[name];
+    },
+  );
 }
 
 /** As Chromium does it, a document that is not well-formed has an element `parsererror`. */
