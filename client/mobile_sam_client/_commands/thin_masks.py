@@ -1,7 +1,7 @@
 """Masks that are too thin for an outline, which libraries leave out of YOLO's polygons or write as boxes.
 
-An island of one pixel, or of a straight line of pixels, has an outline of one or two points. Trainers misread a box in a
-file of polygons, so that such an island becomes a polygon of three points, of which two are equal.
+An island of one pixel, or of a straight line of pixels, has an outline of one or two points. Trainers misread a box in
+a file of polygons, so that such an island becomes a polygon of three points, of which two are equal.
 """
 
 from __future__ import annotations

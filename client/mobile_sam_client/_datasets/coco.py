@@ -36,6 +36,7 @@ def read_coco(data: Dataset, annotations: str) -> None:
     categories, images, objects = (document.pop(name) for name in LISTS)
     data.head = document
     names: dict[str, set[str]] = defaultdict(set)
+    file_names: dict[str, str] = {}
     files: dict[str, set[str]] = defaultdict(set)
     for index, entry in enumerate(categories):
         with data.reporting(annotations, category=index):
@@ -48,7 +49,7 @@ def read_coco(data: Dataset, annotations: str) -> None:
         with data.reporting(annotations, image=index):
             fields = json_object(entry)
             key = identifier(member(fields, "id"), "id")
-            image = _read_image(data, fields, annotations, is_new=key not in files)
+            image = _read_image(data, fields, annotations, file_names, is_new=key not in files)
             files[key].add(image.name)
     for index, entry in enumerate(objects):
         with data.reporting(annotations, object=index):
@@ -60,12 +61,18 @@ def read_coco(data: Dataset, annotations: str) -> None:
             _read_object(data, data.images[file], fields, file=annotations, index=index)
 
 
-def _read_image(data: Dataset, fields: Mapping[str, Any], file: str, *, is_new: bool) -> DatasetImage:
+def _read_image(
+    data: Dataset, fields: Mapping[str, Any], file: str, file_names: dict[str, str], *, is_new: bool
+) -> DatasetImage:
+    """Add an image, and its name in the file to those of the images."""
     name = member(fields, "file_name")
     if not isinstance(name, str):
         raise DatasetError(f"expected a file name as text, got {shown(name)}")
     width, height = (pixels(fields.get(side), side) for side in SIDES)
     found = data.paths.find(name, file)
+    first = file_names.setdefault(found, name)
+    if first != name:
+        raise DatasetError(f"{first} and {name} are both taken for the image {found}")
     if not is_new and found in data.images:
         return data.images[found]  # an entry that is there twice
     others = {key: value for key, value in fields.items() if key not in SIDES}

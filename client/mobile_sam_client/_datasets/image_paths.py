@@ -46,7 +46,8 @@ class ImagePaths:
     def find(self, path: str, beside: str = "") -> str:
         """Return the image of a path, with or without suffix: in the folder, or relative to another file.
 
-        Of a path of another machine, the longest ending counts that only one image has.
+        A relative path may have further folders at its beginning, or lack some. Of a path of another machine, the
+        longest ending counts that only one image has.
 
         Raises:
             DatasetError: the path leads up, or means no image or several.
@@ -61,7 +62,8 @@ class ImagePaths:
             or self._by_path.get(relative)
             or self._by_stem.get(inside)
             or self._by_stem.get(relative)
-            or self._by_ending.get(inside, [])
+            or self._by_ending.get(inside)
+            or self._inner_path(wanted)
         )
         return self._one(found, path)
 
@@ -89,6 +91,14 @@ class ImagePaths:
     def named(self, stem: str) -> list[str]:
         """Return the images with this file name without suffix, in any folder."""
         return self._by_name_stem.get(_normal(stem), [])
+
+    def _inner_path(self, wanted: Sequence[str]) -> list[str]:
+        """Return the image whose whole path is an ending of a path, the longest one."""
+        for start in range(1, len(wanted)):
+            found = self._by_path.get("/".join(wanted[start:]))
+            if found:
+                return found
+        return []
 
     def _longest_ending(self, wanted: Sequence[str]) -> list[str]:
         for start in range(len(wanted)):

@@ -39,7 +39,7 @@ def _parse(content: bytes) -> Xml.Element:
 
     Entities would be declared in a document type, which Pascal VOC has not: it is refused.
     """
-    text = decode_xml(content)
+    text = decode_xml(content).lstrip()
     if "<!DOCTYPE" in text:
         raise DatasetError("expected XML without a document type")
     try:

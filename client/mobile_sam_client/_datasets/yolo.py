@@ -70,13 +70,14 @@ def _find_image(data: Dataset, file: str) -> str:
 
 def _read_file(data: Dataset, file: str) -> None:
     image = data.image(_find_image(data, file), {}, relative=True)
-    for line, text in enumerate(LINE_ENDS.split(data.text(file, MAX_LABEL_BYTES)), 1):
-        values = text.split()
+    lines = [text.split() for text in LINE_ENDS.split(data.text(file, MAX_LABEL_BYTES))]
+    has_track_ids = any(_has_track_id(values) for values in lines)
+    for line, values in enumerate(lines, 1):
         if not values:
             continue
         with data.reporting(file, line=line):
             class_number = _class_number(values[0])
-            shape, fields = _box(values[1:])
+            shape, fields = _box(values[1:], has_track_ids=has_track_ids)
             if shape[2] < 0 or shape[3] < 0:
                 data.note("width or height is negative: the corners were sorted", file, line=line)
             x, y, width, height = shape
@@ -95,8 +96,17 @@ def _class_number(text: str) -> int:
     return int(value)
 
 
-def _box(texts: list[str]) -> tuple[list[float], dict[str, Any]]:
+def _has_track_id(values: list[str]) -> bool:
+    """Return whether a line is a box and a whole number above 1, which is no score."""
+    return len(values) == 6 and values[5].isdecimal() and int(values[5][:20]) > 1
+
+
+def _box(texts: list[str], *, has_track_ids: bool) -> tuple[list[float], dict[str, Any]]:
     """Return centre, width and height of a box, and its score as a further field.
+
+    Args:
+        texts: the numbers after the class number.
+        has_track_ids: True if the boxes of this file have track ids in the place of scores.
 
     Raises:
         DatasetError: the line is of another kind, which the message names.
@@ -104,6 +114,8 @@ def _box(texts: list[str]) -> tuple[list[float], dict[str, Any]]:
     names = chain(BOX, repeat("the line"))
     values = [number(text, name) for text, name in zip(texts, names, strict=False)]
     kind = _other_kind(values)
+    if len(values) == 5 and has_track_ids:
+        kind = "a box with a track id"
     if kind:
         raise DatasetError(f"expected a box: x, y, width and height after the class number, got {kind}")
     if any(abs(value) > MAX_PART for value in values[:4]):
@@ -120,16 +132,17 @@ def _other_kind(values: list[float]) -> str:
     if count == 4 or (count == 5 and 0 <= values[4] <= 1):
         return ""
     if count == 5:
-        return "a fifth number that is no score, such as a track id"
-    if count == 6 and values[5] > 1 and values[5].is_integer():
-        return "a box with a score and a track id"
+        return "a fifth number that is no score, such as a track id or an angle"
+    if count == 6:
+        track = "a box with a score and a track id"
+        return track if values[5] > 1 else f"{track}, or a polygon of three points"
     if count == 8:
         return "an oriented box, or a polygon of four points"
     if len(keypoints) % 3 == 0 and all(value in {0, 1, 2} for value in keypoints[2::3]):
         return "a pose: a box with key points"
     if count % 2:
         return "a pose, or a polygon with a score"
-    return "a polygon, which is a mask"
+    return "a polygon, or a pose"
 
 
 def _fill_numbers(data: Dataset) -> None:
