@@ -76,6 +76,11 @@ export function imagePaths(project) {
   });
 }
 
+/** Return whether a width or height is missing, or 0, which some programs write in its place. */
+function isUnknown(side) {
+  return side === null || side === undefined || side === "" || numberOf(side) === 0;
+}
+
 /** Return whether a value is a whole number from `min` to `max`. */
 export function isWhole(value, min, max) {
   return Number.isInteger(value) && value >= min && value <= max;
@@ -333,8 +338,8 @@ export class ProjectBuilder {
   #image(name, size, givenWidth, givenHeight) {
     const path = cleanPath(size?.name ?? name);
     if (!path) throw new FormatError("an image has no file name");
-    const width = numberOf(givenWidth ?? size?.width);
-    const height = numberOf(givenHeight ?? size?.height);
+    const width = numberOf(isUnknown(givenWidth) ? size?.width : givenWidth);
+    const height = numberOf(isUnknown(givenHeight) ? size?.height : givenHeight);
     if (!isWhole(width, 1, MAX_IMAGE_SIDE) || !isWhole(height, 1, MAX_IMAGE_SIDE) || width * height > MAX_IMAGE_PIXELS) {
       throw new FormatError(`${path}: width and height must be whole numbers up to ${MAX_IMAGE_SIDE}, with at most ${MAX_IMAGE_PIXELS / 1e6} megapixels`);
     }
@@ -359,15 +364,12 @@ export class ProjectBuilder {
    * on, and files are renamed.
    * @param {string} file path of the annotation file
    * @param {unknown} path path of the image, as the file has it
-   * @param {unknown} givenWidth of the image; none, or 0, which some programs write for it: the
-   *   known image's
-   * @param {unknown} givenHeight likewise
+   * @param {unknown} width of the image; default: the known image's
+   * @param {unknown} height likewise
    * @returns {AnnotatedImage}
    * @throws {FormatError} as `image`, or another file is already taken for the image's
    */
-  imageOf(file, path, givenWidth, givenHeight) {
-    const isUnknown = (side) => side === "" || numberOf(side) === 0;
-    const [width, height] = [givenWidth, givenHeight].map((side) => (isUnknown(side) ? null : side));
+  imageOf(file, path, width, height) {
     const folder = folderPath(file).replace(ANNOTATIONS_FOLDER, "$1");
     const given = typeof path === "string" ? path : "", lastPart = baseName(cleanPath(given));
     const places = lastPart ? [folder + cleanPath(given), folder + lastPart] : [];
@@ -375,7 +377,7 @@ export class ProjectBuilder {
     const own = this.known.find(file) ?? this.known.byEnding(file);
     let size = named ?? own;
     if (named && own && named !== own) {
-      const isSide = (side, other) => side === null || side === undefined || numberOf(side) === other;
+      const isSide = (side, other) => isUnknown(side) || numberOf(side) === other;
       const fits = (image) => isSide(width, image.width) && isSide(height, image.height);
       size = fits(named) && !fits(own) ? named : own;
       if (fits(named) && fits(own)) {

@@ -8,7 +8,7 @@ const BYTE_ORDER_MARKS = {
   "utf-16le": [0xff, 0xfe],
   "utf-16be": [0xfe, 0xff],
 };
-const XML_ENCODING = /^\s*<\?xml\b[^>]*?\sencoding\s*=\s*["']([\w.:-]+)["']/;
+const XML_ENCODING = /^\s*<\?xml\b[^>]*?\sencoding\s*=\s*["']([^"'>]*)["']/;
 const XML_ENCODING_BYTES = 400;
 /**
  * Names that Python and Windows programs write, and browsers do not know. Browsers take ASCII for
@@ -68,7 +68,7 @@ function decodedAs(encoding, bytes) {
     decoder = new TextDecoder(encoding, { fatal: true });
   } catch {
     throw new FormatError(
-      `the encoding ${encoding}, which its XML declaration names, is not known: save it in UTF-8`,
+      `the encoding "${encoding}", which its XML declaration names, is not known: save it in UTF-8`,
     );
   }
   try {
