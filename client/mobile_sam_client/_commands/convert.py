@@ -9,7 +9,7 @@ from mobile_sam_client._commands.batch import MAX_LISTED_FAILURES
 from mobile_sam_client._commands.files import check_writable, write_data_yaml
 from mobile_sam_client._commands.options import Force, option
 from mobile_sam_client._commands.output import CommandError, describe_with_file, print_line, print_note
-from mobile_sam_client._commands.thin_masks import write_yolo
+from mobile_sam_client._commands.yolo_labels import Unmasked, write_yolo
 
 REQUIREMENT = "supervision>=0.31"
 
@@ -31,7 +31,8 @@ def convert(
 
     Masks become polygons: a cut joins a hole to its outline, and in YOLO and Pascal VOC
     each island of a mask becomes a separate object. In YOLO, an island of one pixel
-    or of a straight line is a polygon of three points, and an object without a mask is left out.
+    or of a straight line is a polygon of three points, an object with only a box is the whole box,
+    and one without a mask and a box is left out.
     Needs the Python package supervision, and no service.
     """
     check_writable(out / "file")
@@ -41,11 +42,11 @@ def convert(
         import supervision  # noqa: PLC0415 (optional, and slow to import)
     except ImportError:
         raise CommandError(f"convert needs another package: pip install '{REQUIREMENT}'") from None
-    left_out: list[str] = []
+    unmasked = Unmasked([], [])
     try:
         dataset = supervision.DetectionDataset.from_coco(str(images), str(annotations), force_masks=True)
         if to == "yolo":
-            left_out = write_yolo(dataset, out / "labels")
+            unmasked = write_yolo(dataset, out / "labels")
             write_data_yaml(out / "data.yaml", dataset.classes, {})
         elif to == "voc":
             dataset.as_pascal_voc(annotations_directory_path=str(out))
@@ -54,11 +55,13 @@ def convert(
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else describe_with_file(error)
         raise CommandError(f"cannot convert {annotations}: {reason}") from error
-    without = f", {len(left_out)} objects left out" if left_out else ""
-    print_line(f"wrote {out}: {len(dataset)} images{without}")
-    for message in left_out[:MAX_LISTED_FAILURES]:
+    left_out = f", {len(unmasked.left_out)} objects left out" if unmasked.left_out else ""
+    print_line(f"wrote {out}: {len(dataset)} images{left_out}")
+    if unmasked.boxes:
+        print_note(f"note: {len(unmasked.boxes)} objects have only a box, which is written as their mask")
+    for message in unmasked.left_out[:MAX_LISTED_FAILURES]:
         print_note(f"failed: {message}; it was left out")
-    if len(left_out) > MAX_LISTED_FAILURES:
-        print_note(f"failed: {len(left_out) - MAX_LISTED_FAILURES} more")
-    if left_out:
+    if len(unmasked.left_out) > MAX_LISTED_FAILURES:
+        print_note(f"failed: {len(unmasked.left_out) - MAX_LISTED_FAILURES} more")
+    if unmasked.left_out:
         raise typer.Exit(1)

@@ -1,6 +1,6 @@
 """Names of classes by number, as YOLO's data sets have them: in YAML, or one a line.
 
-Names are text as written. YAML's rules, by which `no` is false and `012` is ten, apply to none of them.
+Names are text as written. YAML's rules, by which `no` is false and `012` is ten, do not apply.
 """
 
 import re
@@ -36,7 +36,8 @@ def read_class_names(data: Dataset, annotations: str) -> dict[int, str]:
         with naming(file):
             found = names_in_lines(data.text(file, MAX_YAML_BYTES))
         if position and found != names:
-            raise DatasetError(f"{' and '.join(lists[:3])} have different names; name one by --annotations")
+            files = " and ".join(lists[:3])
+            raise DatasetError(f"{files} have different names; name one by --annotations")
         names = found
     return names
 
@@ -68,13 +69,15 @@ def _names_in_yaml(data: Dataset, file: str) -> dict[int, str]:
     try:
         from mobile_sam_client._datasets.yaml_text import load_text  # noqa: PLC0415 (optional)
     except ImportError:
-        raise DatasetError("YAML needs another package: pip install 'mobile-sam-client[yolo]'") from None
+        extra = "mobile-sam-client[yolo]"
+        raise DatasetError(f"YAML needs another package: pip install '{extra}'") from None
     document = load_text(data.text(file, MAX_YAML_BYTES))
     if not isinstance(document, dict) or "names" not in document:
         raise DatasetError("expected names of classes in the member names")
-    data.head = {
-        name: document[name] for name in YOLO_FOLDERS if isinstance(document.get(name), str) and document[name]
-    }
+    for name in YOLO_FOLDERS:
+        folder = document.get(name)
+        if isinstance(folder, str) and folder:
+            data.head[name] = folder
     return _numbered(document["names"])
 
 
@@ -89,7 +92,8 @@ def _numbered(names: Any) -> dict[int, str]:
     found = {}
     for key, name in entries.items():
         if not CLASS_NUMBER.fullmatch(key) or int(key) >= MAX_CLASSES:
-            raise DatasetError(f"expected numbers of classes from 0 to {MAX_CLASSES - 1} in names, got {shown(key)}")
+            expected = f"expected numbers of classes from 0 to {MAX_CLASSES - 1} in names"
+            raise DatasetError(f"{expected}, got {shown(key)}")
         if not isinstance(name, str):
             raise DatasetError(f"expected the name of class {key} as text, got {shown(name)}")
         if name:

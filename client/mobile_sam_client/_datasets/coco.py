@@ -56,7 +56,8 @@ def read_coco(data: Dataset, annotations: str) -> None:
             fields = json_object(entry)
             file = _only(files, member(fields, "image_id"), "image")
             if file is None:
-                raise DatasetError(f"its image {shown(fields['image_id'])} was left out or is not listed")
+                own_image = shown(fields["image_id"])
+                raise DatasetError(f"its image {own_image} was left out or is not listed")
             _only(names, member(fields, "category_id"), "category")
             _read_object(data, data.images[file], fields, file=annotations, index=index)
 
@@ -79,7 +80,14 @@ def _read_image(
     return data.image(found, {**others, **size_fields(width, height)})
 
 
-def _read_object(data: Dataset, image: DatasetImage, fields: dict[str, Any], *, file: str, index: int) -> None:
+def _read_object(
+    data: Dataset,
+    image: DatasetImage,
+    fields: dict[str, Any],
+    *,
+    file: str,
+    index: int,
+) -> None:
     box = member(fields, "bbox")
     if not isinstance(box, list) or len(box) != 4:
         raise DatasetError(f"expected bbox to be a list of 4 numbers, got {shown(box)}")
@@ -87,7 +95,8 @@ def _read_object(data: Dataset, image: DatasetImage, fields: dict[str, Any], *, 
     data.check_pixels(image, (x, y, width, height))
     if width < 0 or height < 0:
         data.note("width or height is negative: the corners were sorted", file, object=index)
-    category = data.numbered_category(identifier(fields["category_id"], "category_id"), file, object=index)
+    key = identifier(fields["category_id"], "category_id")
+    category = data.numbered_category(key, file, object=index)
     data.add(image, sorted_box(x, y, x + width, y + height), category, fields)
 
 

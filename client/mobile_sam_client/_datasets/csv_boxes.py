@@ -1,4 +1,7 @@
-"""CSV: rows of `image`, and x0, y0, x1, y1 of a box or x, y of a point in pixels; `label` and `id` are optional."""
+"""CSV: a row has `image`, and x0, y0, x1, y1 of a box or x, y of a point, in pixels.
+
+The columns `label` and `id` are optional.
+"""
 
 import csv
 import io
@@ -29,7 +32,8 @@ def read_csv(data: Dataset, annotations: str) -> None:
 
 def _check_columns(columns: Sequence[str]) -> None:
     names = set(columns)
-    if "image" not in names or not (names.issuperset(BOX_COLUMNS) or names.issuperset(POINT_COLUMNS)):
+    has_shapes = names.issuperset(BOX_COLUMNS) or names.issuperset(POINT_COLUMNS)
+    if "image" not in names or not has_shapes:
         raise DatasetError("expected the columns image and x0, y0, x1, y1 or x, y")
     twice = [name for name in columns if columns.count(name) > 1]
     if twice:

@@ -129,7 +129,12 @@ class Dataset:
         return self.categories.setdefault(number, {"id": own, "name": f"class {number}"})
 
     def check_pixels(self, image: DatasetImage, values: Sequence[float]) -> None:
-        """Raise `DatasetError` if the numbers of a box in pixels look like parts of its image's width and height."""
+        """Raise `DatasetError` if numbers in pixels look like parts of the image's size.
+
+        Args:
+            image: the image of the box.
+            values: four numbers, as the format has them.
+        """
         *_, width, height = values
         if not all(0 <= value <= 1 for value in values) or not (width and height):
             return
@@ -139,7 +144,11 @@ class Dataset:
             raise DatasetError(f"all numbers of the box are between 0 and 1: {expected}")
 
     def add(
-        self, image: DatasetImage, shape: Sequence[float], category: dict[str, Any], fields: Mapping[str, Any]
+        self,
+        image: DatasetImage,
+        shape: Sequence[float],
+        category: dict[str, Any],
+        fields: Mapping[str, Any],
     ) -> None:
         """Add an object; its shape is two or four finite numbers."""
         assert len(shape) in {2, 4}

@@ -44,10 +44,10 @@ class ImagePaths:
                 self._by_name_stem[path.stem].append(name)
 
     def find(self, path: str, beside: str = "") -> str:
-        """Return the image of a path, with or without suffix: in the folder, or relative to another file.
+        """Return the image of a path, with or without suffix: in the folder, or beside another file.
 
-        A relative path may have further folders at its beginning, or lack some. Of a path of another machine, the
-        longest ending counts that only one image has.
+        A relative path may have further folders at its beginning, or lack some. Of a path of another
+        machine, the longest ending counts that only one image has.
 
         Raises:
             DatasetError: the path leads up, or means no image or several.
@@ -68,7 +68,7 @@ class ImagePaths:
         return self._one(found, path)
 
     def find_by_ending(self, path: str) -> str:
-        """Return the image that has the longest ending of a path, as `find` does with one of another machine.
+        """Return the image of an address or a path of another machine: that of its longest ending.
 
         Raises:
             DatasetError: the path leads up, or means no image or several.
@@ -85,8 +85,8 @@ class ImagePaths:
         return self._by_path.get(_normal(path), [])
 
     def at(self, path: str) -> list[str]:
-        """Return the images at exactly this path without suffix."""
-        return self._by_stem.get(_normal(path), [])
+        """Return the images at exactly this path, without suffix or with it, as in a.png.txt."""
+        return self._by_stem.get(_normal(path)) or self._by_path.get(_normal(path), [])
 
     def named(self, stem: str) -> list[str]:
         """Return the images with this file name without suffix, in any folder."""
@@ -109,12 +109,22 @@ class ImagePaths:
 
     def _one(self, found: Sequence[str], path: str) -> str:
         if not found:
-            raise DatasetError(
-                f"no PNG, JPEG or WebP file {path} in the data set's folder; links outside are not followed"
-            )
+            raise no_image(path)
         if len(found) > 1:
-            raise DatasetError(f"{len(found)} images fit the name {path}: {', '.join(found[:MAX_LISTED])}")
+            raise several_images(found, path)
         return found[0]
+
+
+def no_image(path: str) -> DatasetError:
+    """Return the error about a path that means no image."""
+    hint = "links outside are not followed"
+    return DatasetError(f"no PNG, JPEG or WebP file {path} in the data set's folder; {hint}")
+
+
+def several_images(found: Sequence[str], path: str) -> DatasetError:
+    """Return the error about a path that means several images."""
+    listed = ", ".join(found[:MAX_LISTED])
+    return DatasetError(f"{len(found)} images fit the name {path}: {listed}")
 
 
 def is_image(name: str) -> bool:

@@ -25,7 +25,17 @@ LABELS = "labels"
 READ_SHAPES = ("rectangle", "keypoint")
 """Regions that are read; their results may have the labels in themselves, as rectanglelabels."""
 ABOUT_REGIONS = frozenset(
-    ("choices", "datetime", "number", "pairwise", "ranker", "rating", "relation", "taxonomy", "textarea")
+    (
+        "choices",
+        "datetime",
+        "number",
+        "pairwise",
+        "ranker",
+        "rating",
+        "relation",
+        "taxonomy",
+        "textarea",
+    )
 )
 """Results that say something about a region, whose place they repeat, or about the whole task."""
 LOCAL_FILE = re.compile(r"(?:^|&)d=([^&]*)")
@@ -66,7 +76,11 @@ def _tasks(text: str) -> list[dict[str, Any]]:
 
 
 def _read_results(
-    data: Dataset, task: Mapping[str, Any], results: Sequence[Any], file: str, place: Mapping[str, Any]
+    data: Dataset,
+    task: Mapping[str, Any],
+    results: Sequence[Any],
+    file: str,
+    place: Mapping[str, Any],
 ) -> None:
     """Read an annotation. Results with one id are a region and its labels, in any order."""
     regions: list[tuple[str, Any, dict[str, Any]]] = []
@@ -93,11 +107,12 @@ def _read_results(
                 given += labels[key][1]
             _read_region(data, task, fields, _joined_labels(given))
     for key in sorted(labels.keys() - {key for key, *_ in regions}):
-        data.report("labels whose region is not in the export", file, **place, object=labels[key][0])
+        own_id, _ = labels[key]
+        data.report("labels whose region is not in the export", file, **place, object=own_id)
 
 
 def _is_region(value: Mapping[str, Any]) -> bool:
-    """Return whether a result is a region of an image; those of texts and sounds have no place in it."""
+    """Return whether a result is a region of an image; those of texts and sounds have no x."""
     return bool({"x", "points", "rle"} & value.keys())
 
 
@@ -113,14 +128,20 @@ def _joined_labels(given: Sequence[Any]) -> list[str]:
     return joined or [NO_LABEL]
 
 
-def _read_region(data: Dataset, task: Mapping[str, Any], result: Mapping[str, Any], labels: list[str]) -> None:
+def _read_region(
+    data: Dataset,
+    task: Mapping[str, Any],
+    result: Mapping[str, Any],
+    labels: list[str],
+) -> None:
     kind, value = result["type"], result["value"]
     shape_kind = kind.removesuffix(LABELS)
     if shape_kind not in READ_SHAPES:
         raise DatasetError(f"expected a rectangle or a key point, got {kind}")
     rotation = number(value.get("rotation") or 0, "rotation")
     if rotation % 360:
-        raise DatasetError(f"expected a rectangle without rotation, got one that is rotated by {rotation:g} degrees")
+        got = f"one that is rotated by {rotation:g} degrees"
+        raise DatasetError(f"expected a rectangle without rotation, got {got}")
     turned = number(result.get("image_rotation") or 0, "image_rotation")
     if turned % 360:
         turning = f"the image was turned by {turned:g} degrees in Label Studio"
@@ -152,9 +173,12 @@ def _find_image(data: Dataset, task: Mapping[str, Any], result: Mapping[str, Any
 
 
 def _image_name(
-    data: Dataset, values: Mapping[str, Any], result: Mapping[str, Any], size_wh: tuple[int, int] | None
+    data: Dataset,
+    values: Mapping[str, Any],
+    result: Mapping[str, Any],
+    size_wh: tuple[int, int] | None,
 ) -> str:
-    """Return the image of a result: that of the data which `to_name` names, else the only one that fits."""
+    """Return the image of the data that `to_name` names, or else the only one that fits."""
     to_name = result.get("to_name")
     value = values.get(to_name) if isinstance(to_name, str) else None
     if isinstance(value, list):
@@ -178,7 +202,8 @@ def _image_name(
     if len(fitting) != 1:
         which = ", ".join((fitting or candidates)[:3])
         count = "several" if fitting else "none"
-        raise DatasetError(f"several images are in the task's data, and {count} of them fit {to_name}: {which}")
+        several = "several images are in the task's data"
+        raise DatasetError(f"{several}, and {count} of them fit {to_name}: {which}")
     return fitting[0]
 
 

@@ -19,7 +19,7 @@ XML_ENCODING = re.compile(
     r"ascii|utf-8|iso8859-\d+|cp\d+|koi8-[ru]|mac-(roman|cyrillic)|tis-620"
     r"|gbk|gb2312|gb18030|big5(hkscs)?|shift_jis|euc_jp|iso2022_jp|euc_kr"
 )
-"""Python's names of the encodings that XML may declare. Some others of its codecs hide characters, or are slow."""
+"""Python's names of the encodings that XML may declare. Other codecs hide characters, or are slow."""
 WIDER_ENCODINGS = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
 """Encodings that are declared for their extensions, as browsers read them too."""
 
@@ -28,7 +28,7 @@ def decode(content: bytes) -> str:
     """Return text in UTF-8, or in an encoding that a byte order mark tells.
 
     Raises:
-        DatasetError: the text is in another encoding; the message names the byte and what was tried.
+        DatasetError: the text is in another encoding; the message names the byte.
     """
     marked = _without_mark(content)
     if marked:

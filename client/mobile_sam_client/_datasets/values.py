@@ -12,7 +12,7 @@ class DatasetError(ValueError):
 
 
 DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-"""What numbers in text look like. Python's `float` also takes `1_0`, `nan` and digits of other scripts."""
+"""Numbers in text. Python's `float` also takes `1_0`, `nan` and digits of other scripts."""
 MAX_SHOWN = 80
 """Characters of a value that a message shows."""
 
@@ -36,7 +36,7 @@ def number(value: Any, name: str) -> float:
 
 
 def pixels(value: Any, name: str) -> int:
-    """Return a width or height in pixels; 0 if it is missing or 0, as tools write that do not know it."""
+    """Return a width or height in pixels; 0 if it is unknown: missing, null, empty or 0."""
     if value is None or value == "":
         return 0
     parsed = _parsed(value)
@@ -63,10 +63,10 @@ def identifier(value: Any, name: str) -> str:
 
 
 def text(value: Any, name: str) -> str:
-    """Return text, without blanks at its ends; a whole number is its digits."""
+    """Return text; a whole number is its digits."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise DatasetError(f"expected {name} as text, got {shown(value)}")
-    return str(value).strip()
+    return str(value)
 
 
 def member(entry: Mapping[str, Any], name: str) -> Any:

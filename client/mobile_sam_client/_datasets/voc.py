@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 from xml.etree import ElementTree as Xml
 
 from mobile_sam_client._datasets.dataset import MAX_LABEL_BYTES, Dataset, DatasetImage
-from mobile_sam_client._datasets.image_paths import refuse_climbing
+from mobile_sam_client._datasets.image_paths import refuse_climbing, several_images
 from mobile_sam_client._datasets.texts import decode_xml
 from mobile_sam_client._datasets.values import DatasetError, number, pixels, size_fields, sorted_box
 
@@ -48,10 +48,18 @@ def _parse(content: bytes) -> Xml.Element:
         raise DatasetError(f"malformed: {error}") from None
 
 
-def _read_object(data: Dataset, image: DatasetImage, element: Xml.Element, *, file: str, index: int) -> None:
+def _read_object(
+    data: Dataset,
+    image: DatasetImage,
+    element: Xml.Element,
+    *,
+    file: str,
+    index: int,
+) -> None:
     if element.find("bndbox") is None:
-        rotated = "robndbox, a rotated box, is not read; " if element.find("robndbox") is not None else ""
-        raise DatasetError(f"{rotated}bndbox is missing")
+        if element.find("robndbox") is not None:
+            raise DatasetError("robndbox, a rotated box, is not read, and bndbox is missing")
+        raise DatasetError("bndbox is missing")
     corners = [_corner(element, tag) for tag in CORNERS]
     x0, y0, x1, y1 = sorted_box(*corners)
     data.check_pixels(image, (x0, y0, x1, y1))
@@ -77,7 +85,7 @@ def _text(element: Xml.Element, path: str) -> str:
 
 
 def _find_image(data: Dataset, file: str, filename: str, size: dict[str, int]) -> str:
-    """Return the image of an XML file: the one that `filename` names, or that has the XML file's name.
+    """Return the image that `filename` names, or that has the XML file's own name.
 
     If they are two images, the size decides, and then the XML file's name.
     """
@@ -91,7 +99,7 @@ def _find_image(data: Dataset, file: str, filename: str, size: dict[str, int]) -
         except DatasetError as error:
             problem = error
     if not named and len(own) > 1:
-        raise DatasetError(f"{len(own)} images have its name: {', '.join(own[:3])}")
+        raise several_images(own, PurePosixPath(file).stem)
     if not named and not own:
         raise problem
     if not named:
@@ -99,10 +107,12 @@ def _find_image(data: Dataset, file: str, filename: str, size: dict[str, int]) -
     if len(own) != 1 or own[0] == named:
         return named
     wanted_wh = tuple(size.values())
-    fitting = [image for image in (own[0], named) if not wanted_wh or data.size_wh(image) == wanted_wh]
-    if len(fitting) == 1:
-        return fitting[0]
-    data.note(f"filename names another image, {named}; {own[0]}, which has the file's name, was taken", file)
+    if wanted_wh:
+        fitting = [image for image in (own[0], named) if data.size_wh(image) == wanted_wh]
+        if len(fitting) == 1:
+            return fitting[0]
+    taken = f"{own[0]}, which has the file's name, was taken"
+    data.note(f"filename names another image, {named}; {taken}", file)
     return own[0]
 
 
@@ -127,7 +137,7 @@ def _named_image(data: Dataset, file: str, filename: str) -> str:
 
 
 def _images_of_own_name(data: Dataset, file: str) -> list[str]:
-    """Return the images of an XML file's name: in the nearest of the folders where they are kept, or anywhere."""
+    """Return the images of an XML file's name, in the folders of images or else anywhere."""
     stem = PurePosixPath(file).stem
     for folder in _image_folders(file):
         images = data.paths.at(str(PurePosixPath(folder) / stem))
@@ -137,11 +147,12 @@ def _images_of_own_name(data: Dataset, file: str) -> list[str]:
 
 
 def _image_folders(file: str) -> list[str]:
-    """Return the folders where the image of an XML file may be: those beside `Annotations`, and its own."""
+    """Return where the image of an XML file may be: folders beside `Annotations`, and its own."""
     folder = PurePosixPath(file).parent
     folders = []
     for position, part in enumerate(folder.parts):
         for other in IMAGE_FOLDERS.get(part, ()):
-            folders.append(str(PurePosixPath(*folder.parts[:position], other, *folder.parts[position + 1 :])))
-            folders.append(str(PurePosixPath(*folder.parts[:position], other)))
+            images = PurePosixPath(*folder.parts[:position], other)
+            folders.append(str(images.joinpath(*folder.parts[position + 1 :])))
+            folders.append(str(images))
     return [*folders, str(folder)]

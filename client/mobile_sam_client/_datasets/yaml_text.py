@@ -15,7 +15,7 @@ TEXT_TAGS = {None, "!", "tag:yaml.org,2002:str"}
 
 
 def load_text(text: str, loader: Any = LOADER) -> Any:
-    """Return the only document of a YAML file, as text, lists and maps from text; None if there is none.
+    """Return the only document of a YAML file, as text, lists and maps; None if there is none.
 
     What repeats other parts of the file, and so could make a small file huge, is refused.
 

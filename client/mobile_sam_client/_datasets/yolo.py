@@ -1,4 +1,4 @@
-"""YOLO: a text file per image, with a class number and the centre, width and height of a box per line."""
+"""YOLO: a text file per image. A line has a class number, and centre, width and height of a box."""
 
 from itertools import chain, repeat
 from pathlib import PurePosixPath
@@ -11,6 +11,7 @@ from mobile_sam_client._datasets.class_names import (
     read_class_names,
 )
 from mobile_sam_client._datasets.dataset import MAX_LABEL_BYTES, Dataset
+from mobile_sam_client._datasets.image_paths import no_image, several_images
 from mobile_sam_client._datasets.values import DatasetError, number, sorted_box
 
 LABELS = "labels"
@@ -48,7 +49,7 @@ def _is_darknet(file: str) -> bool:
 
 
 def _find_image(data: Dataset, file: str) -> str:
-    """Return the image of a label file: in `images` in place of `labels`, beside it, or beside `labels`."""
+    """Return the image of a label file: in `images` for `labels`, beside it, or beside `labels`."""
     stem = _without_suffix(file)
     parts = PurePosixPath(stem).parts
     places = [stem]
@@ -60,12 +61,10 @@ def _find_image(data: Dataset, file: str) -> str:
     for place in places:
         found = data.paths.at(place)
         if len(found) > 1:
-            raise DatasetError(f"{len(found)} images fit the name {place}: {', '.join(found[:3])}")
+            raise several_images(found, place)
         if found:
             return found[0]
-    raise DatasetError(
-        f"no PNG, JPEG or WebP file {places[0]} in the data set's folder; links outside are not followed"
-    )
+    raise no_image(places[0])
 
 
 def _read_file(data: Dataset, file: str) -> None:
@@ -117,7 +116,8 @@ def _box(texts: list[str], *, has_track_ids: bool) -> tuple[list[float], dict[st
     if len(values) == 5 and has_track_ids:
         kind = "a box with a track id"
     if kind:
-        raise DatasetError(f"expected a box: x, y, width and height after the class number, got {kind}")
+        expected = "expected a box: x, y, width and height after the class number"
+        raise DatasetError(f"{expected}, got {kind}")
     if any(abs(value) > MAX_PART for value in values[:4]):
         raise DatasetError("expected a box in parts of the image's width and height, got pixels")
     return values[:4], {"source_score": values[4]} if len(values) == 5 else {}
@@ -148,9 +148,11 @@ def _other_kind(values: list[float]) -> str:
 def _fill_numbers(data: Dataset) -> None:
     """Name the classes that have no names: the place of a class in the list is its number."""
     count = max((category["id"] for category in data.categories.values()), default=-1) + 1
-    data.categories = {
-        number_: data.categories.get(number_) or {"id": number_, "name": f"class {number_}"} for number_ in range(count)
-    }
+    named = data.categories
+    data.categories = {}
+    for number_ in range(count):
+        unnamed = {"id": number_, "name": f"class {number_}"}
+        data.categories[number_] = named.get(number_, unnamed)
 
 
 def _without_suffix(file: str) -> str:

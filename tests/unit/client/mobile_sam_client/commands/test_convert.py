@@ -50,13 +50,13 @@ THIN = {
 """First and last pixels of lines, x then y."""
 
 
-def write_masks(tmp_path, masks: list[np.ndarray]) -> None:
+def write_masks(tmp_path, masks: list[np.ndarray], bbox: tuple | list = (1, 1, 5, 5)) -> None:
     """Write COCO annotations of an image with 60 x 40 pixels."""
     (tmp_path / "photos").mkdir()
     (tmp_path / "found").mkdir()
     (tmp_path / "photos" / "a.png").write_bytes(picture(1))
     annotations = [
-        {"id": number, "image_id": 1, "category_id": 1, "iscrowd": 0, "bbox": [1, 1, 5, 5], "segmentation": rle(mask)}
+        {"id": number, "image_id": 1, "category_id": 1, "iscrowd": 0, "bbox": [*bbox], "segmentation": rle(mask)}
         for number, mask in enumerate(masks, 1)
     ]
     document = {
@@ -106,14 +106,24 @@ def test_thin_islands_beside_others_are_kept_in_yolo(run, tmp_path):
     assert len((tmp_path / "converted" / "labels" / "a.txt").read_text().splitlines()) == 6
 
 
-def test_objects_without_a_mask_are_left_out_of_yolo_and_counted(run, tmp_path):
+def test_objects_without_mask_and_box_are_left_out_of_yolo_and_counted(run, tmp_path):
     masks = [np.zeros((40, 60), bool), line_of_pixels(THIN["row"])]
-    write_masks(tmp_path, masks)
+    write_masks(tmp_path, masks, bbox=[5, 5, 0.2, 0.2])
     done = run(CONVERT, "yolo")
     assert done.exit_code == 1
     assert done.stdout == "wrote converted: 1 images, 1 objects left out\n"
     assert done.stderr == "failed: a.png: an object of the class object has no mask; it was left out\n"
     assert (painted(tmp_path, np.round) == masks[1]).all()
+
+
+def test_objects_with_only_a_box_are_the_whole_box_in_yolo(run, tmp_path):
+    masks = [np.zeros((40, 60), bool), line_of_pixels(THIN["row"])]
+    write_masks(tmp_path, masks, bbox=[30, 20, 50, 10])
+    done = run(CONVERT, "yolo")
+    assert (done.exit_code, done.stdout) == (0, "wrote converted: 1 images\n")
+    assert done.stderr == "note: 1 objects have only a box, which is written as their mask\n"
+    masks[0][20:30, 30:60] = True
+    assert (painted(tmp_path, np.round) == masks[0] | masks[1]).all()
 
 
 @pytest.mark.usefixtures("annotated")

@@ -185,3 +185,50 @@ def test_file_that_is_too_large_or_not_text_is_an_error(monkeypatch):
         read("coco", {"x.json": " " * (2**20 + 1)})
     with pytest.raises(DatasetError, match=r"x.json: byte 0 \(0xff\) is not UTF-8"):
         read_dataset("coco", ["x.json"], lambda _: io.BytesIO(b"\xff"))
+
+
+ODD_VALUES = [None, True, -1, 1.5, float("nan"), 10**400, "", "1", "../a.jpg", [], {}, [[1]], {"a": 1}]
+
+
+def places(value: Any, place: tuple = ()) -> list[tuple]:
+    """Return the places of all members and items in a JSON document."""
+    if isinstance(value, dict):
+        entries: list[tuple] = list(value.items())
+    else:
+        entries = list(enumerate(value)) if isinstance(value, list) else []
+    found = []
+    for key, member in entries:
+        found += [(*place, key), *places(member, (*place, key))]
+    return found
+
+
+def changed_at(document: Any, place: tuple, value: Any) -> Any:
+    changed = json.loads(json.dumps(document))
+    parent = changed
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("form", "document"),
+    [
+        ("coco", COCO),
+        ("label-studio", json.loads(label_studio({**RESULT, "original_width": 60, "to_name": "image"}, POINT, CHOICE))),
+    ],
+    ids=["coco", "label-studio"],
+)
+def test_odd_values_anywhere_are_read_or_reported(form, document):
+    results = 0
+    for place in places(document):
+        for value in ODD_VALUES:
+            text = json.dumps(changed_at(document, place, value))
+            try:
+                data = read(form, {"x.json": text})
+            except DatasetError:
+                continue
+            results += 1
+            shapes = [each.shape for image in data.images.values() for each in image.objects]
+            json.dumps([shapes, data.failures], allow_nan=False)
+    assert results > 100

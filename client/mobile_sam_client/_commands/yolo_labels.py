@@ -1,13 +1,14 @@
-"""Masks that are too thin for an outline, which libraries leave out of YOLO's polygons or write as boxes.
+"""YOLO's label files for segmentation, with all masks as polygons.
 
-An island of one pixel, or of a straight line of pixels, has an outline of one or two points. Trainers misread a box in
-a file of polygons, so that such an island becomes a polygon of three points, of which two are equal.
+Libraries write a mask that is too thin for an outline as a box, or not at all: an island of one pixel, or of
+a straight line of pixels, has an outline of one or two points. Trainers misread a box in a file of polygons,
+so that such an island becomes a polygon of three points, of which two are equal.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Line = npt.NDArray[np.int64]
 """(2, 2) int64, x then y: the indices of the first and the last pixel of a straight line."""
 PIXEL_CENTRE = 0.4
-"""Added to the index of a pixel: both readers that truncate and readers that round find the pixel."""
+"""Added to the index of a pixel, so that readers that truncate and those that round find it."""
 
 
 def split_thin(mask: Mask) -> tuple[Mask, list[Line]]:
@@ -51,23 +52,33 @@ def split_thin(mask: Mask) -> tuple[Mask, list[Line]]:
     return thick, lines
 
 
-def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> list[str]:
-    """Write label files for segmentation, and return messages about objects that were left out.
+class Unmasked(NamedTuple):
+    """Objects that have no mask, as messages."""
+
+    boxes: list[str]
+    """Those that have a box, which is written as their mask."""
+    left_out: list[str]
+
+
+def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> Unmasked:
+    """Write label files for segmentation, and return the objects without a mask.
 
     Args:
         dataset: images with masks; it has only their thick parts afterwards.
         labels: folder for the files.
     """
     lines: dict[str, str] = {}
-    left_out = []
+    unmasked = Unmasked([], [])
     for path, detections in dataset.annotations.items():
         text = ""
         for index in range(len(detections)):
             class_id = int(detections.class_id[index])
             mask = detections.mask[index]
             if not mask.any():
-                left_out.append(f"{Path(path).name}: an object of the class {dataset.classes[class_id]} has no mask")
-                continue
+                _fill(mask, detections.xyxy[index])
+                name = dataset.classes[class_id]
+                message = f"{Path(path).name}: an object of the class {name} has no mask"
+                (unmasked.boxes if mask.any() else unmasked.left_out).append(message)
             thick, straight = split_thin(mask)
             detections.mask[index] = thick
             text += "".join(_label(class_id, line, mask.shape) for line in straight)
@@ -76,11 +87,22 @@ def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> list[str]
             dataset.annotations[path] = detections[detections.mask.any(axis=(1, 2))]
     dataset.as_yolo(annotations_directory_path=str(labels))
     for path, text in lines.items():
-        with (labels / f"{Path(path).stem}.txt").open("r+", encoding="utf-8") as file:
-            written = file.read()
-            separator = "\n" if written and not written.endswith("\n") else ""
-            file.write(f"{separator}{text}" if text else "")
-    return left_out
+        _append(labels / f"{Path(path).stem}.txt", text)
+    return unmasked
+
+
+def _fill(mask: Mask, xyxy: npt.NDArray[np.float32]) -> None:
+    """Set the pixels of a box, which may exceed the image."""
+    height, width = mask.shape
+    x0, y0, x1, y1 = np.round(xyxy).clip(0, (width, height, width, height)).astype(int)
+    mask[y0:y1, x0:x1] = True
+
+
+def _append(file: Path, text: str) -> None:
+    """Append whole lines to a text file, whose last line may have no end."""
+    written = file.read_text("utf-8")
+    separator = "\n" if written and text and not written.endswith("\n") else ""
+    file.write_text(f"{written}{separator}{text}", "utf-8")
 
 
 def _area(ring: Ring) -> int:
