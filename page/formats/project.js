@@ -130,13 +130,10 @@ export function idOf(id) {
   return typeof id === "string" || Number.isFinite(id) ? String(id) : null;
 }
 
-/**
- * Return a name without blanks at its ends, also one that was written as a whole number; null:
- * there is none.
- */
+/** Return a name, also one that was written as a whole number; null: there is none. */
 export function textOf(name) {
   const isText = (typeof name === "string" && name.trim() !== "") || Number.isInteger(name);
-  return isText ? String(name).trim() : null;
+  return isText ? String(name) : null;
 }
 
 /**
@@ -172,6 +169,13 @@ export class KnownImages {
   find(path) {
     if (isAbsolute(path)) return this.byEnding(path);
     return (this.isSplit && this.#find(path.replace(SUBSET_FOLDER, "$1"))) || this.#find(path);
+  }
+
+  /** Return the image with an annotation file's own name: of a.txt or a.png.txt, a.png; or null. */
+  findOwn(file) {
+    const withExtension = stem(file), image = this.find(withExtension);
+    const isOwn = image && nameOf(image.name) === nameOf(withExtension);
+    return this.find(file) ?? (isOwn ? image : null);
   }
 
   #find(path) {
@@ -334,6 +338,16 @@ export class ProjectBuilder {
     return this.#image(name, size, givenWidth, givenHeight);
   }
 
+  /**
+   * Return the known image with an annotation file's own name, or null.
+   * @param {string} file
+   * @throws {FormatError} as `image`
+   */
+  ownImage(file) {
+    const size = this.known.findOwn(file);
+    return size && this.#image(file, size, size.width, size.height);
+  }
+
   /** @param {ImageSize | null} size the known image */
   #image(name, size, givenWidth, givenHeight) {
     const path = cleanPath(size?.name ?? name);
@@ -374,7 +388,7 @@ export class ProjectBuilder {
     const given = typeof path === "string" ? path : "", lastPart = baseName(cleanPath(given));
     const places = lastPart ? [folder + cleanPath(given), folder + lastPart] : [];
     const named = places.map((place) => this.known.find(place)).find(Boolean) ?? this.known.byEnding(given);
-    const own = this.known.find(file) ?? this.known.byEnding(file);
+    const own = this.known.findOwn(file) ?? this.known.byEnding(file);
     let size = named ?? own;
     if (named && own && named !== own) {
       const isSide = (side, other) => isUnknown(side) || numberOf(side) === other;

@@ -90,7 +90,7 @@ function nearest(one, other) {
  * @throws {FormatError} the image is not known, or no line is a label
  */
 export function readYolo(text, path, { names, keypoints }, builder) {
-  const isKnown = builder.known.find(path) !== null;
+  const isKnown = builder.known.findOwn(path) !== null;
   const { labels, problems } = readLines(text, keypoints);
   // Beside labels there are other texts, such as README.txt.
   if (!isKnown && !labels.length && problems.length) return false;
@@ -103,7 +103,7 @@ export function readYolo(text, path, { names, keypoints }, builder) {
       : "add the image of this name first: YOLO labels need its size");
   }
   if (!labels.length && messages.length) throw new FormatError(messages[0]);
-  const image = builder.image(path), { width, height } = image;
+  const image = builder.ownImage(path), { width, height } = image;
   for (const message of messages) builder.leaveOut(image, `${path}: left out ${message}`);
   for (const { category, box, polygon, score, notes } of labels) {
     const name = names.get(category) ?? `class ${category}`;
