@@ -4,7 +4,7 @@ import { atFullSize, download, fileName } from "./exports.js";
 import { writeCoco } from "./formats/coco.js";
 import { FORMATS, readProject } from "./formats/formats.js";
 import { PROJECT_FILE } from "./formats/images.js";
-import { baseName, cleanPath, FormatError, KnownImages, parseJson } from "./formats/project.js";
+import { baseName, cleanPath, FormatError, parseJson } from "./formats/project.js";
 import { unzip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
 import { splitImages, subsetFolder } from "./formats/split.js";
@@ -135,21 +135,19 @@ export async function importFiles(project, files) {
   const sources = files.map((file) => ({ path: file.webkitRelativePath || file.name, content: file }));
   const sizes = project.images.map((image) => ({ ...sizeOf(image), name: image.name, image }));
   const { project: read, warnings } = await readProject(sources, sizes);
-  const known = new KnownImages(sizes);
-  /** @type {[any, import("./formats/project.js").AnnotatedImage][]} */
+  // What is read has the names and sizes of the project's images.
+  const byName = new Map(sizes.map(({ name, image }) => [cleanPath(name), image]));
+  /** @type {[StoredImage, AnnotatedImage][]} */
   const found = [];
   for (const annotated of read.images) {
-    const size = /** @type {typeof sizes[number] | null} */ (known.named(annotated.name));
-    if (!annotated.objects.length) {
+    const image = byName.get(annotated.name);
+    if (annotated.objects.length && !image) {
+      warnings.push(`${annotated.name}: add this image first; ${counted(annotated.objects.length, "object")} could not be imported`);
+    } else if (annotated.objects.length) {
+      found.push([image, annotated]);
+    } else if (image && !annotated.isIncomplete && !total(image.counts)) {
       // A dataset that has an image without objects says that there are none.
-      if (size && !total(size.image.counts)) size.image.reviewed = true;
-      continue;
-    }
-    if (!size) warnings.push(`${annotated.name}: add this image first; ${counted(annotated.objects.length, "object")} could not be imported`);
-    else if (size.width !== annotated.width || size.height !== annotated.height) {
-      warnings.push(`${annotated.name}: its objects are for ${annotated.width} x ${annotated.height} pixels, the image has ${size.width} x ${size.height}`);
-    } else {
-      found.push([size.image, annotated]);
+      image.reviewed = true;
     }
   }
   const classIds = await project.addClasses(found.length ? read.classes : []);

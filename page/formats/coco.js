@@ -1,15 +1,18 @@
 // COCO instances in JSON.
 //
-// Polygons have whole numbers at pixel edges and holes cut open by a seam: pycocotools fills them exactly as the mask at
-// tolerance 0. supervision paints the right and lower edge too, so its masks are a pixel larger there; RLE is exact in both.
+// Polygons have whole numbers at pixel edges and holes cut open by a seam: pycocotools fills them
+// exactly as the mask at tolerance 0. supervision paints the right and lower edge too, so its masks
+// are a pixel larger there; RLE is exact in both.
 
-import { FormatError, cleanPath, readClasses } from "./project.js";
+import { numberOf, numbersOf } from "./numbers.js";
+import { FormatError, cleanPath, climbs, folderPath, idOf, readClasses } from "./project.js";
 import { polygonsOf } from "./polygons.js";
-import { rasterize } from "./rasterize.js";
+import { boxPolygon, rasterize } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
 
 /**
- * Write `annotations/instances.json`; with a split, `annotations/train.json` and `annotations/val.json`.
+ * Write `annotations/instances.json`; with a split, `annotations/train.json` and
+ * `annotations/val.json`.
  * @param {import("./project.js").Project} project
  * @param {(object: import("./project.js").Annotation, spans: Spans) => object} [segmentationOf] default: RLE
  */
@@ -59,54 +62,156 @@ export function isCoco(document) {
 /**
  * Read a COCO document.
  * @param {any} document
+ * @param {string} path its path: images may be named relative to it
  * @param {import("./project.js").ProjectBuilder} builder
  */
-export async function readCoco(document, builder) {
-  const images = new Map(), categories = readClasses(document.categories, builder);
-  for (const image of listOf(document.images)) {
-    if (typeof image?.file_name !== "string") {
+export async function readCoco(document, path, builder) {
+  const images = await readImages(document.images, folderPath(path), builder);
+  const categories = readClasses(document.categories, builder);
+  for (const annotation of document.annotations) {
+    const image = images.get(idOf(annotation?.image_id));
+    if (!image) {
+      builder.warn(
+        "an annotation was left out: its image is not in the file, or was left out, or several have its id",
+      );
+      continue;
+    }
+    const add = () => {
+      const category = categoryOf(annotation.category_id, categories, builder);
+      const name = typeof annotation.name === "string" ? annotation.name : category;
+      const mask = maskOf(annotation, image, builder);
+      builder.add(image, mask, { category, name, score: numberOf(annotation.score) }, "annotation");
+    };
+    await builder.addOrWarn(`${image.name}: an annotation`, add, image);
+  }
+}
+
+/**
+ * Return the name of an annotation's class; one that is not in the list of categories is named by
+ * its number.
+ */
+function categoryOf(value, categories, builder) {
+  const id = idOf(value), category = categories.get(id);
+  if (category) return category;
+  if (category === null) throw new FormatError(`several categories have the id ${id}`);
+  if (id === null) throw new FormatError("its category is no id");
+  builder.warn(`class ${id} is not in the list of categories: it was named "class ${id}"`);
+  builder.category(`class ${id}`, { id: Number(id) });
+  return `class ${id}`;
+}
+
+/**
+ * Read the list of images.
+ * @param {any[]} entries
+ * @param {string} folder of the document
+ * @param {import("./project.js").ProjectBuilder} builder
+ * @returns {Promise<Map<string, import("./project.js").AnnotatedImage | null>>} images by id; null:
+ *   several have this id
+ */
+async function readImages(entries, folder, builder) {
+  const images = new Map();
+  for (const entry of entries) {
+    if (typeof entry?.file_name !== "string") {
       builder.warn("an image without file_name was left out");
       continue;
     }
-    const add = () => images.set(image.id, builder.image(image.file_name, image.width, image.height));
-    await builder.addOrWarn("an image", add);
-  }
-  for (const annotation of listOf(document.annotations)) {
-    const image = images.get(annotation?.image_id), category = categories.get(annotation?.category_id);
-    if (!image || category === undefined) {
-      builder.warn(`an annotation was left out: its ${image ? "category" : "image"} is not in the file`);
-      continue;
-    }
-    const name = typeof annotation.name === "string" ? annotation.name : category;
-    const score = Number.isFinite(annotation.score) ? annotation.score : null;
-    const add = () => builder.add(image, maskOf(annotation, image, builder), { category, name, score }, "annotation");
-    await builder.addOrWarn(`${image.name}: an annotation`, add);
-  }
-}
-
-/** Return an annotation's mask, or its box if it has none. */
-function maskOf({ segmentation, bbox }, { width, height }, builder) {
-  if (Array.isArray(segmentation?.counts) || typeof segmentation?.counts === "string") {
-    if (segmentation.size?.[0] !== height || segmentation.size?.[1] !== width) {
-      throw new FormatError(`the mask has another size than the image, ${width} x ${height}`);
-    }
-    return Spans.decode(segmentation);
-  }
-  const polygons = Array.isArray(segmentation) && typeof segmentation[0] === "number" ? [segmentation] : segmentation;
-  if (Array.isArray(polygons) && polygons.length) {
-    for (const polygon of polygons) {
-      if (!Array.isArray(polygon) || polygon.length < 6 || polygon.length % 2 || !polygon.every(Number.isFinite)) {
-        throw new FormatError("a polygon must be a list of at least three pairs of numbers");
+    await builder.addOrWarn("an image", () => {
+      if (climbs(entry.file_name)) {
+        throw new FormatError(`its path ${entry.file_name} leads out of the data set's folder`);
       }
-    }
-    return rasterize(polygons, "edges", width, height);
+      const image = builder.image(entry.file_name, entry.width, entry.height, folder);
+      const id = idOf(entry.id);
+      if (images.has(id) && images.get(id) !== image) {
+        builder.warn(`several images have the id ${id}`);
+        images.set(id, null);
+      } else if (id !== null) {
+        images.set(id, image);
+      }
+    });
   }
-  if (!Array.isArray(bbox) || bbox.length !== 4 || !bbox.every(Number.isFinite)) throw new FormatError("it has neither a mask nor a box");
-  builder.warn("an annotation has only a box: its mask is the whole box");
-  const [x, y, w, h] = bbox;
-  return rasterize([[x, y, x + w, y, x + w, y + h, x, y + h]], "edges", width, height);
+  return images;
 }
 
-function listOf(value) {
-  return Array.isArray(value) ? value : [];
+/** Return an annotation's mask, or its box if it has none, or one that cannot be read. */
+function maskOf({ segmentation, bbox }, image, builder) {
+  const isGiven = isRle(segmentation) || (Array.isArray(segmentation) && segmentation.length > 0);
+  if (!isGiven) {
+    const box = maskOfBox(bbox, image, builder);
+    builder.warn("an annotation has only a box: its mask is the whole box");
+    return box;
+  }
+  try {
+    if (isRle(segmentation)) return decodeRle(segmentation, image);
+    return maskOfPolygons(segmentation, image, builder);
+  } catch (error) {
+    if (!(error instanceof FormatError) || !isBox(bbox)) throw error;
+    const problem = `the mask of an annotation was replaced by its whole box: ${error.message}`;
+    builder.warn(`${image.name}: ${problem}`);
+    return maskOfBox(bbox, image, builder);
+  }
+}
+
+function isRle(segmentation) {
+  return Array.isArray(segmentation?.counts) || typeof segmentation?.counts === "string";
+}
+
+function decodeRle(segmentation, { width, height }) {
+  if (segmentation.size?.[0] !== height || segmentation.size?.[1] !== width) {
+    throw new FormatError(`the mask has another size than the image, ${width} x ${height}`);
+  }
+  return Spans.decode(segmentation);
+}
+
+/**
+ * Return the mask of polygons, of which damaged ones are left out; a single polygon may stand
+ * without a list.
+ */
+function maskOfPolygons(segmentation, { name, width, height }, builder) {
+  const parts = segmentation.some(Array.isArray) ? segmentation : [segmentation];
+  const polygons = [], problems = [];
+  for (const part of parts) {
+    const points = numbersOf(part);
+    if (!points || points.length < 6 || points.length % 2) {
+      problems.push("a polygon must be a list of at least three pairs of numbers");
+    } else if (isRelative(points) && !points.every(Number.isInteger)) {
+      problems.push("its polygon is in parts of the image, between 0 and 1, not in pixels");
+    } else {
+      polygons.push(points);
+    }
+  }
+  if (!polygons.length) throw new FormatError(problems[0]);
+  for (const problem of problems) {
+    builder.warn(`${name}: a part of an annotation was left out: ${problem}`);
+  }
+  return rasterize(polygons, "edges", width, height);
+}
+
+/** Return a box as a mask; a box with a negative width or height is the one between its corners. */
+function maskOfBox(bbox, { width, height }, builder) {
+  const numbers = numbersOf(bbox);
+  if (numbers?.length !== 4) {
+    throw new FormatError("it has neither a mask nor a box of four numbers");
+  }
+  if (isRelative(numbers)) {
+    throw new FormatError("its box is in parts of the image, between 0 and 1, not in pixels");
+  }
+  const [x, y, w, h] = numbers;
+  if (w < 0 || h < 0) {
+    builder.warn("a box has a negative width or height: its corners were sorted");
+  }
+  return rasterize([boxPolygon([x, y, x + w, y + h])], "edges", width, height);
+}
+
+/** Return whether a value is a box of pixels. */
+function isBox(bbox) {
+  const numbers = numbersOf(bbox);
+  return numbers?.length === 4 && !isRelative(numbers);
+}
+
+/**
+ * Return whether numbers that should be pixels are within the image's first pixel, as parts of its
+ * size are.
+ */
+function isRelative(numbers) {
+  return numbers.every((value) => value >= 0 && value <= 1);
 }

@@ -1,10 +1,11 @@
 // The formats of annotations: what the page offers for saving and opening.
 
-import { readClassesTxt, readDataYaml } from "./class_names.js";
+import { readClassesTxt, readDataYaml, readKeypointShape } from "./class_names.js";
 import { isCoco, readCoco, writeCoco, writeCocoPolygons } from "./coco.js";
 import { readLabelMaps, writeLabelMaps } from "./label_maps.js";
 import { isLabelme, readLabelme, writeLabelme } from "./labelme.js";
 import { FormatError, KnownImages, ProjectBuilder, SUBSET_FOLDER, baseName, cleanPath, parseJson, readClasses } from "./project.js";
+import { decodeText } from "./text.js";
 import { readVoc, writeVoc } from "./voc.js";
 import { readYolo, writeYolo } from "./yolo.js";
 import { unzip } from "./zip.js";
@@ -18,10 +19,13 @@ const ANNOTATION_FILE = /\.(json|txt|names|ya?ml|xml)$|(^|\/)(classes|instances)
 const IMAGE_SET = /(^|\/)ImageSets\//i;
 /** The first folder `classes` of a label map. */
 const LABEL_MAP = /^((?:.*?\/)??)classes\/(.*\.png)$/i;
-const NAMES_FILE = /^(classes\.txt|obj\.names|.*\.names)$/i;
+const YAML_FILE = /\.ya?ml$/i;
+const NAMES_FILE = /^(classes\.txt|.*\.names)$/i;
+const IMAGE_FILE = /\.(png|jpe?g|webp|bmp|tiff?)$/i;
 
 /**
- * Formats by id. `images` is the folder of the images in the same ZIP; hasFolders: each subset of a split has its own.
+ * Formats by id. `images` is the folder of the images in the same ZIP; hasFolders: each subset of a
+ * split has its own.
  * @type {Record<string, {title: string, images: string, hasFolders?: boolean, write: import("./project.js").Writer}>}
  */
 export const FORMATS = {
@@ -54,20 +58,21 @@ export async function readProject(files, sizes = []) {
   for (const { path, text } of sources.filter(isClasses)) {
     namesById = await builder.attempt(path, async () => readClasses(parseJson(await text()), builder));
   }
-  const names = await readNames(sources, builder);
-  const hasFolder = sources.some(({ path }) => /(^|\/)labels\/.*\.txt$/i.test(path));
-  const isLabels = (path) => /\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path)) && (!hasFolder || /(^|\/)labels\//i.test(path));
+  const isText = (path) => /\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path));
+  const hasFolder = sources.some(({ path }) => isText(path) && /(^|\/)labels\//i.test(path));
+  const isLabels = (path) => isText(path) && (!hasFolder || /(^|\/)labels\//i.test(path));
+  const dataset = await datasetOrNull(sources, sources.some(({ path }) => isLabels(path)), builder);
   const subsets = sources.filter((source) => !isClasses(source) && (/\.json$/i.test(source.path) || isLabels(source.path)));
   builder.known.isSplit = subsets.length > 0 && subsets.every(({ path }) => SUBSET_FOLDER.test(path));
   let read = 0;
   for (const { path, text, bytes } of sources.filter((source) => !isClasses(source))) {
     const isJson = /\.json$/i.test(path), isXml = /\.xml$/i.test(path), isMap = namesById && LABEL_MAP.test(path);
-    if (!isJson && !isXml && !isMap && !isLabels(path)) continue;
+    if (!isJson && !isXml && !isMap && !(dataset && isLabels(path))) continue;
     await builder.attempt(path, async () => {
       if (isJson) await readJson(await text(), path, builder);
       else if (isXml) await readVoc(await text(), path, builder);
       else if (isMap) await readLabelMaps(path.replace(LABEL_MAP, "$1$2"), await bytes(), await byPath.get(path.replace(LABEL_MAP, "$1instances/$2"))?.bytes() ?? null, namesById, builder);
-      else readYolo(await text(), path, names, builder);
+      else if (!await readLabels(await text(), path, dataset, builder)) return;
       read++;
     });
   }
@@ -76,10 +81,32 @@ export async function readProject(files, sizes = []) {
 }
 
 async function readJson(text, path, builder) {
-  const document = parseJson(text);
-  if (isCoco(document)) await readCoco(document, builder);
+  const document = parseAnnotations(text);
+  if (isCoco(document)) await readCoco(document, path, builder);
   else if (isLabelme(document)) await readLabelme(document, path, builder);
-  else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes and imagePath");
+  else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes");
+}
+
+/**
+ * Return a JSON document. Python writes numbers that JSON does not have, NaN and Infinity: they
+ * become null.
+ */
+function parseAnnotations(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    const stringOrNull = (part) => (part.startsWith('"') ? part : "null");
+    return parseJson(text.replace(/"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g, stringOrNull));
+  }
+}
+
+/**
+ * Read YOLO labels; false: the file has none, such as darknet's lists of images beside its labels.
+ */
+async function readLabels(text, path, dataset, builder) {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  const isImageList = lines.length > 0 && lines.every((line) => IMAGE_FILE.test(line));
+  return !isImageList && readYolo(text, path, dataset, builder);
 }
 
 /**
@@ -90,37 +117,85 @@ async function sourcesIn({ path, content }) {
   const blob = new Blob([content]);
   const file = { path: cleanPath(path), size: blob.size, bytes: async () => new Uint8Array(await blob.arrayBuffer()) };
   const entries = /\.zip$/i.test(path) ? await unzip(blob) : [file];
-  return entries.filter(({ path }) => ANNOTATION_FILE.test(path) && !IMAGE_SET.test(path)).map(({ path, size, bytes }) => ({ path, bytes, text: () => decoded(size, bytes) }));
+  const isUsed = ({ path }) => ANNOTATION_FILE.test(path) && !IMAGE_SET.test(path);
+  const sources = entries.filter(isUsed);
+  return sources.map((source) => {
+    const bytes = () => contentOf(source);
+    return { path: source.path, bytes, text: async () => decodeText(await bytes()) };
+  });
 }
 
-async function decoded(size, bytes) {
+function contentOf({ size, bytes }) {
   if (size > MAX_FILE_BYTES) throw new FormatError(`an annotation file may have at most ${MAX_FILE_BYTES / 2 ** 20} MB`);
-  const content = await bytes();
+  return bytes();
+}
+
+/**
+ * Return what label files of YOLO do not have, or null if it cannot be read: with wrong names,
+ * labels are wrong too.
+ * @param {Source[]} sources
+ * @param {boolean} isNeeded whether there are labels
+ * @param {ProjectBuilder} builder
+ */
+async function datasetOrNull(sources, isNeeded, builder) {
   try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(content);
-  } catch {
-    throw new FormatError("not a text file in UTF-8");
+    return await readDataset(sources, builder);
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error;
+    if (isNeeded) builder.failures.push(`YOLO labels were not read: ${error.message}`);
+    return null;
   }
 }
 
 /**
- * Return the class names by index, from data.yaml or classes.txt. They become classes in this order, also without objects.
+ * Read data.yaml, or else classes.txt. The names become classes in their order, also without
+ * objects.
  * @param {Source[]} sources
- * @returns {Promise<Map<number, string>>}
+ * @param {ProjectBuilder} builder
+ * @returns {Promise<import("./yolo.js").Dataset>}
+ * @throws {FormatError} the names cannot be read, or files of one kind differ
  */
-async function readNames(sources, builder) {
-  for (const [pattern, parse] of /** @type {[RegExp, (text: string) => Map<number, string> | null][]} */ ([
-    [/\.ya?ml$/i, readDataYaml], [NAMES_FILE, readClassesTxt],
-  ])) {
-    for (const { path, text } of sources) {
-      if (!pattern.test(baseName(path))) continue;
-      const names = await builder.attempt(path, async () => {
-        const found = parse(await text());
-        found?.forEach((name, index) => builder.category(name, { id: index + 1 }));
-        return found;
-      });
-      if (names?.size) return names;
+async function readDataset(sources, builder) {
+  const yamlFiles = sources.filter(({ path }) => YAML_FILE.test(path));
+  const lists = sources.filter(({ path }) => NAMES_FILE.test(baseName(path)));
+  const classesTxt = lists.filter(({ path }) => /\.txt$/i.test(path));
+  const usedLists = classesTxt.length ? classesTxt : lists;
+  const names = await namesIn(yamlFiles, readDataYaml) ?? await namesIn(usedLists, readClassesTxt);
+  if (!names && yamlFiles.length) {
+    const [{ path }] = yamlFiles;
+    throw new FormatError(`${path}: the names of the classes (names) are missing: add them, or classes.txt`);
+  }
+  let keypoints = null;
+  for (const { text } of yamlFiles) keypoints ??= readKeypointShape(await text());
+  names?.forEach((name, index) => builder.category(name, { id: index + 1 }));
+  return { names: names ?? new Map(), keypoints };
+}
+
+/**
+ * Return the class names by number that files have; null: they have none.
+ * @param {Source[]} sources
+ * @param {(text: string) => Map<number, string> | null} parse
+ */
+async function namesIn(sources, parse) {
+  let names = null, origin = "";
+  for (const { path, text } of sources) {
+    try {
+      const found = parse(await text());
+      if (!found?.size) continue;
+      if (names && !isSame(found, names)) {
+        throw new FormatError(`it names the classes differently than ${origin}: keep one of the two`);
+      }
+      names ??= found;
+      origin ||= path;
+    } catch (error) {
+      if (!(error instanceof FormatError)) throw error;
+      throw new FormatError(`${path}: ${error.message}`);
     }
   }
-  return new Map();
+  return names;
+}
+
+/** Return whether two maps have the same entries. */
+function isSame(one, other) {
+  return one.size === other.size && [...one].every(([key, value]) => other.get(key) === value);
 }

@@ -45,7 +45,7 @@ function encode({ width, height }, masks, colours) {
  * @param {string} path of the images, without the folder `classes`
  * @param {Uint8Array<ArrayBuffer>} classes PNG image of category ids
  * @param {Uint8Array<ArrayBuffer> | null} instances PNG image of object numbers; null: each class is one object
- * @param {Map<unknown, string>} names names of the classes by id
+ * @param {Map<string, string | null>} names names of the classes by id
  * @param {import("./project.js").ProjectBuilder} builder
  */
 export async function readLabelMaps(path, classes, instances, names, builder) {
@@ -54,8 +54,8 @@ export async function readLabelMaps(path, classes, instances, names, builder) {
   if (numbers.width !== width || numbers.height !== height) throw new FormatError("the images in classes and instances have different sizes");
   const image = builder.image(path, width, height);
   for (const spans of regionsOf(numbers)) {
-    const id = values[spans.tops[0] * width + spans.columns[0]], category = names.get(id);
-    if (category === undefined) builder.warn(`a region was left out: its class ${id} is not in classes.json`);
+    const id = values[spans.tops[0] * width + spans.columns[0]], category = names.get(String(id));
+    if (!category) builder.warn(`a region was left out: its class ${id} is not in classes.json`);
     else builder.add(image, spans, { category, name: category, score: null }, "region");
   }
 }

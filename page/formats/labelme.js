@@ -1,12 +1,15 @@
 // LabelMe 5: a JSON file beside each image.
 //
-// The islands of an object are polygons with the same group_id, and holes are cut open by a seam. Points are the outermost
-// pixels, which LabelMe and supervision paint too: at tolerance 0 both read the mask exactly. `classes` is this page's own:
-// LabelMe, which has only names, keeps it.
+// The islands of an object are polygons with the same group_id, and holes are cut open by a seam.
+// Points are the outermost pixels, which LabelMe and supervision paint too: at tolerance 0 both
+// read the mask exactly. `classes` is this page's own: LabelMe, which has only names, keeps it.
 
+import { numbersOf } from "./numbers.js";
 import { polygonsOf } from "./polygons.js";
-import { FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses } from "./project.js";
-import { rasterize } from "./rasterize.js";
+import {
+  FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses, textOf,
+} from "./project.js";
+import { boxPolygon, rasterize } from "./rasterize.js";
 import { Spans, masksOf, union } from "./spans.js";
 import { subsetFolder } from "./split.js";
 
@@ -45,7 +48,7 @@ function pairs(polygon) {
 
 /** Return whether a JSON document looks like LabelMe. */
 export function isLabelme(document) {
-  return Array.isArray(document?.shapes) && typeof document.imagePath === "string";
+  return Array.isArray(document?.shapes);
 }
 
 /**
@@ -56,44 +59,78 @@ export function isLabelme(document) {
  */
 export async function readLabelme(document, path, builder) {
   readClasses(document.classes, builder);
-  const folder = path.slice(0, -baseName(path).length);
-  const image = builder.image(folder + baseName(cleanPath(document.imagePath)), document.imageWidth, document.imageHeight);
+  const { imagePath, imageWidth, imageHeight } = document;
+  const image = builder.imageOf(path, imagePath, imageWidth, imageHeight);
   /** @type {Map<string, {label: string, name: string, parts: Spans[]}>} */
   const objects = new Map();
   for (const [index, shape] of document.shapes.entries()) {
-    if (typeof shape?.label !== "string") {
-      builder.warn("a shape without a label was left out");
+    const label = textOf(shape?.label);
+    if (label === null) {
+      builder.leaveOut(image, "a shape without a label was left out");
+      continue;
+    }
+    if (!isRead(shape.shape_type)) {
+      const given = shape.shape_type;
+      const type = (typeof given === "string" ? given : JSON.stringify(given)).slice(0, 40);
+      const message = "was left out: only polygons, rectangles and masks are read";
+      builder.leaveOut(image, `a shape of type ${type} ${message}`);
       continue;
     }
     await builder.addOrWarn(`${image.name}: a shape`, async () => {
       const part = await maskOfShape(shape, image);
-      if (!part) {
-        builder.warn(`a shape of type ${String(shape.shape_type).slice(0, 40)} was left out: only polygons, rectangles and masks are read`);
-        return;
-      }
       const isGrouped = shape.group_id !== null && shape.group_id !== undefined;
-      const key = JSON.stringify(isGrouped ? [shape.label, shape.group_id] : index);
-      const name = typeof shape.description === "string" && shape.description ? shape.description : shape.label;
-      if (!objects.has(key)) objects.set(key, { label: shape.label, name, parts: [] });
+      const key = JSON.stringify(isGrouped ? [label, shape.group_id] : index);
+      const name = textOf(shape.description) ?? label;
+      if (!objects.has(key)) objects.set(key, { label, name, parts: [] });
       objects.get(key).parts.push(part);
-    });
+    }, image);
   }
   for (const { label, name, parts } of objects.values()) {
     builder.add(image, union(parts), { category: label, name, score: null }, "shape");
   }
 }
 
-/** Return a shape's mask, or null if its type is not supported. */
-function maskOfShape({ shape_type: type = "polygon", points, mask }, { width, height }) {
-  if (!["polygon", "rectangle", "mask"].includes(type)) return null;
+/** Types of shapes with four corners, in any order: upright or turned. */
+const FOUR_CORNERS = ["rectangle", "rotation", "quadrilateral"];
+
+/** @param {any} type null or undefined in files of old versions, which had only polygons */
+function isRead(type) {
+  return ["polygon", "mask", ...FOUR_CORNERS, null, undefined].includes(type);
+}
+
+function maskOfShape({ shape_type, points, mask }, { width, height }) {
+  const type = shape_type ?? "polygon";
   const least = type === "polygon" ? 3 : 2;
-  if (!Array.isArray(points) || points.length < least || !points.every((point) => Array.isArray(point) && point.length === 2 && point.every(Number.isFinite))) {
+  const pairs = Array.isArray(points) ? points.map(numbersOf) : [];
+  if (pairs.length < least || !pairs.every((pair) => pair?.length === 2)) {
     throw new FormatError(`a ${type} must have at least ${least} points of two numbers`);
   }
-  const [[x0, y0], [x1, y1]] = points;
-  if (type === "mask") return readMask(mask, Math.round(x0), Math.round(y0), width, height);
-  const polygon = type === "rectangle" ? [x0, y0, x1, y0, x1, y1, x0, y1] : points.flat();
-  return rasterize([polygon], "pixels", width, height);
+  if (type === "polygon") return rasterize([pairs.flat()], "pixels", width, height);
+  if (type === "mask") {
+    const [[left, top]] = pairs;
+    return readMask(mask, Math.round(left), Math.round(top), width, height);
+  }
+  // Unlike an outline, which LabelMe paints too, the sides are where the shape ends: X-AnyLabeling
+  // exports it so.
+  return rasterize([corners(pairs, type)], "edges", width, height);
+}
+
+/**
+ * Return the corners of a shape in their order around it.
+ * @param {number[][]} pairs two opposite corners, or all four, possibly with the first one once
+ *   more
+ * @param {string} type
+ */
+function corners(pairs, type) {
+  if (pairs.length === 2 && type === "rectangle") return boxPolygon(pairs.flat());
+  const points = [...new Map(pairs.map((pair) => [String(pair), pair])).values()];
+  if (points.length !== 4) {
+    const expected = type === "rectangle" ? "two opposite or four" : "four";
+    throw new FormatError(`a ${type} must have ${expected} corners`);
+  }
+  const [x, y] = [0, 1].map((axis) => points.reduce((sum, point) => sum + point[axis], 0) / 4);
+  const angle = (point) => Math.atan2(point[1] - y, point[0] - x);
+  return points.sort((one, other) => angle(one) - angle(other)).flat();
 }
 
 /** Return the mask in a PNG image at a corner: pixels that are neither black nor transparent. */

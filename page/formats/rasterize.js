@@ -31,6 +31,14 @@ export function rasterize(polygons, frame, width, height) {
   return raster.spans();
 }
 
+/**
+ * Return a box as a polygon of the frame "edges".
+ * @param {number[]} corners x0, y0, x1, y1
+ */
+export function boxPolygon([x0, y0, x1, y1]) {
+  return [x0, y0, x1, y0, x1, y1, x0, y1];
+}
+
 /** Spans collected in any order. */
 class Raster {
   #steps = 0;

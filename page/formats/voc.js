@@ -1,13 +1,17 @@
 // Pascal VOC: XML with a box per object and, as supervision writes and reads them, polygons.
 //
-// Boxes and polygons count pixels from 1. Each island of an object is one polygon, with holes cut open by a seam. The
-// points are the outermost pixels.
+// Boxes and polygons count pixels from 1. Each island of an object is one polygon, with holes cut
+// open by a seam. The points are the outermost pixels.
 
-import { FormatError, baseName, classesFile, cleanPath, imagePaths } from "./project.js";
+import { numberOf } from "./numbers.js";
+import { FormatError, baseName, classesFile, cleanPath, climbs, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
-import { rasterize } from "./rasterize.js";
+import { boxPolygon, rasterize } from "./rasterize.js";
 import { masksOf, union } from "./spans.js";
 import { imageSets } from "./split.js";
+
+/** The class of objects without a name. */
+const UNNAMED = "object";
 
 /**
  * Write `classes.json`, and `Annotations/NAME.xml` for each image; with a split, `ImageSets/Main`.
@@ -65,31 +69,94 @@ function escape(text) {
  * @param {import("./project.js").ProjectBuilder} builder
  */
 export async function readVoc(text, path, builder) {
-  const root = new DOMParser().parseFromString(text, "application/xml").documentElement;
-  const textOf = (parent, tag) => parent.querySelector(`:scope > ${tag}`)?.textContent.trim() ?? "";
-  const numbersOf = (parent, tags) => tags.map((tag) => parseFloat(textOf(parent, tag)));
-  const size = root.querySelector(":scope > size");
-  if (root.nodeName !== "annotation" || !size) throw new FormatError("not Pascal VOC, with annotation and size");
-  const folder = path.slice(0, -baseName(path).length).replace(/(^|\/)Annotations\//, "$1");
-  const image = builder.image(folder + baseName(cleanPath(textOf(root, "filename"))), ...numbersOf(size, ["width", "height"]));
-  for (const object of root.querySelectorAll(":scope > object")) {
-    await builder.addOrWarn(`${image.name}: an object`, () => {
-      const box = object.querySelector(":scope > bndbox"), category = textOf(object, "name");
-      const polygons = [...object.querySelectorAll(":scope > polygon")].map(({ children }) => [...children].map((tag) => parseFloat(tag.textContent) - 1));
-      if (!category) throw new FormatError("it has no name");
-      if (polygons.some((polygon) => polygon.length < 6 || polygon.length % 2 || !polygon.every(Number.isFinite))) {
-        throw new FormatError("a polygon must have at least three points of two numbers");
-      }
-      const corners = box ? numbersOf(box, ["xmin", "ymin", "xmax", "ymax"]) : [];
-      if (!polygons.length) {
-        if (!box || !corners.every(Number.isFinite)) throw new FormatError("it has neither a polygon nor a box");
-        builder.warn("an object has only a box: its mask is the whole box");
-      }
-      const [left, top, right, bottom] = corners;
-      const edges = [left - 1, top - 1, right, top - 1, right, bottom, left - 1, bottom];
-      const parts = polygons.map((polygon) => rasterize([polygon], "pixels", image.width, image.height));
-      const spans = parts.length ? union(parts) : rasterize([edges], "edges", image.width, image.height);
-      builder.add(image, spans, { category, name: category, score: null }, "object");
-    });
+  const root = parseXml(text);
+  if (root.nodeName !== "annotation") {
+    throw new FormatError("not Pascal VOC, with annotation as the root");
   }
+  const [size] = childrenOf(root, "size");
+  const [width, height] = ["width", "height"].map((tag) => (size ? childText(size, tag) : null));
+  const named = childText(root, "filename");
+  if (climbs(named)) {
+    throw new FormatError(`its filename ${named} leads out of the data set's folder`);
+  }
+  const image = builder.imageOf(path, named, width, height);
+  for (const object of childrenOf(root, "object")) {
+    await builder.addOrWarn(`${image.name}: an object`, () => {
+      const name = childText(object, "name"), category = name || UNNAMED;
+      if (!name) builder.warn(`an object without a name was named "${UNNAMED}"`);
+      const mask = maskOf(object, image, builder);
+      builder.add(image, mask, { category, name: category, score: null }, "object");
+    }, image);
+  }
+}
+
+/**
+ * Return the root of an XML document.
+ *
+ * Entities could make it very large: they are declared in a document type, which Pascal VOC does
+ * not have.
+ */
+function parseXml(text) {
+  if (text.includes("<!DOCTYPE")) {
+    throw new FormatError("XML with a document type (<!DOCTYPE>) is not read: delete it");
+  }
+  // The text is decoded already, whatever encoding the declaration names.
+  const body = text.replace(/^\s*<\?xml\b[^>]*\?>/, "");
+  const root = new DOMParser().parseFromString(body, "application/xml").documentElement;
+  // Chromium returns what is before an error, with a message inside.
+  const isDamaged = root.nodeName === "parsererror" || root.getElementsByTagName("parsererror").length;
+  if (isDamaged) throw new FormatError("not valid XML");
+  return root;
+}
+
+function childrenOf(element, tag) {
+  return [...element.children].filter(({ nodeName }) => nodeName === tag);
+}
+
+/** Return the text of an element's child, or an empty one. */
+function childText(element, tag) {
+  return childrenOf(element, tag)[0]?.textContent.trim() ?? "";
+}
+
+/** Return the mask of an object's polygons, or else its box. */
+function maskOf(object, { width, height }, builder) {
+  const polygons = childrenOf(object, "polygon").map(pointsOf);
+  if (polygons.length) {
+    return union(polygons.map((points) => rasterize([points], "pixels", width, height)));
+  }
+  const [box] = childrenOf(object, "bndbox");
+  if (!box && childrenOf(object, "robndbox").length) {
+    throw new FormatError("boxes with an angle (robndbox) are not read");
+  }
+  if (!box) throw new FormatError("it has neither a polygon nor a box (bndbox)");
+  const corners = ["xmin", "ymin", "xmax", "ymax"].map((tag) => numberOf(childText(box, tag)));
+  if (corners.includes(null)) {
+    throw new FormatError("its box must have the numbers xmin, ymin, xmax and ymax");
+  }
+  const [xmin, ymin, xmax, ymax] = corners;
+  if (corners.every((value) => value >= 0 && value <= 1)) {
+    throw new FormatError("its box is in parts of the image, between 0 and 1, not in pixels");
+  }
+  if (xmin > xmax || ymin > ymax) {
+    builder.warn("the corners of a box were sorted: its min is above its max");
+  }
+  builder.warn("an object has only a box: its mask is the whole box");
+  // The first and the last pixels, counted from 1.
+  const [left, right] = [Math.min(xmin, xmax) - 1, Math.max(xmin, xmax)];
+  const [top, bottom] = [Math.min(ymin, ymax) - 1, Math.max(ymin, ymax)];
+  return rasterize([boxPolygon([left, top, right, bottom])], "edges", width, height);
+}
+
+/** Return the points x1, y1, x2, y2, ... of a polygon, whose elements may be in any order. */
+function pointsOf(polygon) {
+  const values = new Map();
+  for (const { nodeName, textContent } of polygon.children) values.set(nodeName, numberOf(textContent));
+  const count = values.size / 2, points = [];
+  for (let number = 1; number <= count; number++) {
+    points.push(values.get(`x${number}`) ?? null, values.get(`y${number}`) ?? null);
+  }
+  if (points.length < 6 || !Number.isInteger(count) || points.includes(null)) {
+    throw new FormatError("a polygon must have at least three points x1, y1, x2, y2, ... of numbers");
+  }
+  return points.map((value) => value - 1);
 }

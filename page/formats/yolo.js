@@ -1,22 +1,26 @@
-// YOLO segmentation: data.yaml, classes.json, and labels/NAME.txt beside images/NAME.jpg with a line per object.
+// YOLO segmentation: data.yaml, classes.json, and labels/NAME.txt beside images/NAME.jpg with a
+// line per object.
 //
-// A line has one polygon. The islands of an object are joined by a line of no width, as ultralytics does when it converts
-// COCO: an object stays one object, and libraries that paint outlines paint the joining line too. Holes are cut open by a
-// seam. Points are the outermost pixels, as in the labels that ultralytics and supervision write and paint.
+// A line has one polygon. The islands of an object are joined by a line of no width, as ultralytics
+// does when it converts COCO: an object stays one object, and libraries that paint outlines paint
+// the joining line too. Holes are cut open by a seam. Points are the outermost pixels, as in the
+// labels that ultralytics and supervision write and paint.
 
 import { writeDataYaml } from "./class_names.js";
-import { FormatError, classesFile, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
-import { rasterize } from "./rasterize.js";
+import { FormatError, classesFile, imagePaths } from "./project.js";
+import { boxPolygon, rasterize } from "./rasterize.js";
 import { masksOf } from "./spans.js";
 import { subsetFolder } from "./split.js";
+import { readLines } from "./yolo_lines.js";
 
 /**
- * Added to the index of a pixel: near the pixel's centre, and below 0.5, so that ultralytics, which truncates, and
- * supervision, which rounds, both find the pixel.
+ * Added to the index of a pixel: near the pixel's centre, and below 0.5, so that ultralytics, which
+ * truncates, and supervision, which rounds, both find the pixel.
  */
 const PIXEL_CENTRE = 0.4;
 const DECIMALS = 6;
+const MAX_LISTED_LINES = 5;
 
 /** @type {import("./project.js").Writer} */
 export function writeYolo(project, { tolerance } = {}) {
@@ -35,7 +39,8 @@ export function writeYolo(project, { tolerance } = {}) {
 
 /** Join polygons into one: each to the one before it, between their nearest points. */
 function join(polygons) {
-  // The walk enters each polygon from the one before it, goes on to the next one half-way, and returns through all of them.
+  // The walk enters each polygon from the one before it, goes on to the next one half-way, and
+  // returns through all of them.
   const there = [], back = [];
   let entry = 0;
   polygons.forEach((polygon, index) => {
@@ -69,40 +74,59 @@ function nearest(one, other) {
 }
 
 /**
+ * @typedef {object} Dataset
+ * @property {Map<number, string>} names of the classes, by their numbers
+ * @property {import("./yolo_lines.js").Keypoints | null} keypoints of each pose, in a data set of
+ *   poses
+ */
+
+/**
  * Read a label file.
  * @param {string} text
  * @param {string} path its path, by which the image is found
- * @param {Map<number, string>} names class names by index
+ * @param {Dataset} dataset
  * @param {import("./project.js").ProjectBuilder} builder
+ * @returns {boolean} false: it is another text, beside no image and without labels
+ * @throws {FormatError} the image is not known, or no line is a label
  */
-export function readYolo(text, path, names, builder) {
-  const labels = [];
-  text.split(/\r?\n/).forEach((line, index) => {
-    if (!line.trim()) return;
-    const [category, ...numbers] = line.trim().split(/\s+/).map(Number);
-    if (numbers.length < 4 || !Number.isInteger(category) || category < 0 || !numbers.every((value) => Math.abs(value) <= 2)) {
-      throw new FormatError(`line ${index + 1} is not a class number and coordinates relative to the image`);
-    }
-    labels.push({ category, numbers });
-  });
-  if (!builder.known.find(path)) throw new FormatError("add the image of this name first: YOLO labels need its size");
-  const image = builder.image(path), { width, height } = image;
-  for (const { category, numbers } of labels) {
-    // As ultralytics and supervision read it: 4 numbers are a box, and an odd number at the end is a score.
-    const isBox = numbers.length <= 5;
-    if (isBox) builder.warn("a label is only a box: its mask is the whole box");
-    const score = numbers.length % 2 ? numbers.pop() : null;
-    const points = isBox ? corners(numbers) : numbers;
-    const scaled = points.map((value, i) => value * (i % 2 ? height : width));
-    const spans = rasterize([scaled], isBox ? "edges" : "pixels", width, height);
+export function readYolo(text, path, { names, keypoints }, builder) {
+  const isKnown = builder.known.findOwn(path) !== null;
+  const { labels, problems } = readLines(text, keypoints);
+  // Beside labels there are other texts, such as README.txt.
+  if (!isKnown && !labels.length && problems.length) return false;
+  const messages = [...Map.groupBy(problems, ({ reason }) => reason)].map(([reason, lines]) => (
+    `${listed(lines.map(({ line }) => line))}: ${reason}`
+  ));
+  if (!isKnown) {
+    throw new FormatError(builder.known.isAmbiguous(path)
+      ? "several images have this name"
+      : "add the image of this name first: YOLO labels need its size");
+  }
+  if (!labels.length && messages.length) throw new FormatError(messages[0]);
+  const image = builder.ownImage(path), { width, height } = image;
+  for (const message of messages) builder.leaveOut(image, `${path}: left out ${message}`);
+  for (const { category, box, polygon, score, notes } of labels) {
     const name = names.get(category) ?? `class ${category}`;
-    if (!names.has(category)) builder.warn(`class ${category} has no name in data.yaml or classes.txt`);
+    if (!names.has(category)) {
+      builder.warn(`class ${category} has no name in data.yaml or classes.txt`);
+      builder.category(name, { id: category + 1 });
+    }
+    notes.forEach((note) => builder.warn(note));
+    const points = box ? boxPolygon(box) : polygon;
+    const scaled = points.map((value, i) => value * (i % 2 ? height : width));
+    const spans = rasterize([scaled], box ? "edges" : "pixels", width, height);
     builder.add(image, spans, { category: name, name, score }, "label");
   }
+  return true;
 }
 
-/** @param {number[]} box centre, width and height */
-function corners([x, y, width, height]) {
-  const [left, top, right, bottom] = [x - width / 2, y - height / 2, x + width / 2, y + height / 2];
-  return [left, top, right, top, right, bottom, left, bottom];
+/**
+ * Return numbers of lines for a message: all of them, or the first ones and how many more there
+ * are.
+ */
+function listed(lines) {
+  if (lines.length === 1) return `line ${lines[0]}`;
+  const more = lines.length - MAX_LISTED_LINES;
+  const first = lines.slice(0, MAX_LISTED_LINES).join(", ");
+  return `lines ${first}${more > 0 ? ` and ${more} more` : ""}`;
 }

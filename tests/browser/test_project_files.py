@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -121,3 +122,13 @@ def test_files_that_cannot_be_used_are_reported(opened, tmp_path):
         opened.page.set_input_files("#annotations", tmp_path / "labels.json")
         expect(opened.page.get_by_role("alert")).to_contain_text(message)
     opened.page.wait_for_selector("#view:not([hidden])")
+
+
+def test_image_whose_annotation_was_left_out_is_not_reviewed(opened, tmp_path):
+    image = {"id": 1, "file_name": "scene.png", "width": 480, "height": 320}
+    document = {"images": [image], "categories": [{"id": 1, "name": "box"}]}
+    for boxes, words in (([None], "scene.png, 0 objects"), ([], "scene.png, 0 objects, reviewed")):
+        annotations = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": box} for box in boxes]
+        (tmp_path / "labels.json").write_text(json.dumps({**document, "annotations": annotations}))
+        opened.page.set_input_files("#annotations", tmp_path / "labels.json")
+        expect(opened.page.locator("#image-list li")).to_have_text(re.compile(f"{words}$"))

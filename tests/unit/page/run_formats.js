@@ -4,6 +4,7 @@ import { maskInput, withClicks } from "../../../page/drawn.js";
 import { FORMATS, readProject } from "../../../page/formats/formats.js";
 import { imagesIn } from "../../../page/formats/images.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
+import { FormatError } from "../../../page/formats/project.js";
 import { rasterize } from "../../../page/formats/rasterize.js";
 import { Spans } from "../../../page/formats/spans.js";
 import { splitImages } from "../../../page/formats/split.js";
@@ -12,6 +13,9 @@ import { Project } from "../../../page/project.js";
 import { cut, rounded } from "../../../page/regions.js";
 import { Mask } from "../../../page/rle.js";
 import { unzip, zip } from "../../../page/formats/zip.js";
+import { DOMParser } from "./dom_parser.js";
+
+globalThis.DOMParser ??= DOMParser;
 
 const maskOf = (rle) => Mask.fromSpans(Spans.decode(rle), null);
 const decoded = (files) => files.map(({ path, content }) => ({ path, content: Uint8Array.fromBase64(content) }));
@@ -23,6 +27,13 @@ const CALLS = {
     return Promise.all(files.map(async ({ path, content }) => ({ path, content: (await bytes(content)).toBase64() })));
   },
   read: ({ files, sizes }) => readProject(decoded(files), sizes),
+  /** Read several projects; one that cannot be read has an `error`. */
+  readAll: ({ projects }) => Promise.all(projects.map(({ files, sizes }) => (
+    readProject(decoded(files), sizes).catch((error) => {
+      if (!(error instanceof FormatError)) throw error;
+      return { error: error.message };
+    })
+  ))),
   async images({ files, known }) {
     const found = await imagesIn([await zip(decoded(files))], known);
     return Promise.all(found.map(async ({ name, load }) => [name, (await load()).type]));

@@ -127,12 +127,12 @@ HOSTILE_COCO = {
     "other size": ({"segmentation": {"size": [160, 120], "counts": [19200]}}, "another size than the image"),
     "two points": ({"segmentation": [[1, 2, 3, 4]]}, "at least three pairs"),
     "odd": ({"segmentation": [[1, 2, 3, 4, 5, 6, 7]]}, "at least three pairs"),
-    "not numbers": ({"segmentation": [[1, 2, 3, 4, 5, "6"]]}, "at least three pairs"),
+    "not numbers": ({"segmentation": [[1, 2, 3, 4, 5, "6px"]]}, "at least three pairs"),
     "nested": ({"segmentation": [[[1, 2], [3, 4], [5, 6]]]}, "at least three pairs"),
     "no box": ({"segmentation": 5, "bbox": None}, "neither a mask nor a box"),
-    "text box": ({"bbox": [0, 0, "1", 1]}, "neither a mask nor a box"),
+    "text box": ({"bbox": [0, 0, "a", 1]}, "neither a mask nor a box"),
     "unknown image": ({"image_id": 2}, "its image is not in the file"),
-    "unknown category": ({"category_id": [7]}, "its category is not in the file"),
+    "unknown category": ({"category_id": [7]}, "its category is no id"),
     "outside": ({"segmentation": [[200, 200, 300, 200, 300, 300]]}, "an empty annotation"),
 }
 
@@ -186,7 +186,8 @@ def test_too_complex_polygons_are_left_out():
 def test_labelme_polygons_and_rectangles_are_read():
     corners = [[30, 20], [80, 20], [80, 59], [30, 59]]
     assert np.array_equal(only_mask(labelme({"points": corners})), RECTANGLE)
-    assert np.array_equal(only_mask(labelme({"points": corners[2::-2], "shape_type": "rectangle"})), RECTANGLE)
+    sides = {"points": [[81, 60], [30, 20]], "shape_type": "rectangle"}
+    assert np.array_equal(only_mask(labelme(sides)), RECTANGLE)
 
 
 def test_labelme_polygons_are_painted_as_by_opencv():
@@ -214,7 +215,7 @@ HOSTILE_SHAPES = {
     "circle": ({"shape_type": "circle", "points": [[1, 1], [2, 2]]}, "a shape of type circle was left out"),
     "two points": ({"points": [[1, 1], [2, 2]]}, "at least 3 points"),
     "no points": ({}, "at least 3 points"),
-    "text": ({"points": [["1", "1"]] * 3}, "at least 3 points"),
+    "text": ({"points": [["1px", "1"]] * 3}, "at least 3 points"),
     "null label": ({"label": None}, "without a label"),
     "no mask": ({"shape_type": "mask", "points": [[0, 0], [1, 1]]}, "must be a PNG image"),
     "not base64": ({"shape_type": "mask", "points": [[0, 0], [1, 1]], "mask": "*"}, "not valid Base64"),
@@ -256,10 +257,14 @@ def test_yolo_labels_find_their_images_by_folder_or_name():
     sizes = [{**SIZE, "name": name} for name in ("x/images/train/a.jpg", "x/images/val/a.jpg", "c d.png")]
     label = "0 0.1 0.1 0.5 0.1 0.5 0.5"
     files = {"x/labels/val/a.txt": label, "other/labels/c d.txt": label, "labels/a.txt": label, "train.txt": "x/a.jpg"}
+    files["labels/b.txt"] = label
     files["classes.txt"] = "cat"
     project, warnings = read(files, sizes)
     assert [image["name"] for image in project["images"]] == ["x/images/val/a.jpg", "c d.png"]
-    assert warnings == ["labels/a.txt: add the image of this name first: YOLO labels need its size"]
+    assert warnings == [
+        "labels/a.txt: several images have this name",
+        "labels/b.txt: add the image of this name first: YOLO labels need its size",
+    ]
 
 
 def test_two_images_of_one_name_are_not_mixed_up():
@@ -281,15 +286,26 @@ def test_two_images_of_one_name_are_not_mixed_up():
 @pytest.mark.parametrize(
     "line", ["0 1 2", "x 0.1 0.1 0.5 0.5", "0.5 0.1 0.1 0.5 0.5", "-1 0 0 1 1", "0 nan 0 1 1", "0 10 20 30 40 50 60"]
 )
-def test_damaged_yolo_labels_are_named(line):
-    with pytest.raises(FormatError, match=r"a\.txt: line 2 is not a class number and coordinates"):
-        read({"a.txt": f"0 0.5 0.5 0.1 0.1\n{line}\n"}, [SIZE])
+def test_damaged_yolo_labels_are_left_out_with_their_line(line):
+    project, warnings = read({"a.txt": f"0 0.5 0.5 0.1 0.1\n{line}\n"}, [SIZE])
+    assert len(project["images"][0]["objects"]) == 1
+    assert project["images"][0]["isIncomplete"]
+    assert warnings[0].startswith("a.txt: left out line 2: expected a class number and coordinates")
+
+
+def test_image_whose_objects_were_all_left_out_is_incomplete():
+    sound, _ = read({"a.txt": ""}, [SIZE])
+    assert "isIncomplete" not in sound["images"][0]
+    damaged, _ = read(coco({"bbox": None}))
+    assert damaged["images"][0]["objects"] == []
+    assert damaged["images"][0]["isIncomplete"]
 
 
 def test_one_damaged_file_does_not_stop_the_others():
     project, warnings = read({"bad.json": "{", "latin.json": b'"\xe4"', **coco({"segmentation": rle(DISC)})})
     assert len(project["images"][0]["objects"]) == 1
-    assert warnings == ["bad.json: not valid JSON", "latin.json: not a text file in UTF-8"]
+    assert warnings[0] == "bad.json: not valid JSON"
+    assert warnings[1].startswith("latin.json: byte 1 is 0xe4: not text in UTF-8")
 
 
 @pytest.mark.parametrize("files", [coco({"segmentation": rle(DISC)}), labelme({"points": [[1, 1], [9, 1], [9, 9]]})])
