@@ -207,9 +207,9 @@ def test_pixels_are_decoded_from_the_entry_and_those_of_the_last_image_reused(op
     done: list[images.OpenedImage] = []
     decode = images.decode
 
-    def counted(opened: images.OpenedImage) -> Any:
+    def counted(opened: images.OpenedImage, load: images.Load | None = None) -> Any:
         done.append(opened)
-        return decode(opened)
+        return decode(opened, load)
 
     monkeypatch.setattr(images, "decode", counted)
     embeddings = open_embeddings()

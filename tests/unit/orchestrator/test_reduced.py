@@ -6,6 +6,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -124,7 +125,7 @@ def test_16_bit_image_has_the_range_of_the_whole_image(colour_type, top):
     ramp = (np.linspace(0, top, 101)[None, :, None] + np.zeros((79, 1, CHANNELS[colour_type]))).astype(np.uint16)
     file = deep_png(ramp, colour_type)
     whole, whole_range = images.decode(images.open_image(file, 10**6))
-    pixels, sample_range = decoded_with_range(file)
+    pixels, sample_range = decoded_with_range(file, 4000)
     assert pixels.shape == (40, 51, 3)
     assert sample_range == whole_range
     assert np.abs(np.asarray(Image.fromarray(whole).reduce(2), int) - pixels).max() <= 1
@@ -301,7 +302,7 @@ def watch():
         peak[0] = max(peak[0], resident())
         time.sleep(0.001)
 
-thread = threading.Thread(target=watch)
+thread = threading.Thread(target=watch, daemon=True)
 thread.start()
 runs = reduction.runs(mask)
 rle = reduction.rle(mask)
@@ -327,7 +328,6 @@ PEAK = """
 import sys, threading, time
 import numpy as np
 from orchestrator import images, reduced
-from orchestrator.depth import SampleRange
 from orchestrator.memory import return_large_blocks_on_free
 
 def resident():
@@ -343,15 +343,24 @@ def watch():
         peak[0] = max(peak[0], resident())
         time.sleep(0.001)
 
-thread = threading.Thread(target=watch)
+thread = threading.Thread(target=watch, daemon=True)
 thread.start()
-image = reduced.open_image(file, max_pixels)
-size_hw = images.displayed_size(image)
-pixels = images.decode(image, reduced.Reduction(size_hw, reduced.factor(size_hw, max_pixels)).load)
+opened = reduced.open_image(file, max_pixels)
+reduction = reduced.Reduction(opened.size_hw, reduced.factor(opened.size_hw, max_pixels))
+pixels, _ = images.decode(opened, reduction.load)
 done.set()
 thread.join()
 print(peak[0] - before, *pixels.shape)
 """
+
+
+def peak_to_decode(file: Path, max_pixels: int) -> tuple[int, tuple[int, ...]]:
+    """Return the bytes by which a process grows while it decodes an image, and the shape of its pixels."""
+    command = [sys.executable, "-c", PEAK, str(file), str(max_pixels)]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    grown, *shape = map(int, done.stdout.split())
+    return grown, tuple(shape)
 
 
 @pytest.mark.parametrize(("file_format", "bytes_per_pixel"), [("JPEG", 1.5), ("PNG", 5.5)], ids=["jpeg", "png"])
@@ -359,9 +368,21 @@ def test_memory_to_decode_a_large_image_is_bounded(tmp_path, file_format, bytes_
     """All pixels of 36 megapixels take 108 MB, in Pillow 144 MB, before they are scaled down to 9 megapixels."""
     file = tmp_path / "image"
     photo(6000, 6000).save(file, file_format, **({"compress_level": 1} if file_format == "PNG" else {}))
-    command = [sys.executable, "-c", PEAK, str(file), "9000000"]
-    root = Path(__file__).parents[3]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
-    grown, *shape = map(int, done.stdout.split())
-    assert shape == [3000, 3000, 3]
+    grown, shape = peak_to_decode(file, 9_000_000)
+    assert shape == (3000, 3000, 3)
     assert 27_000_000 <= grown < bytes_per_pixel * 6000**2
+
+
+@pytest.mark.parametrize(
+    ("channels", "bytes_per_pixel"),
+    [(1, reduced.GREY_16_BIT_BYTES_PER_PIXEL), (3, reduced.DEEP_BYTES_PER_PIXEL), (4, reduced.DEEP_BYTES_PER_PIXEL)],
+    ids=["grey", "rgb", "rgba"],
+)
+def test_memory_to_decode_a_large_16_bit_image_is_what_its_limit_counts(tmp_path, channels, bytes_per_pixel):
+    file = tmp_path / "image.png"
+    row = np.linspace(0, 4095, 4000).astype(np.uint16)
+    samples = np.broadcast_to(row[None, :, None], (4000, 4000, channels))
+    assert cv2.imwrite(str(file), np.ascontiguousarray(samples), [cv2.IMWRITE_PNG_COMPRESSION, 1])
+    grown, shape = peak_to_decode(file, 8_000_000)
+    assert shape == (2000, 2000, 3)
+    assert 0.75 * 4000**2 <= grown < (bytes_per_pixel + 1) * 4000**2
