@@ -43,8 +43,9 @@ INTERNAL_KEYS = ("box", "tidied")
 Box = tuple[int, int, int, int]
 Record = dict[str, Any]
 Step = dict[str, Any]
-"""Progress: `done` and `total` batches. The first one has the image's `orientation`, which is sent as a header. The
-last one has the `result`: `embed`'s result with the records as `masks`."""
+"""Progress: `done` and `total` batches. The first one has the image's `orientation`, which is sent as a header.
+
+The last one has the `result`: `embed`'s result with the records as `masks`."""
 
 
 async def everything(

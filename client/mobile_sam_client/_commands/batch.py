@@ -20,6 +20,7 @@ from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._commands.prompts import read_prompts
 from mobile_sam_client._commands.run import LabelledImage, Run
 from mobile_sam_client._exports import coco_annotation
+from mobile_sam_client._orientation import read_orientation
 
 MAX_LISTED_FAILURES = 20
 """Failures printed; failures.json lists all of them."""
@@ -169,9 +170,16 @@ class Batch(Run):
         return filter(None, map(self._record, sorted(self.done)))
 
     def _question(self, name: str, file: bytes) -> dict[str, Any]:
-        """Return what the result for an image depends on; a record is reused only if it is unchanged."""
-        weights = self.weights.sha256 if self.weights else None
-        return {"image_sha256": hashlib.sha256(file).hexdigest(), "asked": self.jobs[name], "weights_sha256": weights}
+        """Return what the result for an image depends on; a record is reused only if it is unchanged.
+
+        Records of releases that turned and scaled images by other rules have no orientation.
+        """
+        return {
+            "image_sha256": hashlib.sha256(file).hexdigest(),
+            "orientation": read_orientation(file),
+            "asked": self.jobs[name],
+            "weights_sha256": self.weights.sha256 if self.weights else None,
+        }
 
     def _record_path(self, name: str) -> Path:
         return self.out / "records" / f"{name}.json"

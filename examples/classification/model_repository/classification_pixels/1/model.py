@@ -39,7 +39,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("pixels", pixels)])
 
     def crop(self, file: bytes) -> npt.NDArray[np.uint8]:
-        """Return the centre crop of the displayed image, (224, 224, 3) uint8 RGB.
+        """Return the centre crop of the image, turned as Pillow does, (224, 224, 3) uint8 RGB.
 
         Within a pixel it is torchvision's Resize and CenterCrop, but only the crop is scaled: a long image takes no
         more memory.

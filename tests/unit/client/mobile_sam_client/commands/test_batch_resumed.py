@@ -1,6 +1,7 @@
 """`mobile-sam batch` resumed: finished images are skipped, changed ones redone."""
 
 import json
+from pathlib import Path
 
 import httpx
 import pytest
@@ -38,6 +39,13 @@ def requested(sam, files):
     return requested
 
 
+def without_orientation(path: Path) -> None:
+    """Change a record to one of a release that did not store how it had turned the image."""
+    record = json.loads(path.read_bytes())
+    del record["question"]["orientation"]
+    path.write_text(json.dumps(record))
+
+
 def test_finished_images_are_skipped(run, files, requested, tmp_path):
     run(BATCH)
     assert requested() == list(files)
@@ -57,6 +65,7 @@ def test_finished_images_are_skipped(run, files, requested, tmp_path):
         (lambda sam, folder: None, "--points-per-side 8", ["a.png", "b.png", "c.png", "d.png"]),
         (lambda sam, folder: None, "--max-side 2000", ["a.png", "b.png", "c.png", "d.png"]),
         (lambda sam, folder: sam.weights.update(sha256="1" * 64), "", ["a.png", "b.png", "c.png", "d.png"]),
+        (lambda sam, folder: without_orientation(folder / RECORD), "", ["b.png"]),
         (lambda sam, folder: (folder / RECORD).write_bytes(b"{"), "", ["b.png"]),
         (lambda sam, folder: (folder / RECORD).write_bytes(b"[]"), "", ["b.png"]),
     ],
@@ -66,6 +75,7 @@ def test_finished_images_are_skipped(run, files, requested, tmp_path):
         "changed parameters",
         "smaller images",
         "changed weights",
+        "record of an older release",
         "truncated record",
         "list as record",
     ],
