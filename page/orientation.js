@@ -1,6 +1,7 @@
 // How the pixels of a file are turned for display. One rule for the service, the client and this page: EXIF's orientation,
 // a SHORT, in the segment APP1 of a JPEG file or in the chunk eXIf before the pixels of a PNG file. Nothing else turns an image.
 
+import { crc32 } from "./formats/bytes.js";
 import { chunk } from "./formats/png.js";
 
 /**
@@ -19,18 +20,23 @@ const LAST_ORIENTATION = 8;
 /** From this orientation on, width and height are exchanged. */
 const FIRST_TRANSPOSED = 5;
 
-const ORIENTATION_TAG = 0x112, SHORT = 3;
-const TIFF_MAGIC = 42, TIFF_HEADER_BYTES = 8, ENTRY_BYTES = 12;
-const EXIF = "Exif\0", EXIF_HEADER_BYTES = 6, XMP = "http://ns.adobe.com/xap/1.0/\0";
+const LITTLE_ENDIAN = "II*\0", BIG_ENDIAN = "MM\0*", TIFF_HEADER_BYTES = 8, ENTRY_BYTES = 12;
+const ORIENTATION_TAG = 0x112, EXIF_DIRECTORY_TAG = 0x8769, SHORT = 3, LONG = 4;
+const EXIF = "Exif\0", LIKE_EXIF = /^exif/i, EXIF_HEADER_BYTES = 6, XMP = "http://ns.adobe.com/xap/1.0/\0";
 /** An orientation other than upright in XMP. */
 const TURNED_XMP = /Orientation(?:\s*=\s*["']|>)\s*[2-8]/;
 /** Keywords of PNG texts in which programs store EXIF or XMP. */
 const PNG_TEXT_CHUNKS = ["tEXt", "zTXt", "iTXt"], METADATA_TEXT = /^(Raw profile type (exif|APP1|xmp)|XML:com\.adobe\.xmp)\0/;
 
+/** What is read of EXIF without a directory, in which other programs may find one. */
+const DAMAGED = { orientation: UPRIGHT, isTurned: true };
+
+/** Browsers ignore a larger chunk. */
+const MAX_PNG_EXIF_BYTES = 2 ** 22;
 const PNG_SIGNATURE = "\x89PNG\r\n\x1a\n", PNG_HEADER_END = 33, CHUNK_BYTES = 12;
 /** Colour types of PNG whose samples may have 16 bits: all but palettes. */
 const DIRECT_COLOURS = [0, 2, 4, 6];
-const JPEG_START_BYTES = 2, JPEG_APP1 = 0xe1, JPEG_SCAN = 0xda, JPEG_END = 0xd9;
+const JPEG_START_BYTES = 2, JPEG_APP1 = 0xe1, JPEG_SCAN = 0xda;
 /** Offset of the chunks of a WebP file, and of the flags in its chunk VP8X. */
 const WEBP_CHUNKS = 12, WEBP_HEADER_BYTES = 8, WEBP_FLAGS = 20, WEBP_METADATA_FLAGS = 0x0c;
 
@@ -122,7 +128,7 @@ export function withOrientation(file, { kind, edits }, orientation) {
  */
 function orientationPart(kind, orientation) {
   const entry = [ORIENTATION_TAG >> 8, ORIENTATION_TAG & 0xff, 0, SHORT, 0, 0, 0, 1, 0, orientation, 0, 0];
-  const tiff = [0x4d, 0x4d, 0, TIFF_MAGIC, 0, 0, 0, TIFF_HEADER_BYTES, 0, 1, ...entry, 0, 0, 0, 0];
+  const tiff = [...new TextEncoder().encode(BIG_ENDIAN), 0, 0, 0, TIFF_HEADER_BYTES, 0, 1, ...entry, 0, 0, 0, 0];
   if (kind === "png") return { from: PNG_HEADER_END, to: PNG_HEADER_END, bytes: chunk("eXIf", Uint8Array.from(tiff)) };
   const payload = [...new TextEncoder().encode(`${EXIF}\0`), ...tiff];
   const bytes = Uint8Array.from([0xff, JPEG_APP1, 0, payload.length + 2, ...payload]);
@@ -132,44 +138,44 @@ function orientationPart(kind, orientation) {
 /** @returns {Layout} */
 function jpegLayout(bytes) {
   const view = viewOf(bytes), edits = [];
-  let orientation = 0, stored = null;
+  let exif = null, stored = null;
   for (const { marker, from, start, end } of segmentsOf(bytes)) {
     if (isFrameHeader(marker) && end - start >= 5) {
       stored = { width: view.getUint16(start + 3), height: view.getUint16(start + 1) };
     }
     if (marker !== JPEG_APP1) continue;
-    const isExif = textAt(bytes, start, EXIF.length) === EXIF;
-    const exif = isExif ? exifOf(bytes.subarray(Math.min(start + EXIF_HEADER_BYTES, end), end)) : null;
-    orientation ||= exif?.orientation ?? 0;
+    const isExif = textAt(bytes, start, EXIF.length) === EXIF && end - start > EXIF_HEADER_BYTES;
+    const found = isExif ? readExif(bytes.subarray(start + EXIF_HEADER_BYTES, end)) : null;
+    exif ??= found;
+    // Some programs ignore case, and the zeros.
+    const isLike = !isExif && LIKE_EXIF.test(textAt(bytes, start, EXIF.length));
     const isXmp = textAt(bytes, start, XMP.length) === XMP && TURNED_XMP.test(textAt(bytes, start, end - start));
-    if (exif?.isTurned || isXmp) edits.push({ from, to: end, bytes: new Uint8Array() });
+    if (found?.isTurned || isLike || isXmp) edits.push({ from, to: end, bytes: new Uint8Array() });
   }
-  return { kind: "jpeg", orientation: orientation || UPRIGHT, stored: stored?.height ? stored : null, isDeep: false, edits };
+  const orientation = exif?.orientation ?? UPRIGHT;
+  return { kind: "jpeg", orientation, stored: stored?.height ? stored : null, isDeep: false, edits };
 }
 
 /** Yield the segments of a JPEG file up to its first scan. Their content is from `start` to `end`. */
 function* segmentsOf(bytes) {
   const view = viewOf(bytes);
-  let at = JPEG_START_BYTES;
-  while (at < bytes.length) {
-    // Decoders skip bytes between segments; a marker may have fill bytes ahead of it.
-    while (at < bytes.length && bytes[at] !== 0xff) at++;
-    while (bytes[at + 1] === 0xff) at++;
-    const marker = bytes[at + 1], from = at;
-    at += 2;
-    if (marker === JPEG_SCAN || marker === JPEG_END) return;
-    if (hasNoContent(marker)) continue;
-    if (at + 2 > bytes.length) return;
-    const end = at + Math.max(view.getUint16(at), 2);
-    if (end > bytes.length) return;
-    yield { marker, from, start: at + 2, end };
+  for (let at = JPEG_START_BYTES; at + 4 <= bytes.length;) {
+    const marker = bytes[at + 1];
+    // Decoders skip bytes between segments.
+    if (bytes[at] !== 0xff || !hasContent(marker)) {
+      at++;
+      continue;
+    }
+    if (marker === JPEG_SCAN) return;
+    const end = Math.min(at + 2 + Math.max(view.getUint16(at + 2), 2), bytes.length);
+    yield { marker, from: at, start: at + 4, end };
     at = end;
   }
 }
 
-/** Return whether a JPEG marker stands alone: a zero after 0xff is no marker at all. */
-function hasNoContent(marker) {
-  return marker <= 0x01 || (marker >= 0xd0 && marker <= 0xd8);
+/** Return whether a length and content follow a JPEG marker. */
+function hasContent(marker) {
+  return (marker >= 0xc0 && marker <= 0xcf) || (marker >= 0xda && marker <= 0xef) || marker === 0xfe;
 }
 
 /** Return whether a JPEG marker begins the header with the size. */
@@ -181,23 +187,23 @@ function isFrameHeader(marker) {
 function pngLayout(bytes) {
   const view = viewOf(bytes), edits = [];
   const stored = bytes.length < PNG_HEADER_END ? null : { width: view.getUint32(16), height: view.getUint32(20) };
-  let orientation = 0, isAfterPixels = false;
+  let exif = null, isAfterPixels = false;
   for (let at = PNG_SIGNATURE.length; at + CHUNK_BYTES <= bytes.length;) {
     const type = textAt(bytes, at + 4, 4), start = at + 8, end = start + view.getUint32(at), to = end + 4;
     if (to > bytes.length) break;
     isAfterPixels ||= type === "IDAT";
     let isTurned = false;
     if (type === "eXIf") {
-      const exif = exifOf(bytes.subarray(start, end));
-      if (!isAfterPixels) orientation ||= exif.orientation;
-      isTurned = exif.isTurned;
+      const found = readExif(bytes.subarray(start, end)), isIntact = crc32(bytes.subarray(at + 4, end)) === view.getUint32(end);
+      if (!isAfterPixels && isIntact) exif ??= end - start > MAX_PNG_EXIF_BYTES ? DAMAGED : found;
+      isTurned = found.isTurned;
     }
     if (PNG_TEXT_CHUNKS.includes(type)) isTurned = METADATA_TEXT.test(textAt(bytes, start, Math.min(end - start, 80)));
     if (isTurned) edits.push({ from: at, to, bytes: new Uint8Array() });
     at = to;
   }
   const isDeep = bytes[24] === 16 && DIRECT_COLOURS.includes(bytes[25]);
-  return { kind: "png", orientation: orientation || UPRIGHT, stored, isDeep, edits };
+  return { kind: "png", orientation: exif?.orientation ?? UPRIGHT, stored, isDeep, edits };
 }
 
 /** @returns {Layout} */
@@ -225,7 +231,7 @@ function webpLayout(bytes) {
 
 /** Read the EXIF of a WebP file, to which some programs add the header that it has in JPEG files. */
 function webpExif(bytes) {
-  return exifOf(textAt(bytes, 0, EXIF.length) === EXIF ? bytes.subarray(EXIF_HEADER_BYTES) : bytes);
+  return readExif(textAt(bytes, 0, EXIF.length) === EXIF ? bytes.subarray(EXIF_HEADER_BYTES) : bytes);
 }
 
 /** Return the size in a chunk of a WebP file, or null if it has none. */
@@ -246,28 +252,38 @@ function webpSize(type, view, start, length) {
 }
 
 /**
- * Read the first directory of TIFF data.
- * @param {Uint8Array<ArrayBuffer>} bytes
- * @returns {{orientation: number, isTurned: boolean}} orientation: by the rule, 0 if there is none; isTurned: whether any
- *   program might turn the image by it
+ * Read the orientation in EXIF.
+ * @param {Uint8Array<ArrayBuffer>} bytes without the signature that a JPEG file has before it
+ * @returns {{orientation: number, isTurned: boolean}} orientation: by the rule; isTurned: whether any program might turn the
+ *   image by it
  */
-function exifOf(bytes) {
-  const view = viewOf(bytes), none = { orientation: 0, isTurned: false };
-  if (bytes.length < TIFF_HEADER_BYTES) return none;
-  const order = textAt(bytes, 0, 2), isLittle = order === "II";
-  if ((!isLittle && order !== "MM") || view.getUint16(2, isLittle) !== TIFF_MAGIC) return none;
-  const start = view.getUint32(4, isLittle);
-  if (start + 2 > bytes.length) return none;
-  const count = view.getUint16(start, isLittle);
-  let orientation = 0, isTurned = false;
+function readExif(bytes) {
+  const order = textAt(bytes, 0, 4), isLittle = order === LITTLE_ENDIAN;
+  if ((!isLittle && order !== BIG_ENDIAN) || bytes.length < TIFF_HEADER_BYTES) return DAMAGED;
+  const { orientation, isTurned } = readDirectory(viewOf(bytes), viewOf(bytes).getUint32(4, isLittle), isLittle, true);
+  return { orientation: orientation || UPRIGHT, isTurned };
+}
+
+/** Read the first valid orientation in a directory, or in the EXIF directory that the root names; 0: there is none. */
+function readDirectory(view, start, isLittle, isRoot) {
+  const complete = Math.max(0, Math.floor((view.byteLength - start - 2) / ENTRY_BYTES));
+  const entries = start + 2 <= view.byteLength ? view.getUint16(start, isLittle) : Infinity;
+  const count = Math.min(entries, complete);
+  // Other programs read incomplete directories in their own ways.
+  let orientation = 0, isTurned = entries > complete, isFirst = isRoot;
   for (let index = 0; index < count; index++) {
     const at = start + 2 + ENTRY_BYTES * index;
-    if (at + ENTRY_BYTES > bytes.length) break;
-    if (view.getUint16(at, isLittle) !== ORIENTATION_TAG) continue;
-    const isShort = view.getUint16(at + 2, isLittle) === SHORT && view.getUint32(at + 4, isLittle) === 1;
-    const value = view.getUint16(at + 8, isLittle);
-    if (isShort && isOrientation(value)) orientation ||= value;
-    isTurned ||= !isShort || value !== UPRIGHT;
+    const tag = view.getUint16(at, isLittle), type = view.getUint16(at + 2, isLittle), values = view.getUint32(at + 4, isLittle);
+    if (tag === ORIENTATION_TAG) {
+      const value = view.getUint16(at + 8, isLittle), isShort = type === SHORT && values === 1;
+      if (isShort && isOrientation(value)) orientation ||= value;
+      isTurned ||= !isShort || value !== UPRIGHT;
+    } else if (isFirst && tag === EXIF_DIRECTORY_TAG && type === LONG && values === 1) {
+      isFirst = false; // of several, the first counts
+      const inner = readDirectory(view, view.getUint32(at + 8, isLittle), isLittle, false);
+      orientation ||= inner.orientation;
+      isTurned ||= inner.isTurned;
+    }
   }
   return { orientation, isTurned };
 }

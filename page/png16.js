@@ -10,8 +10,8 @@ const SAMPLES = { 0: 1, 2: 3, 4: 2, 6: 4 };
 const VALUES = 65_536, MAX_VALUE = VALUES - 1, MAX_BYTE = 255;
 /** More pixels take gigabytes of memory. */
 const MAX_PIXELS = 100_000_000;
-/** Shares of the samples that lie below the range's ends, as NumPy computes them of 0.1 and 99.9 per cent. */
-const SHARES = [0.1 / 100, 99.9 / 100];
+/** Samples of each thousand that the ends of the range reach. */
+const PER_MILLE = [1, 999];
 /** An image that uses half of all values is not stretched. */
 const FULL_RANGE_FROM = VALUES / 2;
 /** First column, first row, and their steps, of the seven images of an interlaced file; one for all rows of another file. */
@@ -62,7 +62,8 @@ function coloursIn(samples) {
 }
 
 /**
- * Return the values that become 0 and 255: the 0.1 and 99.9 percentiles of all samples but alpha, or all values.
+ * Return the values that become 0 and 255: the 0.1 and 99.9 percentiles of all samples but alpha, or all values. A percentile
+ * is the smallest value that at least so many samples do not exceed.
  * @param {Samples} image
  * @returns {[number, number]}
  */
@@ -72,22 +73,12 @@ export function rangeOf({ samples, values }) {
     for (let sample = 0; sample < colours; sample++) counts[values[pixel + sample]]++;
   }
   const count = (values.length / samples) * colours;
-  const [low, high] = SHARES.map((share) => quantile(counts, count, share));
+  const [low, high] = PER_MILLE.map((share) => {
+    let value = 0;
+    for (let atMost = counts[0]; 1000 * atMost < share * count; atMost += counts[value]) value++;
+    return value;
+  });
   return high === low || high - low >= FULL_RANGE_FROM ? [0, MAX_VALUE] : [low, high];
-}
-
-/** Return the quantile of counted values, between two of them by linear interpolation in NumPy's order of operations. */
-function quantile(counts, count, share) {
-  const place = share * (count - 1), before = Math.floor(place), part = place - before;
-  const low = valueAt(counts, before), high = valueAt(counts, Math.min(before + 1, count - 1));
-  return part < 0.5 ? low + (high - low) * part : high - (high - low) * (1 - part);
-}
-
-/** Return the value that is at a place in the order of all. */
-function valueAt(counts, place) {
-  let value = 0;
-  for (let below = counts[0]; below <= place; below += counts[value]) value++;
-  return value;
 }
 
 /**
@@ -97,13 +88,9 @@ function valueAt(counts, place) {
 export function tableOf(range) {
   const table = new Uint8Array(VALUES);
   if (!range) return table.map((_, value) => value >> 8);
-  const [low, high] = range;
-  return table.map((_, value) => roundHalfToEven(MAX_BYTE * Math.min(Math.max((value - low) / (high - low), 0), 1)));
-}
-
-function roundHalfToEven(number) {
-  const rounded = Math.round(number);
-  return rounded - number === 0.5 && rounded % 2 ? rounded - 1 : rounded;
+  const [low, high] = range, width = high - low;
+  // In whole numbers, and rounded half up, so that no result depends on how a division is rounded.
+  return table.map((_, value) => Math.floor((2 * MAX_BYTE * (Math.min(Math.max(value, low), high) - low) + width) / (2 * width)));
 }
 
 /**

@@ -76,7 +76,7 @@ function isExplained({ width, height, orientation }, drawn) {
 
 /** Return the values that are shown as black and white, as text. @param {number[]} range */
 export function rangeText(range) {
-  return range.map((value) => Number(value.toFixed(1))).join(" to ");
+  return range.join(" to ");
 }
 
 /** @param {Record<string, any>} size */

@@ -49,6 +49,7 @@ const CALLS = {
     const values = new Float32Array(Uint8Array.fromBase64(logits).buffer);
     return spansAbove(values, threshold, { ...image, origin: [x0, y0], scalings }).encode();
   },
+  orientations: ({ files }) => decoded(files).map(({ content }) => layoutOf(content).orientation),
   layouts: ({ files }) => Promise.all(decoded(files).map(async ({ path, content }) => {
     const { kind, orientation, stored, isDeep } = layoutOf(content), file = new Blob([content]);
     const turned = (target) => bytes(withOrientation(file, layoutOf(content), target));

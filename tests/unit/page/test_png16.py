@@ -57,18 +57,18 @@ def png16(values: np.ndarray, *, interlaced: bool = False, before: bytes = b"") 
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def expected_range(values: np.ndarray) -> list[float]:
+def expected_range(values: np.ndarray) -> list[int]:
     """Return the values that become 0 and 255, by NumPy."""
     colours = values[..., : 1 if values.shape[2] < 3 else 3]
-    low, high = np.percentile(colours, [0.1, 99.9])
+    low, high = np.percentile(colours, [0.1, 99.9], method="inverted_cdf").tolist()
     return [0, 65535] if high == low or high - low >= 32768 else [low, high]
 
 
-def expected_picture(values: np.ndarray, limits: list[float]) -> np.ndarray:
+def expected_picture(values: np.ndarray, limits: list[int]) -> np.ndarray:
     """Return the picture, (H, W, 3) uint8 RGB."""
     low, high = limits
     shares = np.clip((values.astype(np.float64) - low) / (high - low), 0, 1)
-    colours = np.rint(255 * shares).astype(np.uint8)[..., : 1 if values.shape[2] < 3 else 3]
+    colours = np.floor(255 * shares + 0.5).astype(np.uint8)[..., : 1 if values.shape[2] < 3 else 3]
     return np.broadcast_to(colours, (*values.shape[:2], 3))
 
 
@@ -139,10 +139,10 @@ def test_services_without_a_range_see_the_upper_byte():
     assert np.array_equal(picture[..., :3], values >> 8)
 
 
-def test_halves_are_rounded_to_even_values():
+def test_halves_are_rounded_up():
     values = np.arange(511, dtype=np.uint16).reshape(1, 511, 1)
     _, picture = stretch(png16(values), range=[0, 510])
-    assert np.array_equal(picture[..., 0], np.rint(np.arange(511) / 2)[None])
+    assert np.array_equal(picture[..., 0], (np.arange(511) + 1)[None] // 2)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -164,7 +164,7 @@ def test_turned_copy_keeps_all_bits(samples, orientation):
 def test_damaged_files_are_refused():
     file = png16(noise(1, 0, 4095))
     start = file.index(b"IDAT") - 4
-    with pytest.raises(FormatError, match="should have .* bytes"):
+    with pytest.raises(FormatError, match=r"should have .* bytes"):
         stretch(file[:start] + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b""))
     with pytest.raises(FormatError, match="the compressed data is damaged"):
         stretch(file[:start] + chunk(b"IDAT", b"no pixels" * 99) + chunk(b"IEND", b""))
