@@ -340,7 +340,7 @@ def test_answer_about_another_picture_is_refused(person, tmp_path, case):
     person.page.set_input_files("#file", tmp_path / "a.jpg")
     expect_refused(person, reason)
     expect(person.page.locator("#about")).to_be_empty()
-    person.press_button("Dismiss")
+    person.press_button("Dismiss this message")
     person.page.mouse.click(*person.screen_xy(40, 60))
     expect_refused(person, reason)
     assert not person.visible_mask().any()
