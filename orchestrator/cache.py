@@ -30,12 +30,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.depth import SampleRange
 from orchestrator.images import MAX_SIDE_PIXELS
+from orchestrator.orientation import NORMAL
 
-HEADER = struct.Struct("<8sIIQ8s16sQI4x")
-"""Magic, height and width of the displayed image in pixels, bytes of the image file, hash of the caller who stored the
-entry, fingerprint of the weights, bytes of the embedding, CRC-32 of the whole entry."""
-MAGIC = b"MSAMEMB4"
+HEADER = struct.Struct("<8sIIHHHQ8s16sII2x")
+"""Magic, height and width of the displayed image in pixels, its orientation, the range of its 16-bit samples, bytes of
+the image file, hash of the caller who stored the entry, fingerprint of the weights, bytes of the embedding, CRC-32 of
+the whole entry."""
+MAGIC = b"MSAMEMB5"
+"""It changes with the layout, and with the rules by which files become pixels: older entries are never used."""
+NO_RANGE = (0, 0)
+"""The range of an image with 8 bits."""
 MOBILE_SAM_SHAPES = {"image_embeddings": (1, 64, 64, 256)}
 """Tensors of an embedding of MobileSAM and of Segment Anything."""
 SUFFIX = ".embedding"
@@ -84,6 +90,10 @@ class Entry:
     """Height and width of the displayed image."""
     file: memoryview | bytes
     """The image file."""
+    orientation: int = NORMAL
+    """EXIF orientation that was applied to the image, 1 to 8."""
+    sample_range: SampleRange | None = None
+    """Values of 16-bit samples that became 0 and 255; None for 8 bits, and before the image is decoded."""
     encode_s: float = 0.0
     """Seconds that the encoder took for the request at hand; 0 if the embedding was known."""
 
@@ -101,7 +111,8 @@ def pack(entry: Entry, layout: Layout, caller: str = "") -> list[memoryview | by
     """Return the content of an entry's file, in pieces."""
     names = layout.shapes if entry.embedding else ()
     body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in names]
-    fields = (*entry.size_hw, len(entry.file), caller_hash(caller), layout.weights.encode(), sum(map(len, body)))
+    image = (*entry.size_hw, entry.orientation, *(entry.sample_range or NO_RANGE))
+    fields = (*image, len(entry.file), caller_hash(caller), layout.weights.encode(), sum(map(len, body)))
     checksum = zlib.crc32(HEADER.pack(MAGIC, *fields, 0))
     for piece in (*body, entry.file):
         checksum = zlib.crc32(piece, checksum)
@@ -121,9 +132,10 @@ def unpack(data: Any, layout: Layout) -> Entry:
         layout: what the entry's embedding must be.
 
     Raises:
-        InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size that no image has.
+        InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size, an orientation or a
+            range that no image has.
     """
-    weights, size_hw, body, file = _checked(data)
+    weights, body, entry = _checked(data)
     if weights != layout.weights or len(body) not in (0, layout.nbytes):
         expected = f"{layout.nbytes} bytes by the weights {layout.weights}"
         raise InvalidEntry(f"expected an embedding of {expected}, got {len(body)} bytes by {weights}")
@@ -131,16 +143,16 @@ def unpack(data: Any, layout: Layout) -> Entry:
     for name, shape in layout.shapes.items() if body else ():
         piece, body = body[: 2 * math.prod(shape)], body[2 * math.prod(shape) :]
         embedding[name] = np.frombuffer(piece, "<f2").reshape(shape)
-    return Entry(embedding, size_hw, file)
+    return replace(entry, embedding=embedding)
 
 
-def _checked(data: Any) -> tuple[str, tuple[int, int], memoryview, memoryview]:
-    """Return weights, height and width, embedding and image file of an entry of any weights."""
+def _checked(data: Any) -> tuple[str, memoryview, Entry]:
+    """Return weights, embedding and the rest of an entry of any weights."""
     view = memoryview(data)
     if len(view) < HEADER.size:
         raise InvalidEntry(f"expected at least {HEADER.size} bytes, got {len(view)}")
     *fields, checksum = HEADER.unpack(view[: HEADER.size])
-    magic, height, width, file_bytes, _, weights, embedding_bytes = fields
+    magic, height, width, orientation, low, high, file_bytes, _, weights, embedding_bytes = fields
     if magic != MAGIC:
         raise InvalidEntry(f"expected an entry that begins with {MAGIC!r}, got {magic!r}")
     expected = HEADER.size + embedding_bytes + file_bytes
@@ -151,8 +163,11 @@ def _checked(data: Any) -> tuple[str, tuple[int, int], memoryview, memoryview]:
         raise InvalidEntry("the checksum does not match the content")
     if not (0 < height <= MAX_SIDE_PIXELS and 0 < width <= MAX_SIDE_PIXELS):
         raise InvalidEntry(f"expected an image with sides of 1 to {MAX_SIDE_PIXELS} pixels, got {width} x {height}")
+    sample_range = None if (low, high) == NO_RANGE else (low, high)
+    if orientation not in range(1, 9) or (sample_range and low >= high):
+        raise InvalidEntry(f"expected an orientation of 1 to 8 and a range, got {orientation} and {low} to {high}")
     name = weights.rstrip(b"\0").decode("ascii", "replace")
-    return name, (height, width), body[:embedding_bytes], body[embedding_bytes:]
+    return name, body[:embedding_bytes], Entry({}, (height, width), body[embedding_bytes:], orientation, sample_range)
 
 
 @dataclass(eq=False)
@@ -194,7 +209,7 @@ class EmbeddingCache:
         """Return the image file from an entry of any weights, None if no valid entry has it."""
         for path in self.folder.glob(f"{image_id}-*{SUFFIX}") if self.max_bytes else ():
             with contextlib.suppress(OSError, InvalidEntry):
-                return bytes(_checked(path.read_bytes())[3]) or None
+                return bytes(_checked(path.read_bytes())[2].file) or None
         return None
 
     def put(self, image_id: str, entry: Entry, caller: str = "") -> None:
@@ -337,7 +352,7 @@ def _caller_of(path: Path, _inode: int) -> bytes:
     """Return the hash of the caller in a file's header, empty for other formats and files that are gone."""
     try:
         with path.open("rb") as file:
-            magic, _, _, _, caller, *_ = HEADER.unpack(file.read(HEADER.size))
+            magic, *_, caller, _, _, _ = HEADER.unpack(file.read(HEADER.size))
     except (OSError, struct.error):
         return b""
     return bytes(caller) if magic == MAGIC else b""

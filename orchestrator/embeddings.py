@@ -13,6 +13,7 @@ import numpy as np
 from orchestrator import images
 from orchestrator.cache import Embedding, EmbeddingCache, Entry
 from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Call, Stages
+from orchestrator.depth import SampleRange
 from orchestrator.masks import Logits, area_and_box, upsample
 from orchestrator.pictures import Mask, Strip
 from orchestrator.problems import UnknownImage
@@ -34,6 +35,8 @@ class DecodedImage:
 
     pixels: images.RGB
     """(H, W, 3) uint8 RGB; not to be changed."""
+    sample_range: SampleRange | None = None
+    """Values of 16-bit samples that became 0 and 255; None for 8 bits."""
     strips: dict[int, Strip] = field(default_factory=dict)
     """Compressed strips of the image as a PNG file, for its next picture (`pictures.encode_png`)."""
 
@@ -106,8 +109,8 @@ class EncodedImage:
         decoded = self.last.get(self.key)
         if decoded is None:
             with self.stages(DECODE):
-                pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
-            decoded = DecodedImage(pixels)
+                opened = images.open_image(bytes(self.entry.file), self.max_pixels)
+                decoded = DecodedImage(*images.decode(opened))
             self.last.clear()
             self.last[self.key] = decoded
         return decoded
@@ -167,8 +170,8 @@ class Embeddings:
             if file is None:
                 raise UnknownImage
             with self.stages(DECODE):
-                size_hw = images.displayed_size(images.open_image(file, self.max_pixels))
-            source, entry = ENCODED, Entry({}, size_hw, file)
+                opened = images.open_image(file, self.max_pixels)
+            source, entry = ENCODED, Entry({}, opened.size_hw, file, opened.orientation)
         return replace(image, entry=entry, source=source)
 
     def keep(self, image: EncodedImage) -> None:
@@ -190,7 +193,8 @@ class Embeddings:
         if image.source == ENCODED and not image.entry.embedding:  # a new image
             self.keep(image)
         key = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
-        part = replace(image, key=key, entry=Entry({}, (y1 - y0, x1 - x0), b""), part_of=image, origin_xy=(x0, y0))
+        unknown = Entry({}, (y1 - y0, x1 - x0), b"", image.entry.orientation)
+        part = replace(image, key=key, entry=unknown, part_of=image, origin_xy=(x0, y0))
         source, entry = self._look_up(part)
         return replace(part, entry=entry or part.entry, source=source)
 
@@ -238,13 +242,15 @@ class Embeddings:
 
     def _make(self, encode: Encode, image: EncodedImage) -> Entry:
         x0, y0, x1, y1 = image.region
-        pixels = np.ascontiguousarray(image.whole.decode().pixels[y0:y1, x0:x1])
+        decoded = image.whole.decode()
+        pixels = np.ascontiguousarray(decoded.pixels[y0:y1, x0:x1])
         with self.stages(RESIZE):
             frame = self.preprocessing.frame(pixels)
         began_at = time.monotonic()
         with self.stages(ENCODE):
             embedding = encode(frame)
-        entry = replace(image.entry, embedding=embedding, encode_s=time.monotonic() - began_at)
+        encode_s = time.monotonic() - began_at
+        entry = replace(image.entry, embedding=embedding, sample_range=decoded.sample_range, encode_s=encode_s)
         self._store(replace(image, entry=entry))
         if self.redis is not None and not image.part_of:
             self.redis.put(image.key, entry)

@@ -1,12 +1,11 @@
 """Decoding of image files and scaling of pixels to the encoder's input.
 
-The size is read from the header and checked before anything is decoded. "Displayed" means: EXIF orientation applied.
+The size is read from the header and checked before anything is decoded. "Displayed" means: turned as its EXIF says.
 """
 
 import io
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import cv2
 import numpy as np
@@ -14,6 +13,8 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image, JpegImagePlugin, PngImagePlugin
 
+from orchestrator import depth
+from orchestrator.orientation import SWAPPING, displayed_size, read_orientation
 from orchestrator.problems import (
     IMAGE_TOO_LARGE,
     UNDECODABLE_IMAGE,
@@ -30,7 +31,6 @@ FIELD, READABLE = "input_image", "a PNG, JPEG or WebP file"
 """Field that errors name, and what it should be."""
 MAX_SIDE_PIXELS = 65_535
 """JPEG's own limit; PNG encoders accept much more."""
-ORIENTATION_TAG = 0x0112
 FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 """Flip code of `cv2.flip` by EXIF orientation; orientations from 5 on are transposed first."""
 MAGIC = (
@@ -63,6 +63,8 @@ START_OF_SCAN, END, SEQUENTIAL = 0xDA, 0xD9, {0xC0, 0xC1}
 Image.MAX_IMAGE_PIXELS = None
 # Colour profiles and texts are not used, and a kilobyte of them can decompress to a megabyte.
 PngImagePlugin._safe_zlib_decompress = lambda s: b""  # noqa: ARG005
+# Neither is the resolution, and Pillow warns about each damaged entry of EXIF in which it looks for it.
+JpegImagePlugin.JpegImageFile._read_dpi_from_exif = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005
 
 RGB = npt.NDArray[np.uint8]
 
@@ -77,7 +79,23 @@ class Frame:
     """Height and width of the valid area, in pixels of the frame."""
 
 
-def open_image(data: bytes, max_pixels: int) -> Image.Image:
+@dataclass(frozen=True)
+class OpenedImage:
+    """An image file whose header has been read."""
+
+    image: Image.Image
+    """The image as stored; no pixel has been read."""
+    file: bytes
+    orientation: int
+    """EXIF orientation that applies, 1 to 8."""
+
+    @property
+    def size_hw(self) -> tuple[int, int]:
+        """Height and width of the displayed image."""
+        return displayed_size((self.image.height, self.image.width), self.orientation)
+
+
+def open_image(data: bytes, max_pixels: int) -> OpenedImage:
     """Read the header of an image file.
 
     Args:
@@ -89,11 +107,10 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     """
     if not data:
         raise rejected(UNREADABLE_IMAGE, FIELD, READABLE, "0 bytes")
-    exif = _check_chunks(data)
+    _check_chunks(data)
     _check_segments(data)
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
-        image.info |= exif
     except Exception:  # Pillow's parsers raise many types on damaged headers
         raise _unreadable(data) from None
     width, height = image.size
@@ -103,29 +120,25 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     if width * height > max_pixels:
         expected = f"at most {max_pixels} pixels (the client's max_side, or --max-side, scales larger images down)"
         raise rejected(IMAGE_TOO_LARGE, FIELD, expected, f"{width} x {height} = {width * height}")
-    return image
+    return OpenedImage(image, data, read_orientation(data))
 
 
-def displayed_size(image: Image.Image) -> tuple[int, int]:
-    """Return height and width of the pixels that `decode` returns."""
-    return (image.width, image.height) if _orientation(image) >= 5 else (image.height, image.width)
+def decode(opened: OpenedImage) -> tuple[RGB, depth.SampleRange | None]:
+    """Return the displayed pixels and, for samples of 16 bits, the range of them that was scaled to 8 bits.
 
-
-def decode(image: Image.Image) -> RGB:
-    """Return the pixels as displayed: (H, W, 3) uint8 RGB. Alpha is dropped, 16-bit samples are scaled to 8 bits.
+    Returns:
+        (H, W, 3) uint8 RGB, without alpha; and the values that became 0 and 255, None for 8 bits.
 
     Raises:
         Rejected: the file is truncated or damaged.
     """
     try:
-        pixels = _decode_jpeg_fast(image)
-        if pixels is None:
-            image.load()
-            if image.mode.startswith("I"):
-                pixels = _from_16_bit(image)
-            else:
-                pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-        return _apply_orientation(pixels, _orientation(image))
+        sample_range = None
+        if depth.is_16_bit(opened.image):
+            pixels, sample_range = _decode_16_bits(opened.file)
+        else:
+            pixels = _decode_8_bits(opened)
+        return _apply_orientation(pixels, opened.orientation), sample_range
     except Exception as error:  # decoders raise many types on damaged data
         reason = (str(error).splitlines() or [""])[0][:120] or type(error).__name__
         raise rejected(UNDECODABLE_IMAGE, FIELD, "a complete image file", reason) from None
@@ -168,59 +181,57 @@ class Preprocessing:
 LONGEST_SIDE = Preprocessing()
 
 
-def _decode_jpeg_fast(image: Image.Image) -> RGB | None:
+def _decode_8_bits(opened: OpenedImage) -> RGB:
+    pixels = _decode_jpeg_fast(opened)
+    if pixels is None:
+        image = opened.image
+        image.load()
+        pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+    return pixels
+
+
+def _decode_16_bits(file: bytes) -> tuple[RGB, depth.SampleRange]:
+    samples = depth.read_samples(file)
+    sample_range = depth.sample_range(samples)
+    pixels = depth.to_8_bits(samples, sample_range)
+    if pixels.ndim == 2:
+        pixels = np.repeat(pixels[:, :, None], 3, axis=2)
+    return pixels, sample_range
+
+
+def _decode_jpeg_fast(opened: OpenedImage) -> RGB | None:
     """Decode a colour JPEG without its orientation: the same pixels as Pillow's in two thirds of the time.
 
     Returns None if the file is not an RGB JPEG or has any flaw; Pillow tolerates more.
     """
+    image = opened.image
     if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.mode != "RGB":
         return None
-    assert isinstance(image.fp, io.BytesIO)  # as `open_image` made it
     pixels = np.empty((image.height, image.width, 3), np.uint8)
     try:
         # The buffer bounds the decoded size if the file has two headers that disagree.
-        decoded: RGB = simplejpeg.decode_jpeg(image.fp.getvalue(), buffer=pixels)
+        decoded: RGB = simplejpeg.decode_jpeg(opened.file, buffer=pixels)
     except ValueError:
         return None
     return decoded if decoded.shape == pixels.shape else None
 
 
-def _orientation(image: Image.Image) -> int:
-    try:
-        value: Any = Image.Image.getexif(image).get(ORIENTATION_TAG, 1)  # PNG's own method decodes the pixels
-    except Exception:  # damaged EXIF
-        return 1
-    return value if value in range(1, 9) else 1
-
-
 def _apply_orientation(pixels: RGB, orientation: int) -> RGB:
-    """Turn an image (H, W, 3) as its EXIF orientation says."""
-    upright = cv2.transpose(pixels) if orientation >= 5 else pixels
+    """Turn an image (H, W, 3) by an EXIF orientation."""
+    upright = cv2.transpose(pixels) if orientation in SWAPPING else pixels
     if orientation in FLIPS:
         upright = cv2.flip(upright, FLIPS[orientation])
     return np.asarray(upright, np.uint8)
 
 
-def _from_16_bit(image: Image.Image) -> RGB:
-    """Return grey samples of 16 bits as (H, W, 3) uint8; Pillow's conversion clips instead of scaling."""
-    grey = (np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)
-    return np.repeat(grey[:, :, None], 3, axis=2)
-
-
-def _check_chunks(data: bytes) -> dict[Any, bytes]:
-    """Reject a PNG file with so many chunks that they take decoders much longer than the pixels do.
-
-    Returns the EXIF of a PNG file, which may follow the pixels, by the name that it has in Pillow's `info`.
-    """
-    offset, chunks, exif = 8, 0, dict[Any, bytes]()
+def _check_chunks(data: bytes) -> None:
+    """Reject a PNG file with so many chunks that they take decoders much longer than the pixels do."""
+    offset, chunks = 8, 0
     while data.startswith(b"\x89PNG") and offset < len(data):
-        end, chunks = offset + 12 + int.from_bytes(data[offset : offset + 4], "big"), chunks + 1
+        offset += 12 + int.from_bytes(data[offset : offset + 4], "big")
+        chunks += 1
         if chunks > MAX_CHUNKS:
             raise _too_many_parts(f"PNG file of at most {MAX_CHUNKS} chunks")
-        if data[offset + 4 : offset + 8] == b"eXIf":
-            exif = {"exif": data[offset + 8 : end - 4]}
-        offset = end
-    return exif
 
 
 def _check_segments(data: bytes) -> None:

@@ -79,7 +79,11 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
 
     image = find(pipeline, call, points_xy, labels, workload)
     height, width = image.whole.size_hw
-    result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
+    result: dict[str, Any] = {"image_id": image.image_id, "width": width, "height": height}
+    result["orientation"] = image.entry.orientation
+    if image.entry.sample_range:
+        result["range"] = image.entry.sample_range
+    result |= pipeline.identity
     if call.region:
         result["region"] = image.region
     if image.entry.encode_s:
@@ -158,6 +162,7 @@ def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
         "image_id": image.whole.image_id,
         "width": str(width),
         "height": str(height),
+        "orientation": str(image.entry.orientation),
         "frame_width": str(frame_width),
         "frame_height": str(frame_height),
         "squashed": str(image.preprocessing.squashes).lower(),
@@ -167,6 +172,8 @@ def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
         "model_version": str(identity["model_version"]),
         "encoder": identity["engine"]["encoder"],
     }
+    if image.entry.sample_range:
+        metadata["range"] = orjson.dumps(image.entry.sample_range).decode()
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
     for name, tensor in image.entry.embedding.items():

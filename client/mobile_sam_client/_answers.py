@@ -191,6 +191,8 @@ def _image_fields(document: Mapping[str, Any]) -> dict[str, Any]:
         "image_id": str(document["image_id"]),
         "width": int(document["width"]),
         "height": int(document["height"]),
+        "orientation": int(document["orientation"]) if "orientation" in document else None,
+        "sample_range": _two_ints(document["range"]) if "range" in document else None,
         "weights": _weights(document["weights"]),
         "engine": _engine(document["engine"]),
         "model_version": int(document["model_version"]),
@@ -217,6 +219,11 @@ def _rle(document: Mapping[str, Any], image: Mapping[str, Any]) -> Rle:
 def _four_ints(numbers: Any) -> tuple[int, int, int, int]:
     first, second, third, fourth = map(int, numbers)
     return first, second, third, fourth
+
+
+def _two_ints(numbers: Any) -> tuple[int, int]:
+    first, second = map(int, numbers)
+    return first, second
 
 
 def parse_logits(text: str) -> npt.NDArray[np.float32]:

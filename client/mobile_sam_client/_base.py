@@ -203,7 +203,7 @@ class BaseClient:
     def _scaling(self, image: ImageInput, file: bytes) -> Scaling | None:
         """Return how an image is scaled down; an `Embedding` stays as it was sent. Raises `ValueError`."""
         if isinstance(image, Embedding):
-            return image.sent_wh and Scaling((image.width, image.height), image.sent_wh)
+            return image.sent_wh and Scaling((image.width, image.height), image.sent_wh, image.orientation)
         return None if self._max_side is None else Scaling.of_file(file, self._max_side)
 
     def _known_id(self, sha256: str, new: str | None = None) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import colorsys
 import io
+import struct
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,8 @@ Pixels = npt.NDArray[np.uint8]
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 """Pillow's names of the image formats by suffix."""
+PNG_START, TRUECOLOUR = b"\x89PNG\r\n\x1a\n", 2
+"""Signature of a PNG file, and its colour type for RGB."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 """Hue step that keeps successive colours far apart."""
 TINT = 115
@@ -53,6 +57,17 @@ def encode(image: Image.Image, suffix: str = ".png") -> bytes:
     return file.getvalue()
 
 
+def encode_16_bit_rgb(samples: npt.NDArray[np.uint16]) -> bytes:
+    """Return (H, W, 3) uint16 RGB as a PNG file."""
+    height, width, channels = samples.shape
+    rows = np.zeros((height, 1 + 2 * channels * width), np.uint8)  # each begins with its filter: none
+    rows[:, 1:] = samples.astype(">u2").view(np.uint8).reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 16, TRUECOLOUR, 0, 0, 0)
+    pixels = zlib.compress(rows.tobytes(), 1)
+    parts = [(b"IHDR", header), (b"IDAT", pixels), (b"IEND", b"")]
+    return PNG_START + b"".join(_chunk(name, content) for name, content in parts)
+
+
 def label_map(size_hw: tuple[int, ...], rles: Sequence[Rle]) -> npt.NDArray[np.uint16]:
     """Return (H, W) uint16: the number of the topmost object per pixel, counted from 1; 0 for none."""
     labels = np.zeros(size_hw, np.uint16)
@@ -65,6 +80,12 @@ def label_map(size_hw: tuple[int, ...], rles: Sequence[Rle]) -> npt.NDArray[np.u
         inside = rle_tools.decode(rle)[y : y + height, x : x + width].view(bool)
         labels[y : y + height, x : x + width][inside] = index + 1
     return labels
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    """Return a chunk of a PNG file."""
+    checksum = zlib.crc32(content, zlib.crc32(name))
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", checksum)
 
 
 def _outlines(labels: npt.NDArray[np.uint16]) -> npt.NDArray[np.bool_]:

@@ -98,6 +98,10 @@ class ImageResult:
     """Width of the displayed image in pixels."""
     height: int
     """Height of the displayed image in pixels."""
+    orientation: int | None = field(default=None, repr=False)
+    """EXIF orientation that turned the stored image into the displayed one, 1 to 8; None from an older service."""
+    sample_range: tuple[int, int] | None = field(default=None, repr=False)
+    """Values of 16-bit samples that became 0 and 255; None for 8 bits, and for images that `max_side` made smaller."""
     weights: Weights = field(repr=False)
     engine: Engine = field(repr=False)
     model_version: int = field(repr=False)

@@ -12,6 +12,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from mobile_sam_client._images import displayed_pixels, displayed_wh
+from mobile_sam_client._orientation import read_orientation
 from mobile_sam_client._pictures import encode
 from mobile_sam_client._results import Embedding, Everything, ImageResult, MaskResult, Record, Rle, Segmentation
 
@@ -24,6 +25,8 @@ class Scaling:
     """Width and height of the displayed image."""
     sent_wh: tuple[int, int]
     """Width and height in which it is sent."""
+    orientation: int | None = None
+    """EXIF orientation of the image, which is sent turned."""
 
     @classmethod
     def of_file(cls, file: bytes, max_side: int) -> Scaling | None:
@@ -34,7 +37,7 @@ class Scaling:
         """
         size_wh = displayed_wh(file)
         width, height = (max(1, round(side * max_side / max(size_wh))) for side in size_wh)
-        return cls(size_wh, (width, height)) if max(size_wh) > max_side else None
+        return cls(size_wh, (width, height), read_orientation(file)) if max(size_wh) > max_side else None
 
     def scaled_file(self, file: bytes) -> bytes:
         """Return the displayed image as a smaller file."""
@@ -67,6 +70,8 @@ class Scaling:
     def displayed(self, result: Any) -> Any:
         """Return a result in the frame of the displayed image."""
         size: dict[str, Any] = dict(zip(("width", "height"), self.size_wh, strict=True))
+        if isinstance(result, ImageResult):
+            size["orientation"] = self.orientation
         if isinstance(result, ImageResult) and result.region:
             size["region"] = self._box(result.region)
         if isinstance(result, Embedding):

@@ -46,7 +46,7 @@ def mask_of_the_graphs(repository: Path, version: int, file: bytes) -> Any:
         onnxruntime.InferenceSession(repository / f"mobile_sam_{part}" / str(version) / "model.onnx")
         for part in ("encoder", "decoder")
     )
-    pixels = images.decode(images.open_image(file, 10**8))
+    pixels, _ = images.decode(images.open_image(file, 10**8))
     height, width = pixels.shape[:2]
     frame = images.Preprocessing(resize="squash").frame(pixels)
     feed = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}

@@ -17,8 +17,9 @@ SIZE_HW = (24, 32)
 COLOURS = ((200, 30, 30), (30, 180, 40), (40, 60, 200), (220, 210, 40))
 """Colours of the scene's quarters: top left, top right, bottom left, bottom right."""
 
-Outcome = Literal["scene", "picture", 413, 415, 422]
-"""The scene, upright; a picture of its size, whose pixels are not checked; or the status of the refusal."""
+Outcome = Literal["scene", "on its side", "picture", 413, 415, 422]
+"""The scene, upright or on its left side; a picture of its size, whose pixels are not checked; or the refusal's status.
+"""
 IMAGES: dict[str, Outcome] = {
     "png/0x10.png": 422,
     "png/4000x4000-without-pixels.png": 422,
@@ -27,7 +28,7 @@ IMAGES: dict[str, Outcome] = {
     "png/bomb-4294967295x1.png": 413,
     "png/depth-3.png": 422,
     "png/end-before-the-pixels.png": 422,
-    "png/exif-behind-the-pixels.png": "scene",  # turned upright
+    "png/exif-behind-the-pixels.png": "on its side",  # EXIF counts ahead of the pixels only
     "png/exif-entries-that-overlap.png": "scene",  # 300 entries, each of nearly the whole
     "png/exif-that-points-to-itself.png": "scene",
     "png/header-after-the-pixels.png": "scene",  # a second header, of 9000 x 9000 pixels
@@ -42,7 +43,7 @@ IMAGES: dict[str, Outcome] = {
     "png/rgb-16.png": "scene",
     "png/text-no-utf-8.png": "scene",
     "png/trailing-archive.png": "scene",
-    "png/xmp-orientation-6.png": "scene",  # turned upright
+    "png/xmp-orientation-6.png": "on its side",  # XMP turns no image
     "jpeg/bomb-65500x65500.jpg": 413,
     "jpeg/exif-beyond-its-end.jpg": "scene",
     "jpeg/exif-twice.jpg": "scene",  # the first counts
@@ -65,7 +66,7 @@ IMAGES: dict[str, Outcome] = {
     "webp/bomb-canvas.webp": 413,  # of one small frame
     "webp/bomb-canvas-of-nothing.webp": 422,
     "webp/canvas-of-another-size.webp": 422,
-    "webp/exif-orientation-6.webp": "scene",
+    "webp/exif-orientation-6.webp": "on its side",  # nothing turns a WebP image
     "webp/exif-unannounced.webp": "scene",  # not turned
     "webp/length-of-4-gigabytes.webp": 422,
     "other/entities.xml": 422,

@@ -35,8 +35,8 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
         warnings.simplefilter("ignore")  # as the orchestrator does
         try:
             opened = images.open_image(data, max_pixels)
-            stored = opened.size
-            pixels = images.decode(opened)
+            stored = opened.image.size
+            pixels, _ = images.decode(opened)
         except Rejected as rejected:
             return checked(rejected)
     assert pixels.dtype == np.uint8

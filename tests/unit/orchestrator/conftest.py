@@ -42,6 +42,8 @@ class Entries:
             and all(tensor.dtype == np.float16 for tensor in found.embedding.values())
             and all(np.array_equal(found.embedding[name], wanted.embedding[name]) for name in wanted.embedding)
             and found.size_hw == wanted.size_hw
+            and found.orientation == wanted.orientation
+            and found.sample_range == wanted.sample_range
             and bytes(found.file) == bytes(wanted.file)
         )
 

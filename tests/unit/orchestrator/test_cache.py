@@ -5,9 +5,11 @@ import errno
 import os
 import random
 import resource
+import struct
 import tempfile
 import threading
 import time
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +42,46 @@ def test_entry_is_returned_as_stored_also_after_a_restart_and_when_overwritten(o
         assert entries.same(open_cache().get(entries.name(1)), entry)
     assert cache.get(entries.name(2)) is None
     assert len(files(folder)) == 1
+
+
+@pytest.mark.parametrize("orientation", [1, 8])
+@pytest.mark.parametrize("sample_range", [None, (0, 65_535), (0, 1), (65_534, 65_535)])
+def test_entry_keeps_orientation_and_range_of_its_image(open_cache, entries, orientation, sample_range):
+    entry = replace(entries.make(1), orientation=orientation, sample_range=sample_range)
+    open_cache().put(entries.name(1), entry)
+    assert entries.same(open_cache().get(entries.name(1)), entry)
+
+
+def older_entry(entry: Entry) -> bytes:
+    """Return an entry in the layout before the current one, whose size may follow another orientation."""
+    header = struct.Struct("<8sIIQ8s16sQI4x")
+    body = entry.embedding["image_embeddings"].tobytes() + bytes(entry.file)
+    fields = (b"MSAMEMB4", *entry.size_hw, len(entry.file), bytes(8), LAYOUT.weights.encode(), LAYOUT.nbytes)
+    checksum = zlib.crc32(body, zlib.crc32(header.pack(*fields, 0)))
+    return header.pack(*fields, checksum) + body
+
+
+def test_entry_of_an_older_layout_is_never_used_and_is_replaced(open_cache, entries, folder, warnings):
+    entry = entries.make(1)
+    open_cache().put(entries.name(1), entry)
+    (path,) = files(folder)
+    path.write_bytes(older_entry(entry))
+    assert open_cache().image_file(entries.name(1)) is None
+    assert open_cache().get(entries.name(1)) is None
+    assert "got b'MSAMEMB4'" in warnings[0]
+    open_cache().put(entries.name(1), entry)
+    assert entries.same(open_cache().get(entries.name(1)), entry)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"orientation": 0}, {"orientation": 9}, {"sample_range": (5, 5)}, {"sample_range": (6, 5)}],
+    ids=str,
+)
+def test_entry_with_an_orientation_or_a_range_that_no_image_has_is_removed(open_cache, entries, warnings, damage):
+    open_cache().put(entries.name(1), replace(entries.make(1), **damage))
+    assert open_cache().get(entries.name(1)) is None
+    assert "expected an orientation of 1 to 8 and a range" in warnings[0]
 
 
 def test_least_recently_used_entry_is_evicted_first(open_cache, entries, folder):

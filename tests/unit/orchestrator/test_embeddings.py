@@ -203,18 +203,18 @@ def test_invalid_image_is_rejected_and_neither_encoded_nor_stored(open_embedding
 
 
 def test_pixels_are_decoded_from_the_entry_and_those_of_the_last_image_reused(open_embeddings, monkeypatch):
-    done: list[Image.Image] = []
+    done: list[images.OpenedImage] = []
     decode = images.decode
 
-    def counted(image: Image.Image) -> images.RGB:
-        done.append(image)
-        return decode(image)
+    def counted(opened: images.OpenedImage) -> Any:
+        done.append(opened)
+        return decode(opened)
 
     monkeypatch.setattr(images, "decode", counted)
     embeddings = open_embeddings()
     names = [find(embeddings, *sent(seed)).image_id for seed in (1, 2)]
     assert len(done) == 2
-    wanted = decode(images.open_image(photo(1), MAX_PIXELS))
+    wanted, _ = decode(images.open_image(photo(1), MAX_PIXELS))
     assert np.array_equal(find(open_embeddings(), None, names[0]).decode().pixels, wanted)
     done.clear()
     for name, count in ((names[1], 0), (names[0], 1), (names[0], 1), (names[1], 2)):
@@ -225,6 +225,35 @@ def test_pixels_are_decoded_from_the_entry_and_those_of_the_last_image_reused(op
     embeddings.release_pixels()
     image.decode()
     assert len(done) == 3
+
+
+def file_16_bits(low: int, high: int) -> bytes:
+    """Return a grey PNG file of 16 bits, stored on its side, whose samples are in this range."""
+    samples = np.random.default_rng(0).integers(low, high, (WIDTH, HEIGHT), dtype=np.uint16)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    Image.fromarray(samples).save(file, "PNG", exif=exif)
+    return file.getvalue()
+
+
+def test_orientation_and_range_are_known_with_the_embedding_also_later_and_of_a_part(open_embeddings):
+    file = file_16_bits(1000, 5000)
+    image = find(open_embeddings(), file, digest(file))
+    assert image.entry.sample_range
+    low, high = image.entry.sample_range
+    assert 1000 <= low < 1020
+    assert 4980 < high < 5000
+    later = find(open_embeddings(), None, digest(file))
+    part = find_part(open_embeddings(), later, (10, 5, 30, 20))
+    known_part = find_part(open_embeddings(), later, (10, 5, 30, 20))
+    for each in (image, later, part, known_part):
+        assert (each.entry.orientation, each.entry.sample_range) == (6, (low, high))
+        assert each.whole.size_hw == (HEIGHT, WIDTH)
+
+
+def test_range_of_8_bits_is_none(open_embeddings):
+    assert find(open_embeddings(), *sent()).entry.sample_range is None
 
 
 def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, counted):

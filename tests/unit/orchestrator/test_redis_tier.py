@@ -58,6 +58,13 @@ def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, e
     wait_until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
 
 
+def test_value_of_an_older_layout_is_not_served(server, open_tier, entries, warnings):
+    with server.client() as client:
+        client.set(PREFIX + entries.name(1), b"MSAMEMB4" + entries.file(1)[8:])
+    assert open_tier().get(entries.name(1)) is None
+    assert "got b'MSAMEMB4'" in warnings[0]
+
+
 def test_unreachable_redis_is_reported_once_and_retried_later(server, open_tier, entries, warnings, monkeypatch):
     monkeypatch.setattr(redis_tier, "RETRY_AFTER_S", 3600)
     tier, other = open_tier(), open_tier()

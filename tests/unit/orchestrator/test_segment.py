@@ -54,6 +54,7 @@ def test_embedding_is_a_file_that_names_its_weights_and_frame(pipeline):
         "image_id": result["image_id"],
         "width": "64",
         "height": "48",
+        "orientation": "1",
         "frame_width": "1024",
         "frame_height": "768",
         "squashed": "false",

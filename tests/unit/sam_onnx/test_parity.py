@@ -62,7 +62,7 @@ class Official:
 
     def _encode(self, file: Path) -> tuple[Array, tuple[int, int], tuple[int, int]]:
         """Return an image's embedding (1, 64, 64, 256), size_hw in the encoder's frame, and size_hw."""
-        pixels = images.decode(images.open_image(file.read_bytes(), 10**8))
+        pixels, _ = images.decode(images.open_image(file.read_bytes(), 10**8))
         frame = images.LONGEST_SIDE.frame(pixels)
         (embedding,) = self._encoder(images=frame.pixels[None], sizes_hw=np.array([frame.size_hw], np.int32))
         return embedding.copy(), frame.size_hw, (pixels.shape[0], pixels.shape[1])
