@@ -1,7 +1,7 @@
 // The worker of local.js: the decoder in ONNX Runtime Web, and the embeddings of the last images.
 
 import { SIDE, scaling, smoothed, spansAbove } from "./localmasks.js";
-import { checkMask } from "./seen.js";
+import { checkSeen } from "./seen.js";
 import { answerBy } from "./workers.js";
 
 const MAX_BYTES = 64_000_000;
@@ -36,7 +36,8 @@ async function load(key, { id, drawn, model_version, region, headers }) {
   const tensorOf = ({ shape, data_offsets: [from, to] }) => new Tensor("float16", new Uint16Array(file.slice(start + from, start + to)), shape);
   const embedding = Object.fromEntries(Object.entries(tensors).map(([name, layout]) => [name, tensorOf(layout)]));
   const [width, height, ...valid] = ["width", "height", "frame_width", "frame_height"].map((name) => Number(about[name]));
-  checkMask({ width, height }, drawn);
+  const [orientation, range] = [about.orientation, about.range].map((text) => text && JSON.parse(text));
+  checkSeen({ width, height, orientation, range }, drawn);
   const weights = about.weights_sha256, [x0, y0, x1, y1] = JSON.parse(about.region), size = [x1 - x0, y1 - y0];
   const isFirst = !decoders.has(weights);
   if (isFirst) {

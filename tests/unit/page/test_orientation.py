@@ -1,4 +1,4 @@
-"""The orientation that the page reads from image files is the service's, and its copies of files are turned by nothing else."""
+"""The page reads the orientation of image files as the service does, and nothing else turns its copies of files."""
 
 import io
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from orchestrator import images
+from tests.oriented_files import chunk
 from tests.unit.page.formats import FormatError, run
 
 SIZE_HW = (37, 53)
@@ -41,35 +43,23 @@ def rows_of(values: np.ndarray) -> bytes:
     return b"".join(filtered(row, above[y], 2 * samples, y % 5) for y, row in enumerate(rows))
 
 
-def chunk(kind: bytes, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload)) + kind + payload + struct.pack(">I", zlib.crc32(kind + payload))
-
-
-def png16(values: np.ndarray, *, interlaced: bool = False, before: bytes = b"") -> bytes:
-    """Return a PNG file of pixels, (H, W, C) uint16, with chunks `before` the pixels."""
+def png16(values: np.ndarray, *, interlaced: bool = False) -> bytes:
+    """Return a PNG file of pixels, (H, W, C) uint16."""
     height, width, samples = values.shape
     header = struct.pack(">IIBBBBB", width, height, 16, KINDS[samples], 0, 0, int(interlaced))
     parts = [values]
     if interlaced:
         parts = [values[top::down, left::right] for left, top, right, down in PASSES]
     pixels = zlib.compress(b"".join(rows_of(part) for part in parts if part.size))
-    chunks = [chunk(b"IHDR", header), before, chunk(b"IDAT", pixels), chunk(b"IEND", b"")]
+    chunks = [chunk(b"IHDR", header), chunk(b"IDAT", pixels), chunk(b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def expected_range(values: np.ndarray) -> list[int]:
-    """Return the values that become 0 and 255, by NumPy."""
-    colours = values[..., : 1 if values.shape[2] < 3 else 3]
-    low, high = np.percentile(colours, [0.1, 99.9], method="inverted_cdf").tolist()
-    return [0, 65535] if high == low or high - low >= 32768 else [low, high]
-
-
-def expected_picture(values: np.ndarray, limits: list[int]) -> np.ndarray:
-    """Return the picture, (H, W, 3) uint8 RGB."""
-    low, high = limits
-    shares = np.clip((values.astype(np.float64) - low) / (high - low), 0, 1)
-    colours = np.floor(255 * shares + 0.5).astype(np.uint8)[..., : 1 if values.shape[2] < 3 else 3]
-    return np.broadcast_to(colours, (*values.shape[:2], 3))
+def seen(file: bytes) -> tuple[np.ndarray, list[int]]:
+    """Return the picture that the service sees, (H, W, 3) uint8 RGB, and its range."""
+    picture, limits = images.decode(images.open_image(file, 10_000))
+    assert limits is not None
+    return picture, list(limits)
 
 
 def stretch(file: bytes, orientation: int = 1, **given) -> tuple[dict, np.ndarray]:
@@ -115,22 +105,23 @@ IMAGES = {
 
 @pytest.mark.parametrize("interlaced", [False, True], ids=["rows", "interlaced"])
 @pytest.mark.parametrize("name", IMAGES)
-def test_picture_has_the_values_of_the_rule(name, interlaced):
-    values = IMAGES[name]
-    found, picture = stretch(png16(values, interlaced=interlaced))
-    limits = expected_range(values)
+def test_picture_and_range_are_the_services(name, interlaced):
+    file = png16(IMAGES[name], interlaced=interlaced)
+    expected, limits = seen(file)
+    found, picture = stretch(file)
     assert found["range"] == limits
-    assert np.array_equal(picture[..., :3], expected_picture(values, limits))
+    assert np.array_equal(picture[..., :3], expected)
     assert (picture[..., 3] == 255).all()
 
 
 def test_images_of_other_writers_are_read():
-    values = noise(1, 0, 4095)[..., 0]
-    file = io.BytesIO()
-    Image.fromarray(values).save(file, "PNG")
-    found, picture = stretch(file.getvalue())
-    assert found["samples"] == 1
-    assert np.array_equal(picture[..., 0], expected_picture(values[..., None], found["range"])[..., 0])
+    saved = io.BytesIO()
+    Image.fromarray(noise(1, 0, 4095)[..., 0]).save(saved, "PNG")
+    file = saved.getvalue()
+    expected, limits = seen(file)
+    found, picture = stretch(file)
+    assert (found["samples"], found["range"]) == (1, limits)
+    assert np.array_equal(picture[..., :3], expected)
 
 
 def test_services_without_a_range_see_the_upper_byte():
