@@ -35,10 +35,11 @@ export class SeenOtherwise extends Error {
 export function checkSeen(answer, drawn) {
   const { width, height, orientation } = answer, here = sizeText(drawn), there = sizeText(answer);
   const { name } = drawn, isSameSize = width === drawn.width && height === drawn.height;
+  const how = isSameSize ? ` by the EXIF orientation ${orientation} there, and by ${drawn.orientation} here` : ` there, and ${here} here`;
   if (orientation === undefined) {
     if (!isSameSize) throw new SeenOtherwise(`${name} has ${there} pixels there, and ${here} here. This service is older than the page and may turn it by other metadata. Save the image again without metadata, or have the service updated.`, null);
   } else if (!isOrientation(orientation) || !isExplained(answer, drawn)) {
-    throw new SeenOtherwise(`${name} has ${there} pixels there, and ${here} here. Something between this page and the service may change images: ask the person who runs the service.`, null);
+    throw new SeenOtherwise(`${name} has ${there} pixels${how}. Something between this page and the service may change images: ask the person who runs the service.`, null);
   } else if (orientation !== drawn.orientation) {
     const view = { width, height, orientation, range: drawn.range && (answer.range ?? null) };
     throw new SeenOtherwise(`${name} is turned by the EXIF orientation ${orientation} there, and by ${drawn.orientation} here.`, view);

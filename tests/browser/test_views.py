@@ -408,7 +408,7 @@ def deep(low: int, high: int) -> np.ndarray:
     """Return a grey image of 16 bits, (H, W) uint16: a bright disc, and a ground with a little noise."""
     noise = np.random.default_rng(0).normal(0, (high - low) / 40, DEEP_SIZE[::-1])
     values = np.where(disc(), high - (high - low) // 5, low + (high - low) // 5) + noise
-    return values.clip(low, high).astype(np.uint16)
+    return np.asarray(values.clip(low, high), np.uint16)
 
 
 def percentiles(values: np.ndarray) -> tuple[int, int]:
