@@ -15,6 +15,7 @@ from utils.api.answers import (
     RawJson,
     RawMultipart,
     errors_as_problems,
+    image_response,
     json_lines,
     json_response,
     segmentation_response,
@@ -55,7 +56,7 @@ async def embed(request: Request) -> Response:
         job = await app.ahead.add(several, received.fields.model_version)
         return json_response(orjson.dumps(job), 202)
     image = image_source(received.fields, received.file)
-    return json_response(await app.segmenter.embed(image, received.fields.model_version))
+    return image_response(await app.segmenter.embed(image, received.fields.model_version))
 
 
 @svc.api(input=RawJson(), output=RawJson(), route="/everything")
@@ -68,4 +69,4 @@ async def everything(request: Request) -> Response:
     if received.fields.progress:
         return await json_lines(steps)
     result = await result_of(steps, app.timeout_s())
-    return json_response(await asyncio.to_thread(orjson.dumps, result))
+    return image_response(await asyncio.to_thread(orjson.dumps, result))

@@ -11,7 +11,14 @@ from utils.api.errors import ImageNotCached
 from utils.api.inputs import ImageSource, Job
 from utils.api.jobs import AnswerParts
 
-IMAGE = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
+IMAGE = {
+    "image_id": "the id",
+    "width": 40,
+    "height": 30,
+    "orientation": 6,
+    "weights": {"name": "none"},
+    "model_version": 4,
+}
 """Answer of `embed`."""
 EVERYTHING_ENGINE = {"encoder": "fake", "decoder": "fake bf16"}
 SEGMENTATION = {"size": [30, 40], "counts": "c" * 100}

@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
 from utils.ahead.encoder import EmbedAhead
 from utils.ahead.queue import DEFAULT_CACHE_BYTES, EncodeQueue
-from utils.api.answers import REFUSAL_LOG
+from utils.api.answers import ORIENTATION_HEADER, REFUSAL_LOG
 from utils.api.decoding import LocalDecoding
 from utils.api.info import InfoEndpoint, describe
 from utils.api.jobs import Segmenter
@@ -165,7 +165,7 @@ def build() -> App:
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Image-Id", REQUEST_ID_HEADER.decode()],
-            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
+            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode(), ORIENTATION_HEADER],
         )
     trace_requests(service, work_paths)
     service.add_asgi_middleware(

@@ -98,9 +98,9 @@ def _opened(file: bytes) -> Image.Image:
 
 
 def _unpacker(image: Image.Image) -> str:
-    """Return the unpacker that Pillow has chosen for a file."""
+    """Return the unpacker that Pillow has chosen for a file; empty if the file has no pixels."""
     tiles: Any = image.tile  # type: ignore[attr-defined]
-    return str(tiles[0].args)
+    return str(tiles[0].args) if tiles else ""
 
 
 def _decode(image: Any, unpacker: str) -> None:

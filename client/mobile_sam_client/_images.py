@@ -162,6 +162,8 @@ def _samples(image: Image.Image | npt.NDArray[Any]) -> Pixels | Samples:
         ValueError: the image has an unsupported shape, type or mode, samples outside 16 bits, or no pixels.
     """
     array = _array(image) if isinstance(image, Image.Image) else image
+    if array.dtype.newbyteorder("=") == np.uint16:
+        array = array.astype(np.uint16, copy=False)
     if array.dtype not in {np.dtype(np.uint8), np.dtype(np.uint16)}:
         hint = "; convert values of 0 to 1 with (255 * image).astype(numpy.uint8)" if array.dtype.kind == "f" else ""
         raise ValueError(f"image: expected {EXPECTED_ARRAY}, got {array.dtype} of shape {array.shape}{hint}")

@@ -95,6 +95,8 @@ def test_cors_allows_only_the_configured_origin(keyed):
         rejected = requests.post(f"{keyed.url}/mobile_sam", json={}, headers={"Origin": origin}, timeout=60)
         assert rejected.status_code == status
         assert rejected.headers.get("Access-Control-Allow-Origin") == allowed
+        exposed = rejected.headers.get("Access-Control-Expose-Headers", "")
+        assert ("X-Image-Orientation" in exposed) == bool(allowed)
 
 
 def test_rate_limit_gives_a_429_to_that_caller_only(keyed):

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import re
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -32,6 +33,10 @@ MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
 }
 """Content type and file name of the `mask` part, by format."""
 
+ORIENTATION_HEADER = "X-Image-Orientation"
+ORIENTATION = re.compile(rb'"orientation": ?([1-8])')
+BEGINNING_BYTES = 256
+"""Part of a result that has the image's orientation: the result of many masks is not parsed here."""
 MAX_UNSTREAMED_BYTES = 1_000_000
 """Size up to which an answer is sent in one piece."""
 REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
@@ -39,13 +44,31 @@ REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
 
 def segmentation_response(segmentation: AnswerParts, mask_format: MaskFormat, answer_type: str) -> Response:
     """Return masks and picture as multipart, as one JSON document, or as the picture or the mask alone."""
+    # Read first: a part in a file is gone once the last one is sent.
+    orientation = _orientation_header(segmentation.result)
     if answer_type == FORM:
         boundary = choose_boundary()
         pieces = multipart_pieces(segmentation, mask_format, boundary)
-        return _sized_response(pieces, f"{FORM}; boundary={boundary}")
-    if answer_type == PNG:
-        return _sized_response([segmentation.picture or segmentation.mask], PNG)
-    return json_response(segmentation.result)
+        response = _sized_response(pieces, f"{FORM}; boundary={boundary}")
+    elif answer_type == PNG:
+        response = _sized_response([segmentation.picture or segmentation.mask], PNG)
+    else:
+        response = json_response(segmentation.result)
+    response.headers.update(orientation)
+    return response
+
+
+def image_response(result: Content) -> Response:
+    """Return an answer about an image in JSON, with the image's orientation as a header too."""
+    response = json_response(result)
+    response.headers.update(_orientation_header(result))
+    return response
+
+
+def _orientation_header(result: Content) -> dict[str, str]:
+    """Return the header with an image's orientation, which is among the first members of a result."""
+    orientation = ORIENTATION.search(result[:BEGINNING_BYTES])
+    return {ORIENTATION_HEADER: orientation[1].decode()} if orientation else {}
 
 
 def multipart_pieces(segmentation: AnswerParts, mask_format: MaskFormat, boundary: str) -> list[Content]:
@@ -98,20 +121,26 @@ def json_response(document: Content, status: int = 200) -> Response:
 async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
     """Return a stream of JSON lines. Errors before the first line are raised; later ones become the last line."""
     first = await anext(steps)
+    headers = {"X-Accel-Buffering": "no"}  # turns off nginx's buffering
+    if "orientation" in first:
+        headers[ORIENTATION_HEADER] = str(first["orientation"])
+
+    def line_of(step: dict[str, Any]) -> bytes:
+        shown = {name: value for name, value in step.items() if name != "orientation"}
+        return orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE)
 
     async def lines() -> AsyncIterator[bytes]:
-        yield orjson.dumps(first, option=orjson.OPT_APPEND_NEWLINE)
+        yield line_of(first)
         try:
             async for step in steps:
-                line = await asyncio.to_thread(orjson.dumps, step, option=orjson.OPT_APPEND_NEWLINE)
+                line = await asyncio.to_thread(line_of, step)
                 for chunk in chunks(line):
                     yield chunk
         except Exception as error:
             document = {"problem": problem_of(error).as_json()}
             yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
-    # The header turns off nginx's buffering.
-    return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"X-Accel-Buffering": "no"})
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
 
 
 def problem_of(error: Exception) -> Problem:

@@ -42,7 +42,8 @@ INTERNAL_KEYS = ("box", "tidied")
 Box = tuple[int, int, int, int]
 Record = dict[str, Any]
 Step = dict[str, Any]
-"""Progress: `done` and `total` batches; the last one has the `result`: `embed`'s result with the records as `masks`."""
+"""Progress: `done` and `total` batches. The first one has the image's `orientation`, which is sent as a header. The last
+one has the `result`: `embed`'s result with the records as `masks`."""
 
 
 async def everything(
@@ -79,7 +80,7 @@ async def _segment_by_one_version(
     version = result["model_version"]
     work = [_batches(crop, request, layer, height * width, version) for crop, layer in crops]
     done, total = 0, sum(map(len, work))
-    yield {"done": done, "total": total}
+    yield {"done": done, "total": total, "orientation": result["orientation"]}
     kept: list[Record] = []
     image = replace(image, image_id=result["image_id"])
     for batches in work:

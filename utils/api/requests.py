@@ -57,7 +57,7 @@ class ObjectFields(BaseModel):
     pos_coords: list[Point] | None = Field(
         None,
         max_length=MAX_POINTS,
-        description="points `[[x, y], ...]` in pixels of the displayed image (EXIF orientation applied)",
+        description="points `[[x, y], ...]` in pixels of the displayed image (turned as browsers do, by its EXIF)",
     )
     labels: list[Annotated[int, Field(ge=0, le=3)]] | None = Field(
         None,

@@ -10,6 +10,9 @@ ImageSide = Annotated[int, Field(ge=1, description="pixels of the displayed imag
 Area = Annotated[int, Field(ge=0, description="area of the mask in pixels")]
 Four = Annotated[list[int], Field(min_length=4, max_length=4)]
 Point = Annotated[list[float], Field(min_length=2, max_length=2, description="`[x, y]`")]
+Orientation = Annotated[
+    int, Field(ge=1, le=8, description="EXIF orientation that turned the stored image into the displayed one; 1: none")
+]
 Version = Annotated[int, Field(ge=1, description="a version")]
 
 
@@ -40,6 +43,10 @@ class Image(BaseModel):
     image_id: str = Field(description="id to send later in place of `input_image`")
     width: ImageSide
     height: ImageSide
+    orientation: Orientation
+    range: Annotated[list[int], Field(min_length=2, max_length=2)] = absent(
+        description="for samples of 16 bits: the values that became 0 and 255"
+    )
     region: Four = absent(description="`[x0, y0, x1, y1]`: the encoded part, if the request named a `region`")
     weights: Weights
     engine: Engine

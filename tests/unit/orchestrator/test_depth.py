@@ -185,3 +185,13 @@ def test_truncated_files_are_refused(colour_type):
     with pytest.raises(Rejected) as caught:
         images.decode(images.open_image(file[: len(file) // 2], MAX_PIXELS))
     assert caught.value.slug == "invalid-image"
+
+
+def test_file_without_pixels_is_refused_in_words():
+    file = deep_png(random_samples(RGB), RGB)
+    end = file[:33] + chunk(b"IEND", b"")
+    with pytest.raises(Rejected) as caught:
+        images.decode(images.open_image(end, MAX_PIXELS))
+    assert "index" not in caught.value.errors[0]["got"]
+    with pytest.raises(ValueError, match="Pillow"):
+        displayed_pixels(end)

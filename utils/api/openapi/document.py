@@ -47,6 +47,10 @@ HEADERS = {
     "RequestId": _header(
         "id of the request in the service log: the one that was sent, or a generated one", type="string"
     ),
+    "ImageOrientation": {
+        "description": "EXIF orientation that turned the stored image into the displayed one, as in the result",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 8},
+    },
     "ETag": _header("id of the file, for `If-None-Match`", type="string"),
     "RetryAfter": _header("seconds to wait before retrying", type="integer", minimum=1),
     "Authenticate": _header("authentication scheme for API keys", type="string"),

@@ -70,6 +70,8 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
         problems=[*problems.SERVICE, *problems.IMAGE, *problems.QUEUE],
         requestBody=_body(EmbedRequest, "embed"),
     )
+    for each in (segment, embed):
+        _add_header(each, "X-Image-Orientation", "ImageOrientation")
     progress = _json(EmbedJob, "One of two images is encoded", examples.JOB)
     embed["responses"]["202"] = response(202, "the job of several images", progress)
     id_of_job = {"name": "job", "in": "path", "required": True, "description": "id", "schema": {"type": "string"}}
@@ -84,6 +86,7 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
         problems=[*problems.SERVICE, *problems.IMAGE, *problems.RECORDS],
         requestBody=_body(EverythingRequest, "everything"),
     )
+    _add_header(everything, "X-Image-Orientation", "ImageOrientation")
     jobs = {
         "get": job("embed_progress", "Progress of a job", "Jobs are kept over restarts.", problems=problems.JOB),
         "delete": job(
@@ -101,7 +104,8 @@ def local_paths(need_key: bool) -> dict[str, Methods]:
         "embedding",
         "Embedding of an image",
         "The tensors that the decoder takes, in float16 by the names of its inputs. The metadata name `image_id`, "
-        "`width` and `height` of the image, the `region`, `frame_width` and `frame_height` of it in the frame of the "
+        "`width`, `height`, `orientation` and `range` of the image, the `region`, `frame_width` and `frame_height` of "
+        "it in the frame of the "
         "decoder's points, `squashed` (whether it fills the frame), `weights`, `weights_sha256` and `model_version`. "
         "A region that is not encoded yet is encoded.",
         "a safetensors file",
@@ -123,7 +127,7 @@ def local_paths(need_key: bool) -> dict[str, Methods]:
         parameters=_query(DecoderRequest, "weights", "model_version"),
     )
     for each in (embedding, decoder):
-        each["responses"]["200"]["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
+        _add_header(each, "ETag", "ETag")
         each["responses"]["304"] = response(304, "the file that `If-None-Match` names is current", {})
     return {"/embeddings/{image_id}": {"get": embedding}, "/decoder.onnx": {"get": decoder}}
 
@@ -198,6 +202,11 @@ def _operation(
         "responses": {"200": response(200, returns, content), **errors},
         **({"security": [{"bearer": []}, {"apiKey": []}]} if need_key else {}),
     }
+
+
+def _add_header(operation: dict[str, Any], name: str, component: str) -> None:
+    """Add a header to an operation's successful response."""
+    operation["responses"]["200"]["headers"][name] = {"$ref": f"#/components/headers/{component}"}
 
 
 def _body(model: type[ImageFields], operation: str) -> dict[str, Any]:

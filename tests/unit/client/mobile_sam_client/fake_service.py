@@ -22,6 +22,7 @@ IMAGE: dict[str, Any] = {
     "image_id": "the id",
     "width": 6,
     "height": 4,
+    "orientation": 1,
     "weights": WEIGHTS,
     "engine": {"encoder": "an encoder", "decoder": "a decoder"},
     "model_version": 3,

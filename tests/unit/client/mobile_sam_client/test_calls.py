@@ -176,6 +176,23 @@ def test_region_is_sent_and_results_have_the_rounded_one(client, service, call):
     assert "region" not in service.fields[1]
 
 
+@pytest.mark.parametrize("call", ["embed", "segment", "everything"])
+def test_results_have_the_orientation_and_the_range_of_the_answer(client, service, call):
+    deep: dict[str, Any] = {"orientation": 8, "range": [120, 4095]}
+    result = {**fake.IMAGE, **deep}
+    everything = {"done": 1, "total": 1, "result": {**result, "masks": []}}
+    answers = {"embed": fake.json_reply(result), "segment": fake.segment_reply(**deep)}
+    service.replies = [answers.get(call) or lines_reply(everything), fake.default_reply]
+    found, plain = getattr(client, call)(FILE), getattr(client, call)(FILE)
+    assert (found.orientation, found.sample_range) == (8, (120, 4095))
+    assert (plain.orientation, plain.sample_range) == (1, None)
+
+
+def test_orientation_is_none_from_a_service_that_does_not_name_it(client, service):
+    service.replies = [fake.json_reply({name: fake.IMAGE[name] for name in fake.IMAGE if name != "orientation"})]
+    assert client.embed(FILE).orientation is None
+
+
 def test_automatic_region_is_for_all_objects(client, service):
     service.replies = [fake.segment_reply([fake.mask_result(0), fake.mask_result(1)], region=REGION)]
     found = client.segment_many(FILE, [Prompt(box=[0, 0, 3, 3])] * 2, region="auto")

@@ -57,7 +57,7 @@ def test_prompts_and_masks_of_larger_images_have_the_frame_of_the_displayed_imag
     assert service.fields[0].items() >= expected.items()
     np.testing.assert_array_equal(found.mask, LARGE)
     assert (found.width, found.height, found.area, found.box_xyxy) == (*SIZE, LARGE.sum(), (0, 10, 60, 40))
-    assert found.overlay().size == SIZE
+    assert (found.overlay().size, found.orientation) == (SIZE, 6)
     assert client.segment(FILE, pos_coords=(1, 1)).area == found.area
     client.segment(small := fake.png(), pos_coords=(1, 1))
     assert service.images[1:] == ["the id", small]
@@ -80,12 +80,12 @@ def test_answered_region_is_the_same_when_it_is_sent_again(make, service):
 def test_embedding_keeps_the_frame_of_the_displayed_image(client, service):
     service.replies = [fake.json_reply({**fake.IMAGE, **HALF})]
     photo = client.embed(FILE)
-    assert (photo.width, photo.height) == SIZE
+    assert (photo.width, photo.height, photo.orientation) == (*SIZE, 6)
     service.replies = [fake.lines_reply({"done": 1, "total": 1, "result": answer(SMALL, crop_box=[15, 0, 15, 20])})]
     (found,) = everything = client.everything(photo)
     np.testing.assert_array_equal(found.mask, LARGE)
     assert (found.point_coords, found.crop_box) == (((3.0, 1.0),), (30, 0, 30, 40))
-    assert everything.overlay().size == SIZE
+    assert (everything.overlay().size, everything.orientation) == (SIZE, 6)
 
 
 def test_unusable_arguments_are_rejected_before_sending(client, service):
