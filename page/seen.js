@@ -41,7 +41,7 @@ export function checkSeen(answer, drawn) {
   } else if (!isOrientation(orientation) || !isExplained(answer, drawn)) {
     throw new SeenOtherwise(`${name} has ${there} pixels${how}. Something between this page and the service may change images: ask the person who runs the service.`, null);
   } else if (orientation !== drawn.orientation) {
-    const view = { width, height, orientation, range: drawn.range && (answer.range ?? null) };
+    const view = { width, height, orientation, range: drawn.range === undefined ? undefined : answer.range ?? null };
     throw new SeenOtherwise(`${name} is turned by the EXIF orientation ${orientation} there, and by ${drawn.orientation} here.`, view);
   }
   if (String(answer.range ?? null) !== String(drawn.range ?? null)) {

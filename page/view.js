@@ -112,7 +112,9 @@ let recent = [];
 function picture16(file, orientation, range) {
   const same = recent.find((one) => one.file === file && one.orientation === orientation && String(one.range) === String(range));
   const made = same?.made ?? askPng16({ file, orientation, range });
-  recent = [{ file, orientation, range, made }, ...recent.filter((one) => one !== same)].slice(0, MAX_RECENT);
+  const latest = { file, orientation, range, made };
+  recent = [latest, ...recent.filter((one) => one !== same)].slice(0, MAX_RECENT);
+  made.catch(() => (recent = recent.filter((one) => one !== latest))); // the worker's code may not have arrived
   return made;
 }
 

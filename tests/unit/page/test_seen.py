@@ -26,6 +26,11 @@ DRAWABLE = {
         {**SIZE, "orientation": 1, "range": [0, 65535]},
     ),
     "no range": (DEEP, SIZE, {**SIZE, "orientation": 1, "range": None}),
+    "turned, and a range instead of none": (
+        {**DEEP, "range": None},
+        {**SIZE, "orientation": 2, "range": [1, 2]},
+        {**SIZE, "orientation": 2, "range": [1, 2]},
+    ),
     "turned, and another range": (
         DEEP,
         {**SIZE, "orientation": 2, "range": [1, 2]},
