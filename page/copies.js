@@ -1,12 +1,16 @@
 // Copies of images: in another format, or within the limits of the service.
 
 import { canvasOf } from "./dom.js";
+import { UPRIGHT } from "./orientation.js";
 
 /** A copy stays a little below the limit: 24 of 25 megapixels. */
 const COPY_SHARE = 0.96;
 const JPEG_QUALITY = 0.95;
 
-/** @typedef {{file: Blob, width: number, height: number}} Original what a copy was made of; exported masks have its size */
+/**
+ * @typedef {{file: Blob, width: number, height: number, orientation?: number}} Original what a copy was made of; exported
+ *   masks have its size. Without an orientation, it is turned by the rule.
+ */
 
 /** The image is above a limit of the service, but a copy of it is not. */
 export class TooLarge extends Error {
@@ -27,8 +31,8 @@ export function tooManyBytes(bytes, maxBytes) {
   return new TooLarge(message, "Open a JPEG copy of the same size");
 }
 
-/** Return the image as a JPEG, on white, scaled down if it has more than `maxPixels`. */
-export async function jpegCopy(bitmap, file, maxPixels) {
+/** Return the image as a JPEG, on white, scaled down if it has more than `maxPixels`; `orientation`: by which the file is turned. */
+export async function jpegCopy(bitmap, file, orientation, maxPixels) {
   const pixels = bitmap.width * bitmap.height;
   const scale = pixels > maxPixels ? Math.sqrt((COPY_SHARE * maxPixels) / pixels) : 1;
   const width = Math.max(1, Math.floor(bitmap.width * scale)), height = Math.max(1, Math.floor(bitmap.height * scale));
@@ -41,7 +45,7 @@ export async function jpegCopy(bitmap, file, maxPixels) {
     context.drawImage(bitmap, 0, 0, width, height);
   });
   const copy = await canvas.convertToBlob({ type: "image/jpeg", quality: JPEG_QUALITY });
-  return { file: copy, width, height, original: { file, width: bitmap.width, height: bitmap.height } };
+  return { file: copy, width, height, orientation: UPRIGHT, original: { file, width: bitmap.width, height: bitmap.height, orientation } };
 }
 
 export function toPng(bitmap) {

@@ -3,6 +3,7 @@
 import { canvasOf, create } from "./dom.js";
 import { scaled } from "./regions.js";
 import { versionField } from "./versions.js";
+import { viewOf } from "./view.js";
 
 const HAND_WORK = "The mask on the page was edited by hand: this request returns it without these edits.";
 
@@ -16,7 +17,8 @@ export function saveMask(session) {
 
 /** Save the image inside the active object's mask as a PNG, transparent elsewhere. */
 export async function saveCutout(session, picture) {
-  const original = session.image.original && (await createImageBitmap(session.image.original.file));
+  const { original: full } = session.image, view = full && (await viewOf(full.file, { orientation: full.orientation }));
+  const original = view && (await createImageBitmap(view.picture));
   await savePng(session, "cutout", (context, { width, height }) => {
     context.globalCompositeOperation = "source-in";
     context.drawImage(original ?? picture, 0, 0, width, height);

@@ -10,14 +10,15 @@ import { Rows } from "./rows.js";
 const THUMBNAIL_PIXELS = 160;
 
 /**
- * Return a small copy of an image.
- * @param {{file: Blob, width: number, height: number}} image
+ * Return a small copy of the picture of an image.
+ * @param {Blob} picture
+ * @param {{width: number, height: number}} size of it
  * @returns {Promise<Blob>}
  */
-export async function thumbnailOf({ file, width, height }) {
+export async function thumbnailOf(picture, { width, height }) {
   const scale = Math.min(1, THUMBNAIL_PIXELS / Math.max(width, height));
   const size = { resizeWidth: Math.max(1, Math.round(width * scale)), resizeHeight: Math.max(1, Math.round(height * scale)) };
-  const bitmap = await createImageBitmap(file, { ...size, resizeQuality: "medium" });
+  const bitmap = await createImageBitmap(picture, { ...size, resizeQuality: "medium" });
   const canvas = canvasOf(bitmap.width, bitmap.height, (context) => context.drawImage(bitmap, 0, 0));
   bitmap.close();
   return canvas.convertToBlob({ type: "image/jpeg", quality: 0.8 });
@@ -91,6 +92,11 @@ export class ImageList {
     if (id === this.#openId) element("reviewed").ariaPressed = String(reviewed === true);
   }
 
+  /** Show the thumbnail of an image that is drawn anew. @param {StoredImage} image */
+  showThumbnail({ id, thumbnail }) {
+    this.#rows.get(id).picture.src = URL.createObjectURL(thumbnail);
+  }
+
   #row(image) {
     const { name, thumbnail } = image;
     const picture = create("img", { alt: "", loading: "lazy", src: URL.createObjectURL(thumbnail) });
@@ -101,6 +107,6 @@ export class ImageList {
     const open = create("button", { type: "button", title: name, onclick: () => this.actions.open(image) }, picture, mark, file, badge, words);
     const texts = { title: "Remove from the project", ariaLabel: `Remove ${name} from the project` };
     const remove = createButton("icon small remove", () => this.actions.remove(image), { ...texts, ...icon("clear") });
-    return { item: create("li", {}, open, remove), open, badge, words };
+    return { item: create("li", {}, open, remove), open, picture, badge, words };
   }
 }

@@ -7,16 +7,19 @@ import { element } from "./dom.js";
 import { everything, mend, preview, refine } from "./edits.js";
 import { imagesIn } from "./formats/images.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
-import { announce, counted, hideError, hint, showBusy, showProgress, showReport } from "./notices.js";
+import { announce, counted, hideError, hint, showBusy, showError, showProgress, showRange, showReport } from "./notices.js";
 import { prepareImage } from "./picture.js";
 import { total } from "./project.js";
-import { connection, embed, handleError, info, segmentAll, start } from "./requests.js";
+import { connection, embed, handleError, info, segmentAll, start, whenSeenOtherwise } from "./requests.js";
+import { SeenOtherwise } from "./seen.js";
 import { RemoteImage } from "./service.js";
 import { Session } from "./session.js";
 import { importFiles } from "./transfer.js";
 import { chooseVersion } from "./versions.js";
+import { checkSize, viewOf } from "./view.js";
 
 const POLL_MS = 500;
+const OTHER_PICTURE = "No mask is shown on another picture. Use the service that its objects were made with, or export them, remove the image and add it again.";
 
 export const imageList = new ImageList({ open: (image) => openImage(image), remove: removeImage });
 /** Number of images requested so far: only the latest one is opened. */
@@ -27,6 +30,10 @@ let latest = { request: 0, id: null };
 const ahead = new Map();
 /** Job of the last of them. */
 let job = null;
+/** Ids of images that were drawn anew as the service sees them. */
+const redrawn = new Set();
+/** @type {Map<number, number[] | null | undefined>} values that the service shows as 0 and 255 in images of 16 bits, by id, if it has other ones */
+const ranges = new Map();
 
 /**
  * Add images to the project and open the first of them. Files that cannot be added are listed.
@@ -80,8 +87,8 @@ export async function addImages(sources, retry = null, before = { added: 0, prob
 /** Return what the project stores of an image file. */
 async function prepared(file, name, allowCopy) {
   await Promise.all([started, loaded]); // for the limits, and for where images are kept
-  const image = await prepareImage(file, name, info?.limits, allowCopy);
-  return { ...image, name, thumbnail: await thumbnailOf(image) };
+  const { picture, ...image } = await prepareImage(file, name, info?.limits, allowCopy);
+  return { ...image, name, thumbnail: await thumbnailOf(picture, image) };
 }
 
 function showImages() {
@@ -105,10 +112,12 @@ export async function openImage(image, copies = []) {
   connection.drop(everything);
   hideError();
   try {
-    const work = await project.work(image.id);
+    const wanted = { orientation: image.orientation, range: ranges.get(image.id) };
+    const [work, view] = await Promise.all([project.work(image.id), viewOf(image.file, wanted)]);
     if (request !== openCount) return;
+    checkSize(image, view.size);
     project.flush();
-    setSession(new Session(service, image, project.classId));
+    setSession(new Session(service, image, view, project.classId));
     if (work) session.restore(work);
     session.objects.useClasses(new Set(project.classes.map(({ id }) => id)));
     project.imageId = image.id;
@@ -132,7 +141,31 @@ export async function openImage(image, copies = []) {
     if (request !== openCount) return;
     showBusy("");
     handleError(error, null);
+    if (error instanceof SeenOtherwise) closeImage();
   }
+}
+
+/**
+ * Draw the open image as the service sees it, once, and unless it has masks that were made on the picture that is drawn.
+ * @param {SeenOtherwise} error with which an answer was refused
+ */
+async function drawAsSeen({ message, view }) {
+  const { image, objects } = session, isTurned = view?.orientation !== session.view.orientation;
+  const hasMasks = session.annotated.length > 0 || objects.list.some(({ found, drawn }) => found ?? drawn);
+  if (!view || redrawn.has(image.id) || (isTurned && hasMasks)) {
+    showError(new SeenOtherwise(view ? `${message} ${OTHER_PICTURE}` : message, null));
+    return;
+  }
+  redrawn.add(image.id);
+  ranges.set(image.id, view.range);
+  closeImage();
+  if (isTurned) {
+    const { width, height, orientation } = view, { picture } = await viewOf(image.file, view);
+    await project.redraw(image, { width, height, orientation, thumbnail: await thumbnailOf(picture, view) });
+    imageList.showThumbnail(image);
+  }
+  hint(`${message} It is drawn as the service sees it`);
+  await openImage(image);
 }
 
 /** Open the image that is `step` after the open one, or the one being opened, in the list. */
@@ -185,6 +218,7 @@ export async function clearProject() {
 function followSession() {
   preview.use(session);
   refine.use(session);
+  showRange(session?.view.range);
 }
 
 /** Add annotations, with the images in their ZIP files, or a saved project to the project. */
@@ -282,5 +316,6 @@ project.onCounts = (image) => {
   imageList.showState(image);
   showClasses();
 };
+whenSeenOtherwise(drawAsSeen);
 addEventListener("pagehide", cancelAhead);
 resume();

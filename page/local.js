@@ -34,14 +34,15 @@ const keyOf = (id, fields) => JSON.stringify([id, fields.model_version, fields.r
 /**
  * Fetch the embedding of an image and its decoder for requests with such fields, unless those that are here are of the same
  * weights: the SHA-256 is of those by which the service has just answered. `headers`: with the API key.
+ * @param {Pick<import("./service.js").RemoteImage, "id" | "drawn">} image
  */
-export async function keep(id, fields, weights, headers) {
+export async function keep({ id, drawn }, fields, weights, headers) {
   const key = keyOf(id, fields);
   if (!kept || [weights, ""].includes(kept.get(key))) return;
   kept.set(key, "");
   worker ??= new Worker(new URL("localworker.js", import.meta.url), { type: "module" });
   try {
-    const loaded = await ask(worker, { key, missing: { ...fields, id, headers } });
+    const loaded = await ask(worker, { key, missing: { ...fields, id, drawn, headers } });
     kept?.set(key, loaded.weights);
     for (const dropped of loaded.dropped) kept?.delete(dropped);
   } catch {

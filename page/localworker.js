@@ -1,6 +1,7 @@
 // The worker of local.js: the decoder in ONNX Runtime Web, and the embeddings of the last images.
 
 import { SIDE, scaling, smoothed, spansAbove } from "./localmasks.js";
+import { checkSeen } from "./seen.js";
 import { answerBy } from "./workers.js";
 
 const MAX_BYTES = 64_000_000;
@@ -18,7 +19,7 @@ async function startRuntime() {
   return ort;
 }
 
-/** Fetch a file from the service. */
+/** Fetch a file from the service. @returns {Promise<ArrayBuffer>} */
 async function read(path, query, headers) {
   const given = Object.entries(query).filter(([, value]) => value);
   const response = await fetch(new URL(`../${path}?${new URLSearchParams(given)}`, import.meta.url), { headers });
@@ -27,7 +28,7 @@ async function read(path, query, headers) {
 }
 
 /** Keep an image's embedding and the decoder of the weights that made it; return the SHA-256 of these, and the keys that made room. */
-async function load(key, { id, model_version, region, headers }) {
+async function load(key, { id, drawn, model_version, region, headers }) {
   const { Tensor, InferenceSession } = await (runtime ??= startRuntime());
   const file = await read(`embeddings/${id}`, { model_version, region }, { ...headers, "X-Image-Id": id });
   const start = 8 + new DataView(file).getUint32(0, true);
@@ -35,6 +36,8 @@ async function load(key, { id, model_version, region, headers }) {
   const tensorOf = ({ shape, data_offsets: [from, to] }) => new Tensor("float16", new Uint16Array(file.slice(start + from, start + to)), shape);
   const embedding = Object.fromEntries(Object.entries(tensors).map(([name, layout]) => [name, tensorOf(layout)]));
   const [width, height, ...valid] = ["width", "height", "frame_width", "frame_height"].map((name) => Number(about[name]));
+  const [orientation, range] = [about.orientation, about.range].map((text) => text && JSON.parse(text));
+  checkSeen({ width, height, orientation, range }, drawn);
   const weights = about.weights_sha256, [x0, y0, x1, y1] = JSON.parse(about.region), size = [x1 - x0, y1 - y0];
   const isFirst = !decoders.has(weights);
   if (isFirst) {

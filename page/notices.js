@@ -1,6 +1,7 @@
 // Errors, hints, the busy indicator and other status texts.
 
 import { create, element } from "./dom.js";
+import { rangeText } from "./seen.js";
 
 /**
  * Show an error until it is dismissed.
@@ -115,6 +116,16 @@ export function showWeights({ name, trained, note }) {
   element("banner").classList.toggle("warning", !trained);
   element("banner-title").textContent = trained ? "" : "Untrained weights.";
   element("banner-text").textContent = trained ? "Built-in weights. The official MobileSAM weights give better masks." : note;
+}
+
+/**
+ * Say how an image with 16-bit samples is shown.
+ * @param {number[] | null | undefined} range values that are shown as black and white; null: their upper byte is shown;
+ *   undefined: no such image
+ */
+export function showRange(range) {
+  element("range").hidden = range === undefined;
+  element("range").textContent = `16-bit image, shown with ${range ? `values ${rangeText(range)}` : "the upper byte of its values"}`;
 }
 
 const SAVED_TEXTS = { saved: "Saved", saving: "Saving", failed: "Not saved", memory: "Not kept" };

@@ -2,6 +2,8 @@
 
 import { jpegCopy, millions, tooManyBytes, tooManyPixels, toPng } from "./copies.js";
 import { element } from "./dom.js";
+import { UPRIGHT } from "./orientation.js";
+import { viewOf } from "./view.js";
 
 const ACCEPTED_TYPES = ["image/png", "image/jpeg", "image/webp"];
 const BASE64_RATIO = 4 / 3;
@@ -13,14 +15,15 @@ const HEIC = /\.hei[cf]$/i;
  * @param {string} name of the file
  * @param {{max_body_bytes: number, max_image_pixels: number} | undefined} limits from `/info`, if known
  * @param {boolean} allowCopy whether an image above the limits becomes a copy within them
- * @returns {Promise<{file: Blob, width: number, height: number, original?: import("./copies.js").Original}>} size with EXIF
- *   orientation applied; original: of a copy
+ * @returns {Promise<{file: Blob, picture: Blob, width: number, height: number, orientation: number, original?: import("./copies.js").Original}>}
+ *   picture: what to draw; size and orientation of the displayed image; original: of a copy
  * @throws {import("./copies.js").TooLarge} the image is above the limits
  */
 export async function prepareImage(file, name, limits, allowCopy) {
+  const { picture, orientation } = await viewOf(file);
   let bitmap;
   try {
-    bitmap = await createImageBitmap(file);
+    bitmap = await createImageBitmap(picture);
   } catch {
     throw new Error(whyUnreadable(file, name));
   }
@@ -29,12 +32,16 @@ export async function prepareImage(file, name, limits, allowCopy) {
   try {
     const fits = width * height <= maxPixels;
     if (!fits && !allowCopy) throw tooManyPixels(width * height, maxPixels);
-    const accepted = !fits || ACCEPTED_TYPES.includes(file.type) ? file : await toPng(bitmap);
-    if (fits && accepted.size <= maxBytes) return { file: accepted, width, height };
+    const isAccepted = ACCEPTED_TYPES.includes(file.type);
+    const accepted = !fits || isAccepted ? file : await toPng(bitmap);
+    if (fits && accepted.size <= maxBytes) {
+      const drawn = isAccepted ? { picture, orientation } : { picture: accepted, orientation: UPRIGHT };
+      return { file: accepted, ...drawn, width, height };
+    }
     if (!allowCopy) throw tooManyBytes(accepted.size, maxBytes);
-    const copy = await jpegCopy(bitmap, file, maxPixels);
+    const copy = await jpegCopy(bitmap, file, orientation, maxPixels);
     if (copy.file.size > maxBytes) throw new Error(`even a JPEG copy is above the limit of ${millions(maxBytes)} MB. Scale the image down first.`);
-    return copy;
+    return { ...copy, picture: copy.file };
   } finally {
     bitmap.close();
   }

@@ -65,7 +65,7 @@ export class Project {
 
   /**
    * Add an image. A name that is taken gets a number: files of annotations are named after their images.
-   * @param {{name: string, width: number, height: number, file: Blob, thumbnail: Blob}} image
+   * @param {{name: string, width: number, height: number, orientation: number, file: Blob, thumbnail: Blob}} image
    * @returns {Promise<StoredImage>}
    * @throws {Error} the storage is full
    */
@@ -101,10 +101,22 @@ export class Project {
     await this.#write(() => this.#store.save(image.id, work, this.#record));
   }
 
+  /** Change how an image is drawn, and remove the objects on it: they were made on another picture. */
+  async redraw(image, fields) {
+    this.#drop(image.id);
+    Object.assign(image, fields, { counts: {} });
+    await this.#write(() => this.#store.replace(image));
+  }
+
   async remove(id) {
-    for (const session of this.#changed) if (session.image.id === id) this.#changed.delete(session);
+    this.#drop(id);
     this.images = this.images.filter((image) => image.id !== id);
     await this.#write(() => this.#store.remove(id));
+  }
+
+  /** Forget unsaved work on an image. */
+  #drop(id) {
+    for (const session of this.#changed) if (session.image.id === id) this.#changed.delete(session);
   }
 
   /** Remove all images and classes. */

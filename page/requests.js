@@ -7,6 +7,7 @@ import { element } from "./dom.js";
 import { askForKey, hideError, nextPaint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
 import { allow } from "./local.js";
 import { isEmpty, isMarked } from "./objects.js";
+import { SeenOtherwise } from "./seen.js";
 import { isAway } from "./service.js";
 import { hintAtPrompts, showVersions } from "./versions.js";
 
@@ -19,6 +20,14 @@ export const connection = new Connection(hideError);
 
 /** The response of `/info`. */
 export let info = null;
+
+/** @type {(error: SeenOtherwise) => void} */
+let redraw = showError;
+
+/** Set what follows when the service sees another picture than the page draws. */
+export function whenSeenOtherwise(action) {
+  redraw = action;
+}
 
 /** Ask the service what it has, and for a key if it needs one. */
 export async function start() {
@@ -111,6 +120,10 @@ export function segmentAll() {
  */
 export function handleError(error, retry = null) {
   if (error.name === "AbortError") return;
+  if (error instanceof SeenOtherwise) {
+    redraw(error);
+    return;
+  }
   if (isAway(error)) {
     if (!connection.away || element("alert").hidden) showError(error, () => connection.check(), { note: "This page reconnects by itself." });
     connection.lose(retry);

@@ -2,6 +2,7 @@
 
 import { decode, keep } from "./local.js";
 import { Mask } from "./rle.js";
+import { checkFile, checkMask, checkSeen, SeenOtherwise } from "./seen.js";
 import { versionField } from "./versions.js";
 
 const MAX_RETRIES = 5;
@@ -41,10 +42,12 @@ export function isAway(error) {
 export class RemoteImage {
   /**
    * @param {() => Blob | Promise<Blob>} load returns the file: PNG, JPEG or WebP
+   * @param {import("./seen.js").Drawn | null} drawn what the page draws of it; null: nothing
    * @param {string | null} knownId id of the file, if it is known before the service has encoded it
    */
-  constructor(load, knownId = null) {
+  constructor(load, drawn = null, knownId = null) {
     this.load = load;
+    this.drawn = drawn;
     this.id = null;
     this.knownId = knownId;
     /** @type {Promise<string | null>} */
@@ -102,8 +105,9 @@ export class Service {
   /** Encode an image ahead of the first click. */
   async embed(image, signal) {
     const embedding = await this.#post("embed", image, versionField(), signal, (response) => response.json());
+    await checkAnswer(embedding, image);
     image.id = embedding.image_id;
-    keep(image.id, versionField(), embedding.weights.sha256, this.#keyHeader);
+    keep(image, versionField(), embedding.weights.sha256, this.#keyHeader);
     return embedding;
   }
 
@@ -129,10 +133,11 @@ export class Service {
    */
   async segment(image, fields, signal, ahead) {
     const request = (retries = ahead ? 0 : MAX_RETRIES) => this.#post("mobile_sam", image, fields, signal, async (response) => {
-      const { image_id, masks, weights } = await response.json();
+      const answer = await response.json(), { image_id, masks, weights } = answer;
+      await checkAnswer(answer, image);
       image.id = image_id;
-      keep(image_id, fields, weights.sha256, this.#keyHeader);
-      return masks.map((mask) => new Mask(mask.rle, mask));
+      keep(image, fields, weights.sha256, this.#keyHeader);
+      return masks.map((mask) => checkedMask(new Mask(mask.rle, mask), image));
     }, retries);
     return decode(image.id, fields, request, signal, ahead === "hover");
   }
@@ -154,7 +159,8 @@ export class Service {
         onProgress(step.done, step.total);
         result = step.result ?? result;
       }
-      return result.masks.map(maskFromRecord);
+      await checkAnswer(result, image);
+      return result.masks.map((record) => checkedMask(maskFromRecord(record), image));
     });
   }
 
@@ -208,6 +214,17 @@ export class Service {
   }
 }
 
+/** Compare what an answer says about an image with what the page sent and draws. */
+async function checkAnswer(answer, image) {
+  checkFile(answer.image_id, image.id ?? image.knownId ?? (await image.hash), image.drawn);
+  checkSeen(answer, image.drawn);
+}
+
+function checkedMask(mask, { drawn }) {
+  checkMask(mask, drawn);
+  return mask;
+}
+
 /** Return the header by which load balancers find the replica that has an image. */
 function imageHeader(id) {
   return id ? { "X-Image-Id": id } : {};
@@ -230,7 +247,7 @@ function whenIn(seconds) {
 /** Return a function that throws an error as one of an unreachable service, unless the request was aborted or answered. */
 function unreachable(message) {
   return (error) => {
-    throw error.name === "AbortError" || error instanceof Problem ? error : new Unreachable(message);
+    throw error.name === "AbortError" || error instanceof Problem || error instanceof SeenOtherwise ? error : new Unreachable(message);
   };
 }
 

@@ -18,16 +18,19 @@ export class Session {
   /**
    * @param {import("./service.js").Service} service
    * @param {StoredImage} image
+   * @param {import("./view.js").View} view what to draw of it
    * @param {number} classId class of new objects
    */
-  constructor(service, image, classId) {
+  constructor(service, image, view, classId) {
     this.#service = service;
     this.image = image;
     this.name = image.name;
     this.width = image.width;
     this.height = image.height;
-    this.url = URL.createObjectURL(image.file);
-    this.remote = new RemoteImage(() => this.image.file);
+    this.view = view;
+    this.url = URL.createObjectURL(view.picture);
+    const { name, width, height } = image, { orientation, range } = view;
+    this.remote = new RemoteImage(() => this.image.file, { name, width, height, orientation, range });
     this.objects = new Objects(classId);
     this.masks = new Masks(service, this);
     /** @type {Promise<object>} the response of `/embed` */
@@ -45,8 +48,8 @@ export class Session {
 
   /** Forget that the image is encoded: another version of the model may need it anew. */
   forget() {
-    const { load, id, knownId } = this.remote;
-    this.remote = new RemoteImage(load, id ?? knownId);
+    const { load, drawn, id, knownId } = this.remote;
+    this.remote = new RemoteImage(load, drawn, id ?? knownId);
     this.encodedParts.clear();
   }
 

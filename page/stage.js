@@ -2,6 +2,7 @@
 
 import { createButton, element } from "./dom.js";
 import { Layer } from "./layer.js";
+import { SeenOtherwise } from "./seen.js";
 
 const MARGIN_PIXELS = 16;
 const MIN_SCALE = 0.02, MAX_SCALE = 40, MAX_FIT_SCALE = 6;
@@ -39,7 +40,10 @@ export class Stage {
     new ResizeObserver(() => (this.#fitted ? this.fit() : this.#applyTransform())).observe(view);
   }
 
-  /** Show a new image without marks. */
+  /**
+   * Show a new image without marks.
+   * @throws {SeenOtherwise} the browser shows another size
+   */
   async show(url, width, height) {
     this.width = width;
     this.height = height;
@@ -54,6 +58,10 @@ export class Stage {
     this.view.hidden = false;
     this.fit();
     await this.picture.decode();
+    const { naturalWidth, naturalHeight } = this.picture;
+    if (naturalWidth === width && naturalHeight === height) return;
+    const sizes = `${naturalWidth} x ${naturalHeight} pixels instead of ${width} x ${height}`;
+    throw new SeenOtherwise(`This browser shows the image with ${sizes}. Use another one, or save the image as PNG.`, null);
   }
 
   /** Show masks on a layer. */

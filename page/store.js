@@ -7,6 +7,7 @@
  * @property {number} width of the displayed image in pixels
  * @property {number} height
  * @property {Blob} file PNG, JPEG or WebP, as the service gets it
+ * @property {number} [orientation] by which the file is turned for display; missing in older projects: by the rule
  * @property {Blob} thumbnail
  * @property {import("./copies.js").Original | null} [original] where `file` is a copy
  * @property {Record<number, number>} counts number of objects with a mask, by class
@@ -85,6 +86,12 @@ export class Store {
     if (!this.database) return ++this.#lastId;
     const request = await this.#write([IMAGES], (images) => images.add(image));
     return Number(request.result);
+  }
+
+  /** Store an image in place of the one with its id, and remove the work on that. */
+  async replace(image) {
+    this.#work.delete(image.id);
+    await this.#write([IMAGES, WORK], (images, works) => [images.put(image), works.delete(image.id)]);
   }
 
   /**

@@ -11,9 +11,11 @@ import { splitImages, subsetFolder } from "./formats/split.js";
 import { thumbnailOf } from "./imagelist.js";
 import { counted } from "./notices.js";
 import { isMarked, Objects } from "./objects.js";
+import { isOrientation } from "./orientation.js";
 import { total } from "./project.js";
 import { scaled } from "./regions.js";
 import { Mask } from "./rle.js";
+import { checkSize, uprightFile, viewOf } from "./view.js";
 import { ask } from "./workers.js";
 
 /**
@@ -42,10 +44,15 @@ export async function exportAnnotations(project, images, format, withImages, spl
   splitImages(annotated, split);
   const { images: folder, hasFolders } = FORMATS[format];
   const pathOf = (image) => folder + (hasFolders ? subsetFolder(image) : "") + cleanPath(image.name);
-  const files = images.map(({ file, original }, index) => ({ path: pathOf(annotated[index]), content: original?.file ?? file }));
+  /** @type {import("./formats/project.js").ProjectFile[]} */
+  const files = [];
+  for (const [index, { name, ...image }] of (withImages ? images : []).entries()) {
+    const { file, ...drawn } = image.original ?? image;
+    files.push({ path: pathOf(annotated[index]), content: await uprightFile(file, { ...drawn, name }) });
+  }
   // By id, so that the order in the list does not change the numbers in YOLO's labels.
   const classes = [...project.classes].sort((a, b) => a.id - b.id);
-  return pack({ format, project: { classes, images: annotated }, files: withImages ? files : [] });
+  return pack({ format, project: { classes, images: annotated }, files });
 }
 
 /**
@@ -100,13 +107,14 @@ function sizeOf({ width, height, original }) {
 export async function exportProject(project) {
   const images = [], files = [];
   for (const [index, image] of project.images.entries()) {
-    const { name, width, height, counts, reviewed, file, original } = image;
+    const { name, width, height, orientation, counts, reviewed, file, original } = image;
     const path = `images/${index + 1}/${baseName(cleanPath(name))}`;
     const work = await project.work(image.id);
     const full = original && { path: `originals/${index + 1}/${baseName(cleanPath(name))}`, type: original.file.type };
     if (full) files.push({ path: full.path, content: original.file });
-    const size = original && { width: original.width, height: original.height };
-    images.push({ name, width, height, counts, reviewed, path, type: file.type, original: full ? { ...size, ...full } : null, work: work ? withoutHistory(work) : null });
+    const size = original && { width: original.width, height: original.height, orientation: original.orientation };
+    const stored = { name, width, height, orientation, counts, reviewed, path, type: file.type };
+    images.push({ ...stored, original: full ? { ...size, ...full } : null, work: work ? withoutHistory(work) : null });
     files.push({ path, content: file });
   }
   const { classes, removedClassId } = project;
@@ -189,10 +197,13 @@ async function importProject(project, main, entries) {
     if (!entry) throw new FormatError(`the ZIP file has no ${path}`);
     return new Blob([await entry.bytes()], { type });
   };
-  for (const { name, width, height, reviewed, path, type, original, work } of document.images) {
-    const file = await fileOf({ path, type }), thumbnail = await thumbnailOf({ file, width, height });
-    const full = original && { width: original.width, height: original.height, file: await fileOf(original) };
-    const image = await project.add({ name, width, height, file, thumbnail, original: full, reviewed: reviewed === true });
+  for (const { name, width, height, reviewed, path, type, original, work, ...stored } of document.images) {
+    const file = await fileOf({ path, type });
+    const { picture, orientation, size } = await viewOf(file, { orientation: orientationOr(stored.orientation) });
+    checkSize({ name, width, height }, size);
+    const thumbnail = await thumbnailOf(picture, { width, height });
+    const full = original && { width: original.width, height: original.height, orientation: orientationOr(original.orientation), file: await fileOf(original) };
+    const image = await project.add({ name, width, height, orientation, file, thumbnail, original: full, reviewed: reviewed === true });
     if (!work) continue;
     checkWork(name, width, height, work);
     for (const object of work.objects.now.list) object.classId = ids.get(object.classId) ?? project.classId;
@@ -201,6 +212,11 @@ async function importProject(project, main, entries) {
   }
   await project.saveProject();
   return { images: document.images.length, objects, warnings: [] };
+}
+
+/** Return an orientation in a project file; undefined, for the rule, if there is none: earlier versions wrote none. */
+function orientationOr(value) {
+  return isOrientation(value) ? value : undefined;
 }
 
 /** @throws {FormatError} the work on an image in a project file is damaged */

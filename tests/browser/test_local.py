@@ -26,9 +26,9 @@ needs_runtime = pytest.mark.skipif(not RUNTIME.exists(), reason="no ONNX Runtime
 pytestmark = needs_runtime
 MIN_IOU = 0.999
 SIZES = [(480, 320), (320, 480), (1024, 1024), (90, 70), (1600, 1000), (700, 1900)]
-KEEP = """async ([id, fields, weights]) => {
+KEEP = """async ([id, drawn, fields, weights]) => {
   const { keep } = await import("./ui/local.js");
-  await keep(id, fields, weights, {});
+  await keep({ id, drawn }, fields, weights, {});
 }"""
 DECODE = """async ([id, fields]) => {
   const { decode } = await import("./ui/local.js");
@@ -126,7 +126,8 @@ def test_masks_are_those_of_the_service(page, builtin_server):
         image_id, low_res = first["image_id"], first["masks"][0]["low_res_mask"]
         for fields in prompts(width, height, low_res):
             answer = served(builtin_server, image_id=image_id, **fields)
-            page.evaluate(KEEP, [image_id, fields, answer["weights"]["sha256"]])
+            drawn = {"name": "image", "width": width, "height": height, "orientation": 1}
+            page.evaluate(KEEP, [image_id, drawn, fields, answer["weights"]["sha256"]])
             found = decoded(page, image_id, **fields)
             assert len(found) == (3 if "multimask_output" in fields else 1)
             for mask, expected in zip(found, answer["masks"], strict=True):
@@ -246,3 +247,15 @@ def test_nothing_is_fetched_if_the_service_does_not_allow_it_or_the_browser_save
         person.click(*DISC)
         expect_made(person, "server")
         assert not any("onnx" in url or "/embeddings/" in url for url in person.requests)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "is_kept"),
+    [({}, True), ({"orientation": 3}, False), ({"width": 320, "height": 480}, False), ({"range": [0, 9]}, False)],
+)
+def test_embedding_of_another_picture_is_not_used(page, builtin_server, photo, drawn, is_kept):
+    click = {"pos_coords": [DISC]}
+    answer = served(builtin_server, input_image=as_base64(photo.read_bytes()), **click)
+    image = {"name": "scene.png", "width": 480, "height": 320, "orientation": 1, **drawn}
+    page.evaluate(KEEP, [answer["image_id"], image, click, answer["weights"]["sha256"]])
+    assert bool(decoded(page, answer["image_id"], **click)) == is_kept

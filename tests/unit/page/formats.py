@@ -4,7 +4,7 @@ import base64
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ def encoded(files: Mapping[str, bytes | str]) -> list[dict]:
     """Return files as run_formats.js takes them."""
     contents = {path: content if isinstance(content, bytes) else content.encode() for path, content in files.items()}
     return [{"path": path, "content": base64.b64encode(content).decode()} for path, content in contents.items()]
+
+
+def decoded_files(document: dict, names: Iterable[str]) -> dict[str, bytes]:
+    """Return members of a document that are files in Base64."""
+    return {name: base64.b64decode(document[name]) for name in names}
 
 
 def read(files: Mapping[str, bytes | str], sizes: list[dict] | None = None) -> tuple[dict, list[str]]:

@@ -6,12 +6,16 @@ import { imagesIn } from "../../../page/formats/images.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
 import { FormatError } from "../../../page/formats/project.js";
 import { rasterize } from "../../../page/formats/rasterize.js";
+import { encodePng } from "../../../page/formats/png.js";
 import { Spans } from "../../../page/formats/spans.js";
 import { splitImages } from "../../../page/formats/split.js";
 import { scaling, smoothed, spansAbove } from "../../../page/localmasks.js";
+import { layoutOf, turnedSize, turnedValues, withOrientation } from "../../../page/orientation.js";
+import { decodePng16, rangeOf, stretched } from "../../../page/png16.js";
 import { Project } from "../../../page/project.js";
 import { cut, rounded } from "../../../page/regions.js";
 import { Mask } from "../../../page/rle.js";
+import { checkFile, checkSeen } from "../../../page/seen.js";
 import { unzip, zip } from "../../../page/formats/zip.js";
 import { DOMParser } from "./dom_parser.js";
 
@@ -55,6 +59,43 @@ const CALLS = {
     const scalings = [x1 - x0, y1 - y0].map((size, axis) => scaling(size, valid[axis], isSquashed));
     const values = new Float32Array(Uint8Array.fromBase64(logits).buffer);
     return spansAbove(values, threshold, { ...image, origin: [x0, y0], scalings }).encode();
+  },
+  orientations: ({ files }) => decoded(files).map(({ content }) => layoutOf(content).orientation),
+  layouts: ({ files }) => Promise.all(decoded(files).map(async ({ path, content }) => {
+    const { kind, orientation, stored, isDeep } = layoutOf(content), file = new Blob([content]);
+    const turned = (target) => bytes(withOrientation(file, layoutOf(content), target));
+    const [upright, canonical] = [(await turned(1)).toBase64(), (await turned(kind === "webp" ? 1 : 6)).toBase64()];
+    return { path, kind, orientation, stored, isDeep, upright, canonical };
+  })),
+  turn({ pixels, size, orientation }) {
+    const values = Uint16Array.from(pixels);
+    return { ...turnedSize(size, orientation), pixels: [...turnedValues(values, size, 1, orientation)] };
+  },
+  async stretch({ content, range, orientation }) {
+    const image = await decodePng16(Uint8Array.fromBase64(content)), found = range === undefined ? rangeOf(image) : range;
+    const { values, width, height, samples } = image;
+    const turned = turnedSize(image, orientation), again = turnedValues(values, image, samples, orientation);
+    return {
+      range: found, width, height, samples,
+      picture: new Uint8Array(stretched(image, found).buffer).toBase64(),
+      file: (await bytes(await encodePng(again, turned.width, turned.height, null, samples))).toBase64(),
+    };
+  },
+  checkSeen({ answer, drawn }) {
+    try {
+      checkSeen(answer, drawn);
+    } catch (error) {
+      return { message: error.message, view: error.view };
+    }
+    return null;
+  },
+  checkFile({ got, sent }) {
+    try {
+      checkFile(got, sent, { name: "a.png" });
+    } catch (error) {
+      return error.message;
+    }
+    return null;
   },
   smoothed: ({ masks, minArea }) => masks.map((rle) => smoothed(Spans.decode(rle), minArea).encode()),
   polygons: ({ masks, frame, tolerance }) =>
