@@ -165,13 +165,15 @@ def test_pascal_voc_boxes_are_read_and_damaged_objects_left_out(modules):
     expected = np.zeros((80, 100), bool)
     expected[1:6, 2:12] = True
     assert image["name"] == "set/b.jpg"
-    assert [one["rle"] for one in image["objects"]] == [encode(expected)["rle"]]
+    assert [one["rle"] for one in image["objects"]] == 2 * [encode(expected)["rle"]]
+    assert [one["name"] for one in image["objects"]] == ["cat", "object"]
     assert found["warnings"] == [
-        "an object has only a box: its mask is the whole box",
-        "set/b.jpg: an object was left out: it has neither a polygon nor a box (2 times)",
-        "set/b.jpg: an object was left out: it has no name",
-        "set/b.jpg: an object was left out: a polygon must have at least three points of two numbers",
+        "an object has only a box: its mask is the whole box (2 times)",
+        "set/b.jpg: an object was left out: it has neither a polygon nor a box (bndbox)",
+        'an object without a name was named "object"',
+        "set/b.jpg: an object was left out: its box must have the numbers xmin, ymin, xmax and ymax",
+        "set/b.jpg: an object was left out: a polygon must have at least three points x1, y1, x2, y2, ... of numbers",
     ]
-    for text in ("<annotation>", "<html/>"):
-        with pytest.raises(Error, match=r"a\.xml: not Pascal VOC, with annotation and size"):
+    for text, reason in (("<annotation>", "not valid XML"), ("<html/>", "not Pascal VOC, with annotation as the root")):
+        with pytest.raises(Error, match=rf"a\.xml: {reason}"):
             modules.evaluate(READ, text)
