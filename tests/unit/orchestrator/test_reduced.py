@@ -22,6 +22,38 @@ from tests.deep_files import CHANNELS, deep_png
 from tests.unit.orchestrator.test_images import encoded
 
 LIMIT = 3000
+GROWTH = """
+import threading, time
+
+peak, done = [0], threading.Event()
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+def watch():
+    while not done.is_set():
+        peak[0] = max(peak[0], resident())
+        time.sleep(0.001)
+
+def begin():
+    global before, thread
+    before, thread = resident(), threading.Thread(target=watch, daemon=True)
+    thread.start()
+
+def growth():
+    done.set()
+    thread.join()
+    return peak[0] - before
+"""
+"""Start of a program that measures by how many bytes its resident memory grows after `begin`."""
+
+
+def numbers_of(program: str, *arguments: str) -> list[int]:
+    """Return the whole numbers that a program prints, which begins with `GROWTH`."""
+    command = [sys.executable, "-c", GROWTH + program, *arguments]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    return [int(number) for number in done.stdout.split()]
 
 
 def photo(height: int, width: int, mode: str = "RGB") -> Image.Image:
@@ -286,33 +318,18 @@ def test_grid_of_factor_1_is_the_image():
 def test_runs_of_a_large_image_take_no_memory_for_its_pixels():
     # 400 megapixels in 25 million cells; a high-water mark of this process would be that of earlier tests.
     program = """
-import numpy as np, threading, time
+import numpy as np
 from orchestrator.reduced import Reduction
-
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096
 
 mask = np.zeros((5000, 5000), np.uint8)
 mask[1000:4000, 1000:4000] = 1
 reduction = Reduction((20000, 20000), 4)
-before, peak, done = resident(), [0], threading.Event()
-
-def watch():
-    while not done.is_set():
-        peak[0] = max(peak[0], resident())
-        time.sleep(0.001)
-
-thread = threading.Thread(target=watch, daemon=True)
-thread.start()
+begin()
 runs = reduction.runs(mask)
 rle = reduction.rle(mask)
-done.set()
-thread.join()
-print(peak[0] - before, int(runs[1::2].sum()))
+print(growth(), int(runs[1::2].sum()))
 """
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
-    grown, area = map(int, done.stdout.split())
+    grown, area = numbers_of(program)
     assert area == 12_000**2
     assert 0 < grown < 200_000_000
 
@@ -325,41 +342,24 @@ def test_rle_is_read_by_the_coco_api(reduction):
 
 
 PEAK = """
-import sys, threading, time
-import numpy as np
+import sys
 from orchestrator import images, reduced
 from orchestrator.memory import return_large_blocks_on_free
-
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096
 
 return_large_blocks_on_free()
 file = open(sys.argv[1], "rb").read()
 max_pixels = int(sys.argv[2])
-before, peak, done = resident(), [0], threading.Event()
-
-def watch():
-    while not done.is_set():
-        peak[0] = max(peak[0], resident())
-        time.sleep(0.001)
-
-thread = threading.Thread(target=watch, daemon=True)
-thread.start()
+begin()
 opened = reduced.open_image(file, max_pixels)
 reduction = reduced.Reduction(opened.size_hw, reduced.factor(opened.size_hw, max_pixels))
 pixels, _ = images.decode(opened, reduction.load)
-done.set()
-thread.join()
-print(peak[0] - before, *pixels.shape)
+print(growth(), *pixels.shape)
 """
 
 
 def peak_to_decode(file: Path, max_pixels: int) -> tuple[int, tuple[int, ...]]:
     """Return the bytes by which a process grows while it decodes an image, and the shape of its pixels."""
-    command = [sys.executable, "-c", PEAK, str(file), str(max_pixels)]
-    root = Path(__file__).parents[3]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
-    grown, *shape = map(int, done.stdout.split())
+    grown, *shape = numbers_of(PEAK, str(file), str(max_pixels))
     return grown, tuple(shape)
 
 
