@@ -39,6 +39,7 @@ FIRST_FILES = {
     "tests/e2e/test_gpu_environment.py": "GPU environment",
 }
 """Files that take long, the longest first, and what they need: only one process of `pytest -n` starts it."""
+LOG_LINES = 40
 REASONS = pytest.StashKey[list[list[str]]]()
 BROWSER = "tests/browser/"
 """Folder of the tests that run last: while a browser is open, its process cannot start an event loop."""
@@ -71,10 +72,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     skips.fail_if_not_allowed(report)
+    if report.failed:
+        servers = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server)]
+        report.sections += [(f"end of {server.log}", end_of(server.log)) for server in servers]
     return report
+
+
+def end_of(log: Path) -> str:
+    """Return the last lines of a server's log that tell more than a health check."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "\n".join([line for line in lines if "path=/readyz" not in line][-LOG_LINES:])
 
 
 @pytest.hookimpl(wrapper=True)

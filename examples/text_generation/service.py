@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import bentoml
-from bentoml.exceptions import InvalidArgument
+from bentoml.exceptions import InvalidArgument, ServiceUnavailable
 from tritonclient.utils import InferenceServerException
 
 from examples import embedded
@@ -20,6 +20,7 @@ triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
 svc = bentoml.legacy.Service("text_generation", runners=[triton_runner])
 embedded.prepare(svc)
 
+RESTARTING = "the language model is being started again: try again in half a minute"
 EXAMPLE = bentoml.io.JSON.from_sample({"text_input": "Once upon a time", "max_new_tokens": 32, "temperature": 0.7})
 
 
@@ -27,6 +28,10 @@ async def pieces(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
     """Yield the server-sent events of Triton's `generate_stream`, which tritonclient does not support.
 
     Closing the generator closes the connection, and Triton cancels the request.
+
+    Raises:
+        InvalidArgument: the model refused the inputs.
+        ServiceUnavailable: Triton or the model's process is being started again.
     """
     url = f"http://{triton_address(triton_runner.name)}/v2/models/text_generation_stream/generate_stream"
     async with (
@@ -34,7 +39,9 @@ async def pieces(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
         session.post(url, json=inputs) as response,
     ):
         if response.status == 400:
-            raise InvalidArgument((await response.text()).removeprefix("data: ").strip())
+            message = (await response.text()).removeprefix("data: ").strip()
+            # The watchdog restarts Triton after this error, which Triton sends with the same status.
+            raise ServiceUnavailable(RESTARTING) if "is not healthy" in message else InvalidArgument(message)
         response.raise_for_status()
         async for line in response.content:
             if line.startswith(b"data:"):
@@ -50,7 +57,10 @@ async def generate(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
     if not isinstance(inputs, dict) or not isinstance(inputs.get("text_input"), str):
         raise InvalidArgument("expected a JSON object with a text_input")
     stream = pieces(inputs)
-    first = await anext(stream, "")  # an error is raised here, before the answer begins
+    try:
+        first = await anext(stream, "")  # an error is raised here, before the answer begins
+    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+        raise ServiceUnavailable(RESTARTING) from error
 
     async def text() -> AsyncGenerator[str, None]:
         yield first

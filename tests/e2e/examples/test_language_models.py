@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 
 import psutil
@@ -24,6 +26,7 @@ pytestmark = [
 ]
 TEXT = "the quick brown fox"
 CALLERS = 24
+RESTART_S = 120
 BATCHES = re.compile(r"^bentoml_service_adaptive_batch_size_(sum|count){.*} (.+)$", re.MULTILINE)
 
 
@@ -53,9 +56,34 @@ def run(environment, *command: str) -> str:
     ).stdout
 
 
+def when_running(send: Callable[[], requests.Response], unavailable: Callable[[requests.Response], bool]):
+    """Return the answer to a request, sent again while Triton restarts: it does if its process misses a second of a busy
+    processor."""
+    for _ in range(RESTART_S):
+        with suppress(requests.ConnectionError):
+            answer = send()
+            if not unavailable(answer):
+                return answer
+        time.sleep(1)
+    pytest.fail(f"unavailable for {RESTART_S} s")
+
+
 def ask(server: Server, **fields) -> requests.Response:
     """Send a request and return the streamed response."""
-    return requests.post(f"{server.url}/generate", json=fields, stream=True, timeout=60)
+
+    def send() -> requests.Response:
+        return requests.post(f"{server.url}/generate", json=fields, stream=True, timeout=60)
+
+    return when_running(send, lambda answer: answer.status_code == 503)
+
+
+def ask_triton(port: int, path: str, body: dict[str, object]) -> requests.Response:
+    """Send a request to the open Triton."""
+
+    def send() -> requests.Response:
+        return requests.post(f"http://127.0.0.1:{port}/v2/models/{path}", json=body, timeout=60)
+
+    return when_running(send, lambda answer: answer.status_code != 200 and "is not healthy" in answer.text)
 
 
 def ask_store(server: Server, text: str) -> str:
@@ -68,6 +96,13 @@ def ask_store(server: Server, text: str) -> str:
     return str(found)
 
 
+def language_model(server: Server) -> psutil.Process:
+    """Return the process of the language model."""
+    processes = psutil.Process(server.process.pid).children(recursive=True)
+    (stub,) = (one for one in processes if "/text_generation_stream/1/model.py" in " ".join(one.cmdline()))
+    return stub
+
+
 def test_open_triton_prints_the_output_in_the_readme(example, port, tmp_path):
     """Runs first, because the README shows counts since the start."""
     *_, commands, shown, _, _ = readme("text_generation")
@@ -78,8 +113,8 @@ def test_text_in_pieces_at_once_and_from_the_store_is_the_same(example, store, p
     request = {"text_input": TEXT, "max_new_tokens": 32}
     pieces = list(ask(example, **request).iter_content(None, decode_unicode=True))
     assert len(pieces) > 1
-    url = f"http://127.0.0.1:{port}/v2/models/text_generation/generate"
-    assert requests.post(url, json=request, timeout=60).json()["text_output"] == TEXT + "".join(pieces)
+    answer = ask_triton(port, "text_generation/generate", request)
+    assert answer.json()["text_output"] == TEXT + "".join(pieces)
     assert ask_store(store, TEXT) == TEXT + "".join(pieces)
 
 
@@ -106,7 +141,7 @@ def test_model_of_the_article_s_name_answers_as_in_the_article(example, port):
     body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["How can you be"]}]}
     answers = []
     for model in ("falcon7b", "text_generation"):
-        answer = requests.post(f"http://127.0.0.1:{port}/v2/models/{model}/infer", json=body, timeout=60)
+        answer = ask_triton(port, f"{model}/infer", body)
         assert answer.status_code == 200, answer.text
         answers.append(answer.json())
     assert (answers[0]["model_name"], answers[0]["model_version"]) == ("falcon7b", "1")
@@ -119,14 +154,24 @@ def test_model_of_the_article_s_name_answers_as_in_the_article(example, port):
 
 def test_error_of_the_language_model_reaches_the_caller_of_the_plain_model(example, port):
     body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [""]}]}
-    answer = requests.post(f"http://127.0.0.1:{port}/v2/models/text_generation/infer", json=body, timeout=60)
+    answer = ask_triton(port, "text_generation/infer", body)
     assert answer.status_code == 400
     assert "invalid request: expected 1 to 2048 tokens with max_new_tokens, got 0 + 64" in answer.json()["error"]
 
 
+def test_restart_of_triton_is_a_503(example):
+    stub = language_model(example)
+    stub.suspend()
+    try:
+        answer = requests.post(f"{example.url}/generate", json={"text_input": TEXT}, timeout=60)
+    finally:
+        stub.resume()
+    assert answer.status_code == 503
+    assert ask(example, text_input=TEXT, max_new_tokens=8).text
+
+
 def test_long_text_blocks_nobody_and_is_cancelled_on_disconnect(example):
-    processes = psutil.Process(example.process.pid).children(recursive=True)
-    (stub,) = (one for one in processes if "/text_generation_stream/1/model.py" in " ".join(one.cmdline()))
+    stub = language_model(example)
 
     def used() -> float:
         """Return the CPU time of the model's process."""
