@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
@@ -56,9 +56,13 @@ def run(environment, *command: str) -> str:
     ).stdout
 
 
-def when_running(send: Callable[[], requests.Response], unavailable: Callable[[requests.Response], bool]):
-    """Return the answer to a request, sent again while Triton restarts: it does if its process misses a second of a busy
-    processor."""
+def when_running(
+    send: Callable[[], requests.Response], unavailable: Callable[[requests.Response], bool]
+) -> requests.Response:
+    """Return the answer to a request, sent again while Triton restarts.
+
+    It restarts if the language model's process misses a second of a busy processor.
+    """
     for _ in range(RESTART_S):
         with suppress(requests.ConnectionError):
             answer = send()
@@ -77,7 +81,7 @@ def ask(server: Server, **fields) -> requests.Response:
     return when_running(send, lambda answer: answer.status_code == 503)
 
 
-def ask_triton(port: int, path: str, body: dict[str, object]) -> requests.Response:
+def ask_triton(port: int, path: str, body: Mapping[str, object]) -> requests.Response:
     """Send a request to the open Triton."""
 
     def send() -> requests.Response:
