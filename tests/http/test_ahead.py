@@ -91,13 +91,13 @@ def test_lists_are_for_embed_only(http):
 
 
 def test_list_above_the_limits_says_what_fits(http):
-    answer = http.post("/embed", json={"image_ids": ["an id"] * 5})
+    answer = http.post("/embed", json={"image_ids": ["an id"] * 7})
     assert (answer.status_code, answer.json()["type"]) == (413, "urn:mobile-sam:queue-too-large")
-    assert "expected images for 8 MiB of the embedding cache, got 10 MiB" in answer.json()["detail"]
-    http.post("/embed", json={"image_ids": ["an id"] * 3})
+    assert "expected images for 12 MiB of the embedding cache, got 14 MiB" in answer.json()["detail"]
+    http.post("/embed", json={"image_ids": ["an id"] * 5})
     answer = http.post("/embed", json={"image_ids": ["an id"] * 2})
     assert (answer.status_code, answer.json()["type"]) == (429, "urn:mobile-sam:queue-full")
-    assert (answer.headers["retry-after"], "room for 2 MiB" in answer.json()["detail"]) == ("5", True)
+    assert (answer.headers["retry-after"], "share is 12 MiB, this one has 10 MiB" in answer.json()["detail"]) == ("5", True)
 
 
 def test_unknown_job_and_wrong_method_are_refused(http):

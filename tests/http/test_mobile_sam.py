@@ -188,10 +188,10 @@ def test_bad_body_is_a_4xx_problem_that_names_the_field(http, segmenter, *, path
 
 
 def test_room_is_checked_before_the_request_is_parsed(triton_segmenter, http, monkeypatch):
-    def refuse() -> None:
+    def refuse(_: str) -> None:
         raise Overloaded("8 requests wait")
 
-    monkeypatch.setattr(triton_segmenter._semaphores[SEGMENT_COSTLY], "check", refuse)
+    monkeypatch.setattr(triton_segmenter._turns[SEGMENT_COSTLY], "check", refuse)
     costly = b'{"prompts": [' + b'{"not": "parsed"},' * MIN_COSTLY_OBJECTS
     answer = http.post("/mobile_sam", content=costly)
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:mobile-sam:overloaded")
@@ -202,6 +202,6 @@ def test_room_is_checked_before_the_request_is_parsed(triton_segmenter, http, mo
 def test_costly_conversions_for_tools_notice_callers_of_other_paths(service, http):
     ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is Edge]
     active = options["adapters"]._service.active
-    active._last_request.clear()  # callers of other tests
+    active._noted.clear()  # callers of other tests
     http.post("/mobile_sam", json={})
     assert active.has_others("198.51.100.1")

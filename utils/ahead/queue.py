@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from utils.api.errors import InferenceUnavailable, QueueFull, QueueTooLarge, UnknownPath, mib
+from utils.edge.shares import NoRoom, share_of, who_loses
 from utils.observability.logs import logger
 
 STATES = ("queued", "done", "failed", "cancelled")
@@ -21,6 +22,8 @@ MAX_KEEP_S = 600.0
 """Longest time until the file of a new image is in the cache; then the process that wanted to keep it is gone."""
 MAX_ENDED = 20_000
 """Newest images whose results are kept."""
+LOST = QueueFull("other callers needed the room of this image: send it again", RETRY_AFTER_S).problem().encode()
+"""Problem of an image that had to leave the queue."""
 SCHEMA = """
 PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS images (id INTEGER PRIMARY KEY AUTOINCREMENT, job, owner, caller, model_version, image_id,
@@ -35,9 +38,7 @@ class EncodeQueue:
     """Queue that all processes share, and that outlives them. `InferenceUnavailable`: its file cannot be used."""
 
     def __init__(self, file: Path, max_bytes: int, embedding_bytes: int) -> None:
-        """Store the file, the space in the embedding cache for all queued images (half of it for one caller), and
-        the space of one embedding.
-        """
+        """Store the file, the space in the embedding cache for all queued images, and that of one embedding."""
         self._file, self._max_bytes, self._embedding_bytes = file, max_bytes, embedding_bytes
         self._open: sqlite3.Connection | None = None
         """Never used: closing the last connection of all processes would write everything to disk each time."""
@@ -50,19 +51,18 @@ class EncodeQueue:
         Callers take turns. Each image is its id and the bytes of its file. An image with a file waits until `record`
         says that the file is kept; without one it is queued at once.
 
+        Callers share the room as `utils.edge.shares` says; whoever loses has its newest images failed.
+
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
         """
-        job, share, latest = secrets.token_urlsafe(16), self._max_bytes // 2, time.time() + MAX_KEEP_S
+        job, share, latest = secrets.token_urlsafe(16), share_of(self._max_bytes, 1), time.time() + MAX_KEEP_S
         needed = sum(size + self._embedding_bytes for _, size in images)
         got = f"{mib(needed)} ({mib(self._embedding_bytes)} for each embedding, and the files)"
         if needed > share:
             raise QueueTooLarge(f"expected images for {mib(share)} of the embedding cache, got {got}; send fewer")
         with self._transaction(create=True) as db:
-            used = "SELECT total(bytes), total(bytes * (caller = ?)) FROM images WHERE state = 'queued'"
-            total, own = db.execute(used, (caller,)).fetchone()
-            if needed > (left := max(0, int(min(self._max_bytes - total, share - own)))):
-                raise QueueFull(f"the queue has room for {mib(left)}, got images for {got}; retry later", RETRY_AFTER_S)
+            self._make_room(db, caller, needed)
             old = "DELETE FROM images WHERE state != 'queued' AND id <= (SELECT max(id) FROM images) - ?"
             db.execute(old, (MAX_ENDED,))
             query = (
@@ -74,6 +74,25 @@ class EncodeQueue:
                 for image_id, size in images
             ]
             return job, [db.execute(query, row).fetchone()["id"] for row in rows]
+
+    def _make_room(self, db: sqlite3.Connection, caller: str, needed: int) -> None:
+        """Fail the newest images of those who have more than their share, until a caller finds room.
+
+        Raises:
+            QueueFull: it finds none.
+        """
+        held = dict(
+            db.execute("SELECT caller, sum(bytes) FROM images WHERE state = 'queued' GROUP BY caller").fetchall()
+        )
+        newest = (
+            "UPDATE images SET state = 'failed', problem = ? WHERE id = "
+            "(SELECT max(id) FROM images WHERE state = 'queued' AND caller = ?) RETURNING bytes"
+        )
+        try:
+            while loser := who_loses(self._max_bytes, held, caller, needed, mib):
+                held[loser] -= db.execute(newest, (LOST, loser)).fetchone()["bytes"]
+        except NoRoom as error:
+            raise QueueFull(f"room in the queue: {error}; retry later", RETRY_AFTER_S) from None
 
     def job(self, job: str, owner: str, *, cancel: bool = False) -> dict[str, Any]:
         """Return the number of a job's images in each state, and the images; first cancel those that are queued."""

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from utils.api.errors import Overloaded, ServiceError, Stopping
+from utils.api.errors import Overloaded, ServiceError, Stopping, mib
 from utils.edge.shares import Shares
 
 SMALL_ANSWER_BYTES = 65_536
@@ -61,8 +61,8 @@ class Admission:
             max_answer_bytes: bytes of all answers that are being sent.
         """
         self.requests = Shares(max_requests, "requests in progress")
-        self.bodies = Shares(max_body_bytes, "bytes of request bodies")
-        self.answers = Shares(max_answer_bytes, "bytes of answers that wait to be read")
+        self.bodies = Shares(max_body_bytes, "request bodies in memory", mib)
+        self.answers = Shares(max_answer_bytes, "answers that wait to be read", mib)
         self._endings: set[Ending] = set()
         self._aborted = False
         self.stopping = False

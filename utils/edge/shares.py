@@ -4,7 +4,8 @@ One rule, whatever is shared:
 
 - A caller's share is what all may have, divided by the callers who are there. Above its share a caller gets no more.
 - A caller who has nothing finds room: a quarter is kept for such callers.
-- If there is no room for somebody within its share, the caller who has most loses its oldest holding.
+- If there is no room for somebody within its share, the caller who has most loses its oldest holding. The same for
+  somebody who has nothing and asks for more than a share, if that caller has still more.
 
 What takes a moment only, such as a turn of a model, is waited for instead: see `Turns`.
 """
@@ -30,7 +31,9 @@ def share_of(capacity: int, callers: int) -> int:
     return max(1, (capacity - capacity // 4) // callers)
 
 
-def who_loses(capacity: int, held: Mapping[str, int], caller: str, amount: int) -> str | None:
+def who_loses(
+    capacity: int, held: Mapping[str, int], caller: str, amount: int, shown: Callable[[int], str] = str
+) -> str | None:
     """Return the caller who must lose a holding before another may take an amount; None: there is room.
 
     Args:
@@ -38,6 +41,7 @@ def who_loses(capacity: int, held: Mapping[str, int], caller: str, amount: int) 
         held: what each caller has; callers who have nothing are left out.
         caller: who asks.
         amount: what it asks for.
+        shown: writes an amount in a message.
 
     Raises:
         NoRoom: the caller would have more than its share, or nobody else has.
@@ -49,13 +53,17 @@ def who_loses(capacity: int, held: Mapping[str, int], caller: str, amount: int) 
     share = share_of(capacity, others + 1)
     if own and own + amount > share:
         beside = f" beside {others} other caller{'s' * (others > 1)}" if others else ""
-        raise NoRoom(f"a caller's share{beside} is {share}, this one has {own} and asks for {amount}")
+        has = f"this one has {shown(own)} and asks for {shown(amount)}"
+        raise NoRoom(f"a caller's share{beside} is {shown(share)}, {has}")
     free = capacity - total
     if amount <= free:
         return None
-    above = {name: has - share for name, has in held.items() if name != caller and has > share}
+    # Nobody loses for somebody who would then have as much: they would lose to each other in turn.
+    kept = max(share, own + amount)
+    above = {name: has - kept for name, has in held.items() if name != caller and has > kept}
     if amount > free + sum(above.values()):
-        raise NoRoom(f"callers have {total} of {capacity}, and none has more than its share")
+        room = f"callers have {shown(total)} of {shown(capacity)}"
+        raise NoRoom(f"{room}, and none has enough above its share for {shown(amount)} more")
     return max(above, key=lambda name: held[name])
 
 
@@ -90,14 +98,15 @@ class Holding:
 class Shares:
     """A resource of which callers hold amounts, such as bytes of their requests' bodies."""
 
-    def __init__(self, capacity: int, name: str) -> None:
+    def __init__(self, capacity: int, name: str, shown: Callable[[int], str] = str) -> None:
         """Start with nothing taken.
 
         Args:
             capacity: what all callers together may have.
             name: what is counted, for messages, such as `requests in progress`.
+            shown: writes an amount in a message.
         """
-        self.capacity, self.name = capacity, name
+        self.capacity, self.name, self._shown = capacity, name, shown
         self.held: dict[str, int] = {}
         """What each caller has, without those who have nothing."""
         self._holdings: dict[str, dict[Holding, None]] = {}
@@ -110,7 +119,7 @@ class Shares:
             Overloaded: there is no room.
         """
         try:
-            who_loses(self.capacity, self.held, caller, amount)
+            who_loses(self.capacity, self.held, caller, amount, self._shown)
         except NoRoom as error:
             raise Overloaded(f"{self.name}: {error}; retry later") from None
 
@@ -130,7 +139,7 @@ class Shares:
             return
         caller = holding.caller
         try:
-            while loser := who_loses(self.capacity, self.held, caller, amount):
+            while loser := who_loses(self.capacity, self.held, caller, amount, self._shown):
                 next(iter(self._holdings[loser])).lose()
         except NoRoom as error:
             raise Overloaded(f"{self.name}: {error}; retry later") from None

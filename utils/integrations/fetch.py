@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from utils.api.errors import ImageNotFetched
+from utils.api.errors import ImageNotFetched, mib
 from utils.edge.admission import Ending
 from utils.edge.shares import Holding, Shares
 from utils.integrations.advice import SMALLER
@@ -63,7 +63,7 @@ class Fetcher(AbstractResolver):
         self._networks = [ipaddress.ip_network(text) for text in allowed if "://" not in text]
         self._max_bytes, self._resolver = max_bytes, resolver
         self._files = Shares(MAX_FETCHES, "files that are being fetched")
-        self._bytes = Shares(MAX_LARGE_FILES * max_bytes, "bytes of files that are being fetched")
+        self._bytes = Shares(MAX_LARGE_FILES * max_bytes, "files that are being fetched", mib)
 
     async def fetch(self, url: str, headers: Headers = lambda _: {}, method: str = "GET", json: Any = None) -> bytes:
         """Return the body of a response.

@@ -15,7 +15,7 @@ from utils.ahead.encoder import EmbedAhead, WaitingCallers
 from utils.ahead.queue import EncodeQueue
 from utils.api.errors import InferenceUnavailable, Problem, QueueTooLarge, RejectedByModel, TooManyRequests
 from utils.api.inputs import ImageSource
-from utils.edge.admission import ACTIVE_S
+from utils.edge.shares import ACTIVE_S
 from utils.edge.rate import RateLimit
 from utils.observability.context import ADDRESS, CALLER
 

@@ -84,18 +84,33 @@ def test_cancelled_images_leave_the_queue_and_stay_cancelled_if_one_was_being_en
     assert (begin(queue), states(queue, other)) == ("3", {"3": "queued"})
 
 
-def test_caller_gets_half_of_the_space_and_all_together_no_more_than_the_whole(queue):
-    with pytest.raises(QueueTooLarge, match=r"expected images for 8 MiB .*, got 10 MiB"):
-        add(queue, *"12345")
-    add(queue, "1", "2", size=EMBEDDING_BYTES)
-    with pytest.raises(QueueFull, match=r"the queue has room for 0 bytes, got images for 2 MiB") as full:
-        add(queue, "3")
+def test_callers_share_the_space(queue):
+    with pytest.raises(QueueTooLarge, match=r"expected images for 12 MiB .*, got 14 MiB"):
+        add(queue, *"1234567")
+    add(queue, "1", "2", "3", size=EMBEDDING_BYTES)
+    with pytest.raises(QueueFull, match="a caller's share is 12 MiB, this one has 12 MiB and asks for 2 MiB") as full:
+        add(queue, "4")
     assert full.value.retry_after
-    add(queue, "3", "4", "5", "6", caller="b")
-    with pytest.raises(QueueFull):
-        add(queue, "7", caller="c")
+    add(queue, "5", caller="b")
+    with pytest.raises(QueueFull, match="share beside 1 other caller is 6 MiB"):
+        add(queue, "6", "7", "8", caller="b")
+
+
+def test_newest_images_of_the_caller_with_most_leave_the_queue_for_a_newcomer(queue):
+    job = add(queue, *"123456")
+    add(queue, "7", "8", caller="b")
+    add(queue, "9", caller="c")
+    assert [*states(queue, job).values()] == ["queued"] * 5 + ["failed"]
+    problem = queue.job(job, "")["images"][5]["problem"]
+    assert (problem["status"], problem["detail"]) == (429, "other callers needed the room of this image: send it again")
+    for number in range(4):
+        add(queue, "9", caller=f"later {number}")
+    assert [*states(queue, job).values()] == ["queued"] + ["failed"] * 5
+    add(queue, "9", caller="and one")  # instead of the newer one of b
+    with pytest.raises(QueueFull, match="callers have 16 MiB of 16 MiB"):
+        add(queue, "9", caller="one more")
     queue.record(queue.begin("")["id"], "done")
-    add(queue, "7", caller="c")
+    add(queue, "9", caller="one more")
 
 
 def test_image_waits_until_its_file_is_kept_or_the_process_that_keeps_it_is_gone(queue, monkeypatch):

@@ -35,8 +35,9 @@ def test_room_is_found_or_who_loses_for_it(held, caller, amount, loser):
     [
         pytest.param(64, {"a": 48}, "a", 1, "a caller's share is 48, this one has 48 and asks for 1", id="alone"),
         pytest.param(64, {"a": 24, "b": 1}, "a", 1, "share beside 1 other caller is 24", id="beside another"),
-        pytest.param(2, {"a": 1, "b": 1}, "c", 1, "callers have 2 of 2, and none has more", id="all have one"),
+        pytest.param(2, {"a": 1, "b": 1}, "c", 1, "callers have 2 of 2, and none has enough", id="all have one"),
         pytest.param(64, {"a": 48, "b": 16}, "c", 40, "callers have 64 of 64", id="nobody loses if it is not enough"),
+        pytest.param(64, {"a": 32, "b": 32}, "c", 32, "callers have 64 of 64", id="nobody loses for as much as it has"),
     ],
 )
 def test_no_room_says_why(capacity, held, caller, amount, reason):
@@ -82,7 +83,8 @@ class Arrivals(RuleBasedStateMachine):
         if holding not in self.alive:
             self.alive.append(holding)
         share = share_of(CAPACITY, len({*before, caller}))
-        others_above = sum(max(0, has - share) for name, has in before.items() if name != caller)
+        kept = max(share, before.get(caller, 0) + amount)
+        others_above = sum(max(0, has - kept) for name, has in before.items() if name != caller)
         room = CAPACITY - sum(before.values()) + others_above
         may_have_it = not before.get(caller) or before[caller] + amount <= share
         try:
