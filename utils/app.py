@@ -183,6 +183,7 @@ def build() -> App:
             **local.pages,
             "/info": local.info,
         },
+        file_answers=local.from_file,
         limits=Limits(settings.max_body_bytes, settings.body_timeout, lambda: timeout_s() + 5),
         keys=keys,
         rate=rate,

@@ -102,12 +102,16 @@ def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
     return StreamingResponse(body(), media_type=media_type, headers={"Content-Length": str(size)})
 
 
-def file_response(content: Content, tag: str, cache_control: str, request: Request) -> Response:
-    """Return a file with its entity tag, or 304 if the caller has it (RFC 9110, section 13.1.2)."""
-    etag, known = f'"{tag}"', request.headers.get("if-none-match", "")
-    is_known = etag in known or known.strip() == "*"
-    response = Response(status_code=304) if is_known else _sized_response([content], FILE)
-    response.headers.update({"ETag": etag, "Cache-Control": cache_control})
+def has_file(tag: str, request: Request) -> bool:
+    """Return whether the caller has the file with this entity tag (RFC 9110, section 13.1.2)."""
+    known = request.headers.get("if-none-match", "")
+    return f'"{tag}"' in known or known.strip() == "*"
+
+
+def file_response(content: Content | None, tag: str, cache_control: str) -> Response:
+    """Return a file with its entity tag; None if the caller has it, for a 304."""
+    response = Response(status_code=304) if content is None else _sized_response([content], FILE)
+    response.headers.update({"ETag": f'"{tag}"', "Cache-Control": cache_control})
     return response
 
 

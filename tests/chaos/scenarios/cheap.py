@@ -24,16 +24,13 @@ MAX_RATIO = 1.5
 """Goal for the p95 of clicks beside a flood, as a multiple of that beside one of `CHEAPEST`."""
 
 
-def cheap_answers(
-    start: Start, answers: int = 400, seconds: float = 10, connections: int = 64
-) -> Iterator[Figure]:
+def cheap_answers(start: Start, answers: int = 400, seconds: float = 10, connections: int = 64) -> Iterator[Figure]:
     """Measure the processor time of each cheap answer in all processes, then click beside floods of each."""
     with start() as server:
         asked = cheap_requests(server)
-        processes = server.family()
-        idle_share = _idle_share(processes)
+        idle_share = _idle_share(server.family())
         for path, request in asked.items():
-            taken_ms = 1000 * _seconds_per_answer(processes, server.port, path, request, answers, idle_share)
+            taken_ms = 1000 * _seconds_per_answer(server, path, request, answers, idle_share)
             yield Figure(NAME, f"processor time of an answer: {path}", taken_ms, MAX_ANSWER_MS, "ms")
         innocent = InnocentCaller(server)
         goal_ms = float("inf")
@@ -68,10 +65,9 @@ def cheap_requests(server: Server) -> Mapping[str, Request]:
     }
 
 
-def _seconds_per_answer(
-    processes: list[psutil.Process], port: int, path: str, request: Request, answers: int, idle_share: float
-) -> float:
+def _seconds_per_answer(server: Server, path: str, request: Request, answers: int, idle_share: float) -> float:
     """Return the processor time of one of so many answers, without what the service takes while it is idle."""
+    port, processes = server.port, server.family()
     closed_loop(port, [request] * 10)
     began, before = time.monotonic(), cpu_seconds(processes)
     replies = closed_loop(port, [request] * answers).all

@@ -319,6 +319,29 @@ async def test_metrics_need_a_key_if_set_and_readiness_does_not():
     assert (await protected.ask("/readyz", "GET")).status_code == 200
 
 
+async def test_callers_share_one_read_of_the_metrics():
+    service = Service()
+    answers = await asyncio.gather(*(service.ask("/metrics", "GET") for _ in range(64)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert {int(answer.headers["content-length"]) == len(answer.content) for answer in answers} == {True}
+    assert service.reached == ["/metrics"]
+
+
+async def test_answers_from_a_file_do_not_count_as_answer_bytes():
+    for file_answers, status in ((frozenset(), 503), (frozenset({"/file"}), 200)):
+
+        async def app(scope, receive, send):
+            await PlainTextResponse("x" * 100_000)(scope, receive, send)
+
+        admission = Admission(8, 10 * MAX_BODY_BYTES, 150_000)
+        edge = make_edge(app, work_paths=frozenset({"/file"}), file_answers=file_answers, admission=admission)
+        service = Service()
+        service.edge = edge
+        with admission.slot("another") as start_answer:
+            start_answer(100_000)
+            assert (await service.ask("/file")).status_code == status
+
+
 async def test_metrics_include_tritons_health():
     answer = await Service(state="failing").ask("/metrics", "GET")
     lines = answer.text.splitlines()
