@@ -37,6 +37,7 @@ ORIENTATION_HEADER = "X-Image-Orientation"
 ORIENTATION = re.compile(rb'"orientation": ?([1-8])')
 BEGINNING_BYTES = 256
 """Part of a result that has the image's orientation: the result of many masks is not parsed here."""
+JSON_LINES = "application/x-ndjson"
 MAX_UNSTREAMED_BYTES = 1_000_000
 """Size up to which an answer is sent in one piece."""
 REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
@@ -123,7 +124,10 @@ def json_response(document: Content, status: int = 200) -> Response:
 
 
 async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
-    """Return a stream of JSON lines. Errors before the first line are raised; later ones become the last line."""
+    """Return a stream of JSON lines. Errors before the first line are raised; later ones become the last line.
+
+    The edge sends the last line of a stream that it cancels because the service stops.
+    """
     first = await anext(steps)
     headers = {"X-Accel-Buffering": "no"}  # turns off nginx's buffering
     if "orientation" in first:
@@ -141,10 +145,15 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
                 for chunk in chunks(line):
                     yield chunk
         except Exception as error:
-            document = {"problem": problem_of(error).as_json()}
-            yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+            yield problem_line(error)
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
+    return StreamingResponse(lines(), media_type=JSON_LINES, headers=headers)
+
+
+def problem_line(error: Exception) -> bytes:
+    """Return the last line of a stream of JSON lines that an error has ended; the error is logged."""
+    document = {"problem": problem_of(error).as_json()}
+    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def problem_of(error: Exception) -> Problem:

@@ -91,7 +91,7 @@ class LocalDecoding:
         expected = loaded[version]
         assert self._repository
         file = _DecoderFile.of_version(self._repository, version)
-        record = await asyncio.to_thread(file.record)
+        record = file.record()  # small, and a thread would take several times as long
         if wrong := {fields.weights or expected, record.get("sha256", "none")} - {expected}:
             raise _other_weights(expected, wrong.pop())
         return file, record

@@ -28,7 +28,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from utils.ahead.encoder import EmbedAhead
-from utils.api.answers import REFUSAL_LOG, problem_of, problem_response
+from utils.api.answers import JSON_LINES, REFUSAL_LOG, problem_line, problem_of, problem_response
 from utils.api.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
@@ -187,8 +187,10 @@ class Edge:
             await self._route(scope, receive, answer, body)
         except Exception as error:
             disconnected = isinstance(error, ClientDisconnected)
-            if answer.started:
-                if not (disconnected or isinstance(error, Stopping)):
+            if answer.started and isinstance(error, Stopping):
+                await answer.end_lines(error)
+            elif answer.started:
+                if not disconnected:
                     raise
             elif disconnected:
                 REASON.get().slug = "caller-left"
@@ -336,7 +338,9 @@ class AnswerSender:
         """True once the start of an answer was sent."""
         self.start_answer: StartAnswer | None = None
         """Counts the answer of work in a slot."""
-        self._replaced = False
+        self._replaced = self._is_lines = False
+        self._between_lines = False
+        """Whether the answer is a stream of JSON lines that has not ended, and the last sent line is complete."""
 
     async def __call__(self, message: Message) -> None:
         """Send a part of the answer; the last one waits until the caller has read most of it."""
@@ -356,6 +360,14 @@ class AnswerSender:
             await self._send({**message, "more_body": True})  # uvicorn waits for the reader before the next message
             message = {"type": message["type"], "body": b""}
         await self._send(message)
+        if self._is_lines and (body := message.get("body", b"")):
+            self._between_lines = body.endswith(b"\n")
+        self._between_lines = self._between_lines and not is_last
+
+    async def end_lines(self, error: Stopping) -> None:
+        """End a stream of JSON lines with the problem, unless it was cancelled within a line."""
+        if self._between_lines:
+            await self._send({"type": "http.response.body", "body": problem_line(error)})
 
     def _problem_instead(self, message: Message, start_answer: StartAnswer) -> Problem | None:
         """Return the problem to send instead of an answer that starts, if any."""
@@ -384,6 +396,7 @@ class AnswerSender:
             headers.setdefault("Cache-Control", "no-store")
         if self._edge.admission.stopping:
             headers["Connection"] = "close"
+        self._is_lines = headers.get("Content-Type", "").startswith(JSON_LINES)
         self._edge.count(self._path, message["status"])
         if record := RECORD.get():
             record.status = message["status"]

@@ -12,7 +12,8 @@ class Source:
     """A costly source, which counts its reads."""
 
     def __init__(self) -> None:
-        self.reads, self.error = 0, None
+        self.reads = 0
+        self.error: Exception | None = None
 
     async def read(self) -> int:
         self.reads += 1
