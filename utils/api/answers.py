@@ -19,7 +19,7 @@ from utils.api.jobs import AnswerParts, Content, chunks
 from utils.api.received import FILE, FORM, JSON, PNG
 from utils.api.requests import MaskFormat
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
-from utils.observability.logs import FloodLog, logger
+from utils.observability.logs import ERROR_LOG, FloodLog, logger
 
 # Only the older of BentoML's two APIs, which this module and `service.py` use, has the Triton runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
@@ -167,7 +167,9 @@ def problem_of(error: Exception) -> Problem:
         line = f"{address} {request}: {problem.status} {problem.slug}: {error.logged}"
         REFUSAL_LOG.log(problem.slug, line, address, problem.status)
     else:
-        logger.error("%s %s: unexpected error", address, request, exc_info=error)
+        ERROR_LOG.log(
+            f"unexpected {type(error).__name__}", f"{address} {request}: unexpected error", address, error=error
+        )
         problem = ServiceError("unexpected error; see the server's log").problem()
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return problem

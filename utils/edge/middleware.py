@@ -69,7 +69,7 @@ from utils.observability.context import (
     AnswerReason,
     RequestRecord,
 )
-from utils.observability.logs import shown
+from utils.observability.logs import ERROR_LOG, shown
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
 from utils.observability.reading import Reading
 from utils.triton.health import Health
@@ -180,6 +180,7 @@ class Edge:
         TARGET.set(f"{record.method} {record.path}")
         REASON.set(AnswerReason())
         REFUSAL_LOG.summarise_ended()
+        ERROR_LOG.summarise_ended()
         trace.get_current_span().set_attribute("mobile_sam.request_id", REQUEST_ID.get())
         answer = AnswerSender(self, path, send)
         body = Body(scope, receive, self.admission, self._large_bodies)
