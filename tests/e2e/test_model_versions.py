@@ -1,12 +1,13 @@
 """Model versions side by side, and hot swaps under load, with the real Triton."""
 
-from __future__ import time
+from __future__ import annotations
 
 import hashlib
 import itertools
 import json
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
