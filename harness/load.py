@@ -23,6 +23,8 @@ from typing import Any
 import uvloop
 
 TIMEOUT_S = 90
+NOT_MODIFIED = 304
+"""Status of answers without a body and its length."""
 RETRY_S = 0.05
 """Pause of a caller if the server is away or busy."""
 JSON = {"Content-Type": "application/json"}
@@ -142,10 +144,12 @@ class Connection:
     ) -> tuple[int, bytes]:
         writer.write(data)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        answer = await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
+        status = int(head.split()[1])
+        length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
+        answer = b"" if status == NOT_MODIFIED else await reader.readexactly(int(length))
         if b"connection: close" in head:
             self.close()
-        return int(head.split()[1]), answer
+        return status, answer
 
     def close(self) -> None:
         """Close the connection."""

@@ -41,7 +41,7 @@ from utils.edge.shares import RecentCallers
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters
 from utils.integrations.service import MaskService
-from utils.observability.logs import configure_logging, logger
+from utils.observability.logs import ERROR_LOG, configure_logging, logger
 from utils.observability.metrics import Counts, prepare_files, triton_metrics
 from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
@@ -184,6 +184,7 @@ def build() -> App:
             **local.pages,
             "/info": local.info,
         },
+        file_answers=local.from_file,
         limits=Limits(settings.max_body_bytes, settings.body_timeout, lambda: timeout_s() + 5),
         keys=keys,
         rate=rate,
@@ -325,5 +326,6 @@ def _start_worker(
 
 async def _stop_worker(rate: RateLimit | None, _: Any) -> None:
     REFUSAL_LOG.summarise_ended(all_windows=True)
+    ERROR_LOG.summarise_ended(all_windows=True)
     if rate is not None:
         await rate.aclose()

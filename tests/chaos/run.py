@@ -22,6 +22,7 @@ from tests.chaos.figures import AnswerKind, Figure, Scenario, failures, starter,
 from tests.chaos.scenarios import (
     adapters,
     bodies,
+    cheap,
     clock,
     connections,
     costly,
@@ -55,6 +56,7 @@ ATTACKS: dict[str, Scenario] = {
     "forged": forging.forged_lines,
     "heads": connections.heads,
     "half-open": connections.half_open,
+    "cheap-answers": cheap.cheap_answers,
 }
 """Hostile requests only."""
 OVERLOADS: dict[str, Scenario] = {

@@ -39,6 +39,7 @@ def app(bento_app, monkeypatch):
     """The application with a ready Triton and a fresh refusal log."""
     write_health(RunState.current().health_file, Health("ready"))
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._windows", {})
+    monkeypatch.setattr("utils.api.answers.ERROR_LOG._windows", {})
     return bento_app
 
 

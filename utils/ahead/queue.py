@@ -1,6 +1,7 @@
 """Queue of images to encode in the background: a database beside the embedding cache, which has their files."""
 
 import contextlib
+import fcntl
 import secrets
 import sqlite3
 import time
@@ -10,9 +11,10 @@ from typing import Any
 
 import orjson
 
-from utils.api.errors import InferenceUnavailable, QueueFull, QueueTooLarge, UnknownPath, mib
+from utils.api.errors import QueueFull, QueueTooLarge, QueueUnavailable, UnknownPath, mib
 from utils.edge.shares import NoRoom, share_of, who_loses
 from utils.observability.logs import logger
+from utils.observability.outage import Outage
 
 STATES = ("queued", "done", "failed", "cancelled")
 DEFAULT_CACHE_BYTES = 2**31
@@ -24,6 +26,8 @@ MAX_ENDED = 20_000
 """Newest images whose results are kept."""
 LOST = QueueFull("other callers needed the room of this image: send it again", RETRY_AFTER_S).problem().encode()
 """Problem of an image that had to leave the queue."""
+NO_SPACE = ("database or disk is full", "No space left on device", "Disk quota exceeded")
+"""Messages of SQLite and the system about a full disk."""
 SCHEMA = """
 PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS images (id INTEGER PRIMARY KEY AUTOINCREMENT, job, owner, caller, model_version, image_id,
@@ -35,13 +39,18 @@ BEGIN IMMEDIATE;
 
 
 class EncodeQueue:
-    """Queue that all processes share, and that outlives them. `InferenceUnavailable`: its file cannot be used."""
+    """Queue that all processes share, and that outlives them. `QueueUnavailable`: its file cannot be used.
+
+    A damaged file is kept under another name, and a new one is started.
+    """
 
     def __init__(self, file: Path, max_bytes: int, embedding_bytes: int) -> None:
         """Store the file, the space in the embedding cache for all queued images, and that of one embedding."""
         self._file, self._max_bytes, self._embedding_bytes = file, max_bytes, embedding_bytes
-        self._open: sqlite3.Connection | None = None
-        """Never used: closing the last connection of all processes would write everything to disk each time."""
+        self._open: tuple[int, sqlite3.Connection] | None = None
+        """The file's inode, and a connection. It is never used: closing the last connection of all processes would
+        write everything to disk each time."""
+        self._outage = Outage(f"the queue of images can be used again: {file}")
 
     def add(
         self, owner: str, caller: str, model_version: int | None, images: Sequence[tuple[str, int]]
@@ -96,12 +105,12 @@ class EncodeQueue:
 
     def job(self, job: str, owner: str, *, cancel: bool = False) -> dict[str, Any]:
         """Return the number of a job's images in each state, and the images; first cancel those that are queued."""
-        with self._transaction() as db:
-            if cancel:
+        if cancel:
+            with self._transaction() as db:
                 query = "UPDATE images SET state = 'cancelled' WHERE job = ? AND owner = ? AND state = 'queued'"
                 db.execute(query, (job, owner))
-            query = "SELECT image_id, state, problem FROM images WHERE job = ? AND owner = ? ORDER BY id"
-            rows = db.execute(query, (job, owner)).fetchall()
+        query = "SELECT image_id, state, problem FROM images WHERE job = ? AND owner = ? ORDER BY id"
+        rows = self._read(query, (job, owner))
         if not rows:
             raise UnknownPath("there is no such job of this caller, or no longer")
         images = [
@@ -131,25 +140,93 @@ class EncodeQueue:
     def metrics(self) -> bytes:
         """Return the number of images in each state in Prometheus' text format."""
         name, head = "mobile_sam_queue_images", "# HELP {0} Images to encode ahead, by state\n# TYPE {0} gauge\n"
-        with self._transaction() as db:
-            counts = dict(db.execute("SELECT state, count(*) FROM images GROUP BY state").fetchall())
+        counts = dict(self._read("SELECT state, count(*) FROM images GROUP BY state"))
         lines = [f'{name}{{state="{state}"}} {counts.get(state, 0)}\n' for state in STATES]
         return "".join([head.format(name), *lines]).encode()
 
+    def _read(self, query: str, values: Sequence[str] = ()) -> list[Any]:
+        """Return the rows of a query, without a lock that keeps writers waiting; none if there is no queue yet."""
+        with self._usable(), contextlib.closing(self._connect()) as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'images'").fetchone():
+                return []
+            return db.execute(query, values).fetchall()
+
     @contextlib.contextmanager
     def _transaction(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        try:
+        with self._usable():
             if create:
                 self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._file.touch(0o600)
-            file = self._file if self._file.exists() else ":memory:"
-            with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as db, db:
-                db.row_factory = sqlite3.Row
+            with contextlib.closing(self._connect()) as db, db:
                 db.executescript(SCHEMA)
-                if file is self._file and not self._open:
-                    self._open = sqlite3.connect(file, check_same_thread=False)
-                    self._open.execute("SELECT count(*) FROM images")
+                self._stay_open()
                 yield db
+
+    @contextlib.contextmanager
+    def _usable(self) -> Iterator[None]:
+        """Translate errors of the database, and replace a damaged one.
+
+        Raises:
+            QueueUnavailable: the queue cannot be used.
+        """
+        inode = self._inode()
+        try:
+            yield
         except (OSError, sqlite3.Error) as error:
-            logger.error("the queue of images cannot be used: %s: %s", self._file, error)
-            raise InferenceUnavailable("the queue of images cannot be used; see the server's log") from None
+            # SQLite's other errors, such as a full disk, have classes of their own.
+            if type(error) is sqlite3.DatabaseError and self._set_aside(inode, error):
+                raise QueueUnavailable("the queue of images was damaged, a new one is started; retry now") from None
+            self._outage.begin(f"the queue of images cannot be used: {self._file}: {error}")
+            full = any(text in str(error) for text in NO_SPACE)
+            why = "no space is left on the disk of the embedding cache" if full else "see the server's log"
+            raise QueueUnavailable(f"the queue of images cannot be used: {why}") from None
+        self._outage.end()
+
+    def _connect(self) -> sqlite3.Connection:
+        """Return a connection to the file, or to an empty database if there is none."""
+        db = sqlite3.connect(self._file if self._file.exists() else ":memory:", isolation_level=None)
+        db.row_factory = sqlite3.Row
+        return db
+
+    def _stay_open(self) -> None:
+        """Open the connection that stays open, again if the file is another one by now."""
+        inode = self._inode()
+        if inode and (self._open is None or self._open[0] != inode):
+            connection = sqlite3.connect(self._file, check_same_thread=False)
+            connection.execute("SELECT count(*) FROM images")
+            self._open = inode, connection
+
+    def _inode(self) -> int:
+        """Return the number of the file, 0 if there is none."""
+        try:
+            return self._file.stat().st_ino
+        except OSError:
+            return 0
+
+    def _set_aside(self, inode: int, error: sqlite3.Error) -> bool:
+        """Rename the damaged file, and start a new one; return whether there is one now.
+
+        The new file has a name of its own, to which the queue's name is a link: a process that closes its last
+        connection to the old file removes the files that SQLite keeps beside it, by their names.
+        """
+        try:
+            with self._file.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if self._inode() != inode:  # another process has done it
+                    return True
+                damaged = self._file.resolve()
+                moment = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
+                kept = damaged.with_name(f"{self._file.name}.damaged-{moment}")
+                for beside in ("-wal", "-shm"):
+                    with contextlib.suppress(FileNotFoundError):
+                        damaged.with_name(damaged.name + beside).rename(f"{kept}{beside}")
+                new = self._file.with_name(f"{self._file.stem}-{moment}{self._file.suffix}")
+                new.touch(0o600)
+                damaged.rename(kept)
+                self._file.unlink(missing_ok=True)  # a link
+                self._file.symlink_to(new.name)
+        except OSError as failure:
+            self._outage.begin(f"the damaged queue of images cannot be replaced: {self._file}: {failure}")
+            return False
+        logger.error("the queue of images was damaged (%s), its jobs are lost: it is kept as %s", error, kept)
+        return True

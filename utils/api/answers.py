@@ -19,7 +19,7 @@ from utils.api.jobs import AnswerParts, Content, chunks
 from utils.api.received import FILE, FORM, JSON, PNG
 from utils.api.requests import MaskFormat
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
-from utils.observability.logs import FloodLog, logger
+from utils.observability.logs import ERROR_LOG, FloodLog, logger
 
 # Only the older of BentoML's two APIs, which this module and `service.py` use, has the Triton runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
@@ -37,6 +37,7 @@ ORIENTATION_HEADER = "X-Image-Orientation"
 ORIENTATION = re.compile(rb'"orientation": ?([1-8])')
 BEGINNING_BYTES = 256
 """Part of a result that has the image's orientation: the result of many masks is not parsed here."""
+JSON_LINES = "application/x-ndjson"
 MAX_UNSTREAMED_BYTES = 1_000_000
 """Size up to which an answer is sent in one piece."""
 REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
@@ -102,12 +103,16 @@ def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
     return StreamingResponse(body(), media_type=media_type, headers={"Content-Length": str(size)})
 
 
-def file_response(content: Content, tag: str, cache_control: str, request: Request) -> Response:
-    """Return a file with its entity tag, or 304 if the caller has it (RFC 9110, section 13.1.2)."""
-    etag, known = f'"{tag}"', request.headers.get("if-none-match", "")
-    is_known = etag in known or known.strip() == "*"
-    response = Response(status_code=304) if is_known else _sized_response([content], FILE)
-    response.headers.update({"ETag": etag, "Cache-Control": cache_control})
+def has_file(tag: str, request: Request) -> bool:
+    """Return whether the caller has the file with this entity tag (RFC 9110, section 13.1.2)."""
+    known = request.headers.get("if-none-match", "")
+    return f'"{tag}"' in known or known.strip() == "*"
+
+
+def file_response(content: Content | None, tag: str, cache_control: str) -> Response:
+    """Return a file with its entity tag; None if the caller has it, for a 304."""
+    response = Response(status_code=304) if content is None else _sized_response([content], FILE)
+    response.headers.update({"ETag": f'"{tag}"', "Cache-Control": cache_control})
     return response
 
 
@@ -119,7 +124,10 @@ def json_response(document: Content, status: int = 200) -> Response:
 
 
 async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
-    """Return a stream of JSON lines. Errors before the first line are raised; later ones become the last line."""
+    """Return a stream of JSON lines. Errors before the first line are raised; later ones become the last line.
+
+    The edge sends the last line of a stream that it cancels because the service stops.
+    """
     first = await anext(steps)
     headers = {"X-Accel-Buffering": "no"}  # turns off nginx's buffering
     if "orientation" in first:
@@ -137,10 +145,15 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
                 for chunk in chunks(line):
                     yield chunk
         except Exception as error:
-            document = {"problem": problem_of(error).as_json()}
-            yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+            yield problem_line(error)
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
+    return StreamingResponse(lines(), media_type=JSON_LINES, headers=headers)
+
+
+def problem_line(error: Exception) -> bytes:
+    """Return the last line of a stream of JSON lines that an error has ended; the error is logged."""
+    document = {"problem": problem_of(error).as_json()}
+    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def problem_of(error: Exception) -> Problem:
@@ -154,7 +167,9 @@ def problem_of(error: Exception) -> Problem:
         line = f"{address} {request}: {problem.status} {problem.slug}: {error.logged}"
         REFUSAL_LOG.log(problem.slug, line, address, problem.status)
     else:
-        logger.error("%s %s: unexpected error", address, request, exc_info=error)
+        ERROR_LOG.log(
+            f"unexpected {type(error).__name__}", f"{address} {request}: unexpected error", address, error=error
+        )
         problem = ServiceError("unexpected error; see the server's log").problem()
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return problem

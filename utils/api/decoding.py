@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,32 @@ import orjson
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from utils.api.answers import file_response
-from utils.api.errors import FieldError, NotLoaded, OtherWeights, UnknownPath, unknown_version
+from utils.api.answers import file_response, has_file
+from utils.api.errors import (
+    FieldError,
+    InvalidRequest,
+    NotLoaded,
+    OtherWeights,
+    UnknownPath,
+    unknown_version,
+)
 from utils.api.info import InfoEndpoint
 from utils.api.inputs import Job, image_source
-from utils.api.jobs import Segmenter
+from utils.api.jobs import OpenFile, Segmenter
 from utils.api.received import Model, parse_body, query_fields
 from utils.api.requests import DecoderRequest, ImageFields
+from utils.api.responses import Info
 from utils.edge.connections import EMBEDDING
 from utils.observability.context import CALLER
-from utils.triton.versions import DECODER, weights_record
+from utils.triton import tensors
+from utils.triton.versions import DECODER, read_record
 
 EMBEDDING_JOB = Job({}, {"embedding": True})
 IMMUTABLE = "max-age=31536000, immutable"
+DECODER_FILE, FILE = "/decoder.onnx", "model.onnx"
+"""Path, and name of the file in the repository."""
+MIN_AGE_S = 0.2
+"""Age of what is known of Triton from which a request that does not fit it has it read again."""
 OFF = "expected MOBILE_SAM_LOCAL_DECODING=on, and a folder as MOBILE_SAM_MODEL_REPOSITORY, for this path"
 
 
@@ -32,7 +45,9 @@ class LocalDecoding:
     def __init__(self, segmenter: Callable[[], Segmenter], repository: Path | None, info: InfoEndpoint) -> None:
         """Combine the segmenter, the folder from which Triton loads models (None: off), and what it has loaded."""
         self._segmenter, self._repository, self.info = segmenter, repository, info
-        self.pages: dict[str, ASGIApp] = {EMBEDDING: self.embedding, "/decoder.onnx": self.decoder}
+        self.pages: dict[str, ASGIApp] = {EMBEDDING: self.embedding, DECODER_FILE: self.decoder}
+        self.from_file = frozenset({DECODER_FILE})
+        """Paths whose answers are read from a file piece by piece."""
 
     async def embedding(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the embedding of an image or a region as a safetensors file."""
@@ -41,13 +56,32 @@ class LocalDecoding:
         job = replace(EMBEDDING_JOB, model_version=fields.model_version)
         parts = await self._segmenter().segment(image_source(fields), job)
         etag = orjson.loads(bytes(parts.result))["etag"]
-        await file_response(parts.mask, etag, "private, no-cache", request)(scope, receive, send)
+        file = None if has_file(etag, request) else parts.mask
+        await file_response(file, etag, "private, no-cache")(scope, receive, send)
 
     async def decoder(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the decoder's ONNX file of a loaded version."""
         request = Request(scope)
         fields = self._fields(request, DecoderRequest)
-        loaded = {each.version: each.weights.sha256 for each in (await self.info.document()).loaded}
+        try:
+            file, record = await self._checked(fields, await self.info.recent())
+        except (NotLoaded, InvalidRequest, OtherWeights):  # another version may have been loaded a moment ago
+            file, record = await self._checked(fields, await self.info.recent(MIN_AGE_S))
+        etag, content = record["fingerprint"], None
+        if not has_file(etag, request):
+            content = await asyncio.to_thread(file.open, record)
+        kept = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}" if fields.weights else "no-cache"
+        await file_response(content, etag, kept)(scope, receive, send)
+
+    async def _checked(self, fields: DecoderRequest, info: Info) -> tuple["_DecoderFile", dict[str, Any]]:
+        """Return the file of the requested version, and the record of its weights.
+
+        Raises:
+            NotLoaded: no version is loaded.
+            InvalidRequest: the requested version is not loaded.
+            OtherWeights: the loaded weights are not the requested ones, or not those of the file.
+        """
+        loaded = {each.version: each.weights.sha256 for each in info.loaded}
         if not loaded:
             raise NotLoaded("no version of the model is loaded; retry later")
         same = [version for version, weights in loaded.items() if weights == fields.weights]
@@ -55,11 +89,12 @@ class LocalDecoding:
         if version not in loaded:
             raise unknown_version(version)
         expected = loaded[version]
-        file, record = await asyncio.to_thread(self._read, version)
+        assert self._repository
+        file = _DecoderFile.of_version(self._repository, version)
+        record = file.record()  # small, and a thread would take several times as long
         if wrong := {fields.weights or expected, record.get("sha256", "none")} - {expected}:
-            raise OtherWeights(errors=[FieldError("weights", f"{expected}, which are loaded", wrong.pop())])
-        kept = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}" if fields.weights else "no-cache"
-        await file_response(file, record["fingerprint"], kept, request)(scope, receive, send)
+            raise _other_weights(expected, wrong.pop())
+        return file, record
 
     def _fields(self, request: Request, model: type[Model], **fields: str) -> Model:
         """Return the fields of a request's path and query; raise `UnknownPath` where local decoding is off."""
@@ -67,10 +102,42 @@ class LocalDecoding:
             raise UnknownPath(OFF)
         return parse_body(query_fields(request.query_params.multi_items(), model, **fields), model)
 
-    def _read(self, version: int) -> tuple[bytes, dict[str, Any]]:
-        """Return the decoder of a version, and the record of its weights, empty if a file is missing."""
-        assert self._repository
-        path = self._repository / DECODER / str(version) / "model.onnx"
-        file = path.read_bytes() if path.is_file() else b""
+
+@dataclass(frozen=True)
+class _DecoderFile:
+    """The decoder's file of one version, and the folder with the record of its weights."""
+
+    path: Path
+    record_folder: Path
+
+    @classmethod
+    def of_version(cls, repository: Path, version: int) -> "_DecoderFile":
+        """Return the files of a version, both of one snapshot: the links of the models change one after another."""
+        folder = repository / DECODER / str(version)
+        if folder.is_symlink():
+            snapshot = folder.resolve().parent
+            return cls(snapshot / DECODER / FILE, snapshot / tensors.SEGMENT)
+        return cls(folder / FILE, repository / tensors.SEGMENT / str(version))
+
+    def record(self) -> dict[str, Any]:
+        """Return the record of the weights, empty if a file is missing."""
+        return read_record(self.record_folder) if self.path.is_file() else {}
+
+    def open(self, record: dict[str, Any]) -> OpenFile:
+        """Open the file of a record.
+
+        Raises:
+            OtherWeights: by now the file is another one.
+        """
+        try:
+            content = OpenFile(self.path)
+        except OSError:  # removed meanwhile
+            raise _other_weights(record["sha256"], "none") from None
         # The record is written after the file, and removed before that changes.
-        return file, weights_record(self._repository, version) if file else {}
+        if (now := self.record()) != record:
+            raise _other_weights(record["sha256"], now.get("sha256", "none"))
+        return content
+
+
+def _other_weights(expected: str, got: str) -> OtherWeights:
+    return OtherWeights(errors=[FieldError("weights", f"{expected}, which are loaded", got)])

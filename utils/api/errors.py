@@ -27,6 +27,7 @@
     ├── Unavailable           503   temporary; retry later
     │   ├── InferenceUnavailable    Triton is starting, restarting or unhealthy
     │   │   └── NotLoaded           the model or the requested version is not loaded
+    │   ├── QueueUnavailable        the queue of images cannot be used
     │   ├── Overloaded              too many requests or bytes are in progress
     │   └── Stopping                the service is stopping
     └── InferenceTimeout      504   Triton did not answer in time
@@ -328,6 +329,10 @@ class InferenceUnavailable(Unavailable, slug="inference-unavailable", title="The
 
 class NotLoaded(InferenceUnavailable):
     """The model or the requested version is not loaded."""
+
+
+class QueueUnavailable(Unavailable, slug="queue-unavailable", title="The queue of images cannot be used"):
+    """The database of the images to encode ahead is damaged, or has no space on its disk."""
 
 
 class Overloaded(Unavailable, slug="overloaded", title="The service is busy"):

@@ -12,6 +12,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from utils.api.errors import InferenceUnavailable
 from utils.api.requests import MAX_OBJECTS
 from utils.api.responses import Descriptor, Engine, Info, Loaded, RequestLimits, Weights
+from utils.observability.reading import MAX_AGE_S, Reading
 from utils.settings import Settings
 from utils.triton import tensors
 from utils.triton.health import Health
@@ -43,9 +44,12 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
     )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class InfoEndpoint:
-    """The current document, and the ASGI application that serves it."""
+    """The current document, and the ASGI application that serves it.
+
+    It asks Triton twice, for milliseconds of processor time. Callers share what was read in the last second.
+    """
 
     unloaded: Info
     """The result of `describe`."""
@@ -56,6 +60,15 @@ class InfoEndpoint:
     health: Callable[[], Health]
     timeout_s: Callable[[], float]
     """Returns the maximum time for one call of Triton."""
+
+    def __post_init__(self) -> None:
+        """Prepare the readings that callers share."""
+        self._shared = Reading(self._read)
+
+    async def recent(self, max_age_s: float = MAX_AGE_S) -> Info:
+        """Return the document, at most so many seconds old."""
+        document, _ = await self._shared(max_age_s=max_age_s)
+        return document
 
     async def document(self) -> Info:
         """Return the document; weights and engine are None while no version is loaded."""
@@ -81,8 +94,13 @@ class InfoEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the document."""
-        response = Response((await self.document()).model_dump_json(), media_type="application/json")
-        await response(scope, receive, send)
+        _, encoded = await self._shared()
+        await Response(encoded, media_type="application/json")(scope, receive, send)
+
+    async def _read(self) -> tuple[Info, bytes]:
+        """Return the document, and the same in JSON."""
+        document = await self.document()
+        return document, document.model_dump_json().encode()
 
 
 def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:

@@ -1,7 +1,10 @@
 """The protocol of segmenters, which tests implement without Triton, and their answers."""
 
+import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.call import Exchange
@@ -30,7 +33,41 @@ class Spooled:
         return self[:]
 
 
-Content = bytes | Spooled
+class OpenFile:
+    """A file of which one piece at a time is in memory; it is closed with the last reference."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        self._name = path.name
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._opened = os.fstat(self._descriptor)
+
+    def __len__(self) -> int:
+        return self._opened.st_size
+
+    def __getitem__(self, part: slice) -> bytes:
+        """Return a part of the file as it was when it was opened.
+
+        Raises:
+            OSError: the file was changed meanwhile; nobody gets a complete one that is a mix of two.
+        """
+        start, stop, _ = part.indices(len(self))
+        data = os.pread(self._descriptor, stop - start, start)
+        now = os.fstat(self._descriptor)
+        if (now.st_mtime_ns, now.st_size) != (self._opened.st_mtime_ns, self._opened.st_size):
+            raise OSError(f"{self._name} was changed while it was sent")
+        return data
+
+    def __bytes__(self) -> bytes:
+        return self[:]
+
+
+Content = bytes | Spooled | OpenFile
 
 
 def chunks(content: Content) -> Iterator[bytes]:

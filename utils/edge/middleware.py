@@ -23,16 +23,17 @@ from functools import partial
 from http import HTTPStatus
 
 from opentelemetry import trace
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from utils.ahead.encoder import EmbedAhead
-from utils.api.answers import REFUSAL_LOG, problem_of, problem_response
+from utils.api.answers import JSON_LINES, REFUSAL_LOG, problem_line, problem_of, problem_response
 from utils.api.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
     ForeignPage,
+    InferenceFailed,
     InferenceUnavailable,
     Overloaded,
     Problem,
@@ -68,8 +69,9 @@ from utils.observability.context import (
     RequestRecord,
     caller,
 )
-from utils.observability.logs import shown
+from utils.observability.logs import ERROR_LOG, shown
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
+from utils.observability.reading import Reading
 from utils.triton.health import Health
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), ("/readyz", "/health"), "/metrics"
@@ -116,6 +118,8 @@ class Edge:
     """The application's static files."""
     pages: Mapping[str, ASGIApp]
     """Handlers of further GET paths."""
+    file_answers: frozenset[str] = frozenset()
+    """Paths whose large answers are read from a file piece by piece, and so take no memory while they are sent."""
     limits: Limits
     admission: Admission
     health: Callable[[], Health]
@@ -140,12 +144,13 @@ class Edge:
 
     def __post_init__(self) -> None:
         """Derive the handlers and the methods of all paths."""
+        self._metrics = Reading(self._read_metrics)
         self._large_bodies = Turns(MAX_LARGE_BODIES, active=self.active)
         self._handlers: dict[str, ASGIApp] = {
             **self.pages,
             **dict.fromkeys(LIVE, PlainTextResponse("alive\n")),
             **dict.fromkeys(READY, self._answer_readiness),
-            METRICS: self.app,
+            METRICS: self._answer_metrics,
         }
         self._key_pages = self.adapters.key_pages | {JOB} | ({METRICS} if self.metrics_need_key else set())
         self.methods: dict[str, tuple[str, ...]] = {
@@ -175,6 +180,7 @@ class Edge:
         TARGET.set(f"{record.method} {record.path}")
         REASON.set(AnswerReason())
         REFUSAL_LOG.summarise_ended()
+        ERROR_LOG.summarise_ended()
         trace.get_current_span().set_attribute("mobile_sam.request_id", REQUEST_ID.get())
         answer = AnswerSender(self, path, send)
         body = Body(scope, receive, self._large_bodies, ADDRESS.get())
@@ -182,10 +188,10 @@ class Edge:
             await self._route(scope, receive, answer, body)
         except Exception as error:
             disconnected = isinstance(error, ClientDisconnected)
-            if answer.started:
-                if isinstance(error, Overloaded):  # its caller reads too slowly, and others needed the room
-                    problem_of(error)
-                elif not (disconnected or isinstance(error, Stopping)):
+            if answer.started and isinstance(error, (Stopping, Overloaded)):  # ended by others, see `Ending`
+                await answer.end_lines(error)
+            elif answer.started:
+                if not disconnected:
                     raise
             elif disconnected:
                 REASON.get().slug = "caller-left"
@@ -206,9 +212,6 @@ class Edge:
             self.origins.check(scope["headers"])
         if path in self._key_pages:
             CALLER.set(self._authenticate(scope))
-        if path == METRICS:
-            send.appended = health_metrics(self.health()) + await self.triton_metrics()
-            send.appended += await self.jobs.metrics() if self.jobs else b""
         app = self._handlers.get(path, self.app)
         if path in self.work_paths:
             await self._work(app, scope, receive, send, body)
@@ -236,6 +239,36 @@ class Edge:
         elif not health.ready:
             response = problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
         await response(scope, receive, send)
+
+    async def _answer_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the metrics of all parts, which callers share: reading them takes milliseconds of processor time."""
+        content, media_type = await self._metrics(scope)
+        await Response(content, media_type=media_type)(scope, receive, send)
+
+    async def _read_metrics(self, scope: Scope) -> tuple[bytes, str]:
+        """Return the metrics of BentoML and the edge, of Triton's health, of Triton and of the queue, and their type.
+
+        Raises:
+            InferenceFailed: BentoML did not answer with its metrics.
+        """
+        head: Message = {}
+        body = b""
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            nonlocal head, body
+            if message["type"] == "http.response.start":
+                head = message
+            body += message.get("body", b"")
+
+        await self.app({**scope, "method": "GET", "headers": []}, receive, send)
+        if head["status"] != HTTPStatus.OK:
+            raise InferenceFailed("the metrics could not be read; see the server's log")
+        body += health_metrics(self.health()) + await self.triton_metrics()
+        body += await self.jobs.metrics() if self.jobs else b""
+        return body, Headers(raw=list(head["headers"]))["content-type"]
 
     async def _work(self, app: ASGIApp, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         """Check a request that runs inference, and have its application answer it."""
@@ -308,9 +341,9 @@ class AnswerSender:
         """True once the start of an answer was sent."""
         self.start_answer: StartAnswer | None = None
         """Counts the answer of work in a slot."""
-        self.appended = b""
-        """Appended to the body of a successful answer with a length."""
-        self._replaced = False
+        self._replaced = self._is_lines = False
+        self._between_lines = False
+        """Whether the answer is a stream of JSON lines that has not ended, and the last sent line is complete."""
 
     async def __call__(self, message: Message) -> None:
         """Send a part of the answer; the last one waits until the caller has read most of it."""
@@ -326,12 +359,19 @@ class AnswerSender:
             await self._start(message)
             return
         is_last = not message.get("more_body", False)
-        if is_last and self.appended:
-            message = {**message, "body": message.get("body", b"") + self.appended}
         if is_last and len(message.get("body", b"")) > SMALL_ANSWER_BYTES:
             await self._send({**message, "more_body": True})  # uvicorn waits for the reader before the next message
             message = {"type": message["type"], "body": b""}
         await self._send(message)
+        if self._is_lines and (body := message.get("body", b"")):
+            self._between_lines = body.endswith(b"\n")
+        self._between_lines = self._between_lines and not is_last
+
+    async def end_lines(self, error: Stopping | Overloaded) -> None:
+        """End a stream of JSON lines with the problem, unless it was cancelled within a line."""
+        line = problem_line(error)
+        if self._between_lines:
+            await self._send({"type": "http.response.body", "body": line})
 
     def _problem_instead(self, message: Message, start_answer: StartAnswer) -> Problem | None:
         """Return the problem to send instead of an answer that starts, if any."""
@@ -340,7 +380,7 @@ class AnswerSender:
         if status < 400:
             try:
                 if (length := headers.get(b"content-length")) is not None:
-                    start_answer(int(length))
+                    start_answer(0 if self._path in self._edge.file_answers else int(length))
             except Overloaded as error:
                 return problem_of(error)
         elif foreign and self._path not in self._edge.adapters.by_path:
@@ -356,14 +396,11 @@ class AnswerSender:
         for name, value in SECURITY_HEADERS.items():
             headers.setdefault(name, value)
         headers["X-Request-ID"] = REQUEST_ID.get()
-        if message["status"] != 200:
-            self.appended = b""
-        if self.appended:
-            headers["Content-Length"] = str(int(headers["Content-Length"]) + len(self.appended))
         if self._path in self._edge.work_paths:
             headers.setdefault("Cache-Control", "no-store")
         if self._edge.admission.stopping:
             headers["Connection"] = "close"
+        self._is_lines = headers.get("Content-Type", "").startswith(JSON_LINES)
         self._edge.count(self._path, message["status"])
         if record := RECORD.get():
             record.status = message["status"]

@@ -9,10 +9,10 @@ window.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from utils.api.errors import TooManyRequests
 from utils.edge.counts import CountTable, Refusal
-from utils.observability.logs import logger
+from utils.observability.outage import Outage
 from utils.settings import SettingsError
 
 REDIS_SOCKET_TIMEOUT_S = 0.2
@@ -95,8 +95,8 @@ class RateLimit:
             options: dict[str, Any] = {"key_prefix": KEY_PREFIX, "connection_pool": self._pool}
             storage = RedisStorage("async+redis://", implementation="redispy", **options)
             self._redis = SlidingWindowCounterRateLimiter(storage)
-        self._redis_outage = Outage("Redis is", "each machine")
-        self._shared_outage = Outage("the counts of all workers are", "each worker")
+        self._redis_store = _Store("Redis is", "each machine")
+        self._shared_store = _Store("the counts of all workers are", "each worker")
         self._refused: OrderedDict[str, tuple[float, int, str, int]] = OrderedDict()
         """Time of each caller's last refusal, its number of requests, and its message and seconds."""
 
@@ -146,42 +146,38 @@ class RateLimit:
         refusals: list[Refusal] | None = None
         if self._redis is not None:
             in_redis = partial(_count_in_redis, self._redis, caller, rates, count)
-            refusals = await self._redis_outage.attempt(in_redis)
+            refusals = await self._redis_store.attempt(in_redis)
         if refusals is None and self._shared is not None:
             in_file = partial(_count_in_file, self._shared, caller, rates, count)
-            refusals = await self._shared_outage.attempt(in_file)
+            refusals = await self._shared_store.attempt(in_file)
         return self._own.add(caller, rates, count) if refusals is None else refusals
 
 
-@dataclass(eq=False)
-class Outage:
-    """A store of counts that is left alone for a while after a failure. Each outage is logged once."""
+class _Store:
+    """A store of counts that is left alone for a while after a failure."""
 
-    name: str
-    """What is unavailable, such as `Redis is`."""
-    counting_instead: str
-    """Who counts alone meanwhile."""
-    retry_at: float = 0.0
-    """Time of the next attempt after a failure; 0 while the store works."""
+    def __init__(self, name: str, counting_instead: str) -> None:
+        """Name what is unavailable, such as `Redis is`, and who counts alone meanwhile."""
+        self._lost = f"{name} unavailable, {counting_instead} counts requests on its own"
+        self._outage = Outage(f"{name} available again, requests are counted there", logging.WARNING)
+        self._retry_at = 0.0
 
     async def attempt(self, work: Callable[[], Awaitable[list[Refusal]]]) -> list[Refusal] | None:
         """Return the result of the work, or None after a failure; during an outage one request at a time tries."""
-        if time.monotonic() < self.retry_at:
+        if time.monotonic() < self._retry_at:
             return None
-        retrying = self.retry_at > 0
+        retrying = self._outage.lasts
         if retrying:
-            self.retry_at = time.monotonic() + RETRY_INTERVAL_S
+            self._retry_at = time.monotonic() + RETRY_INTERVAL_S
         try:
             refusals = await work()
         except Exception as error:  # not only Redis's own errors: some options fail at first use
-            if not self.retry_at:
-                text = f"{self.name} unavailable, {self.counting_instead} counts requests on its own"
-                logger.warning("%s: %s", text, error)
-            self.retry_at = time.monotonic() + RETRY_INTERVAL_S
+            self._outage.begin(f"{self._lost}: {error}")
+            self._retry_at = time.monotonic() + RETRY_INTERVAL_S
             return None
         if retrying:
-            self.retry_at = 0.0
-            logger.info("%s available again, requests are counted there", self.name)
+            self._retry_at = 0.0
+            self._outage.end()
         return refusals
 
 

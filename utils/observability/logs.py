@@ -173,13 +173,19 @@ class FloodLog:
     """Log that writes the first lines of each kind in a time window, then a summary of the others."""
 
     def __init__(
-        self, logger: logging.Logger, max_lines: int, window_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        logger: logging.Logger,
+        max_lines: int,
+        window_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        level: int = logging.INFO,
     ) -> None:
         """Write to `logger` at most `max_lines` of one kind in a window of `window_s` seconds."""
+        self._level = level
         self._logger, self._max_lines, self._window_s, self._clock = logger, max_lines, window_s, clock
         self._windows: dict[str, _Window] = {}
 
-    def log(self, kind: str, line: str, address: str, status: int = 0) -> None:
+    def log(self, kind: str, line: str, address: str, status: int = 0, error: BaseException | None = None) -> None:
         """Write a line about a caller's address, or count it.
 
         Args:
@@ -187,13 +193,14 @@ class FloodLog:
             line: the line.
             address: address of the caller.
             status: status of the answer, if the line is about one that was refused.
+            error: an exception whose traceback follows the line.
         """
         self.summarise_ended()
         window = self._windows.setdefault(kind, _Window(self._clock()))
         window.lines += 1
         if window.lines <= self._max_lines:
             refusal = {"status": status, "reason": kind} if status else None
-            self._logger.info("%s", line, extra={"refusal": refusal})
+            self._logger.log(self._level, "%s", line, extra={"refusal": refusal}, exc_info=error)
         else:
             window.count(address)
 
@@ -206,7 +213,7 @@ class FloodLog:
                 if (more := window.lines - self._max_lines) > 0:
                     top = window.top_addresses()
                     line = f"{kind}: {more} more in {now - window.start:.0f} s, {top}"
-                    self._logger.info("%s", line, extra={"is_summary": True})
+                    self._logger.log(self._level, "%s", line, extra={"is_summary": True})
 
 
 class _Window:
@@ -231,3 +238,7 @@ class _Window:
         """Return the most frequent addresses and their counts."""
         top = self._counts.most_common(MAX_NAMED_ADDRESSES)
         return ", ".join(f"at least {count} from {address}" for address, count in top) or "from many addresses"
+
+
+ERROR_LOG = FloodLog(logger, max_lines=5, window_s=10, level=logging.ERROR)
+"""Errors of Triton and of the service itself, which an outage repeats for each request."""

@@ -40,7 +40,7 @@ from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.edge.shares import Turns
 from utils.observability import traces
 from utils.observability.context import IMAGE_ID, RECORD, TRACE_ID, caller
-from utils.observability.logs import logger
+from utils.observability.logs import ERROR_LOG
 from utils.triton import health, tensors
 from utils.triton.watchdog.probes import infer_input
 
@@ -288,18 +288,22 @@ def service_errors(timeout_s: Callable[[], float], report_fault: Callable[[], No
     try:
         yield
     except asyncio.TimeoutError:
-        logger.error("Triton did not respond within %g s", timeout_s())
+        _log_error("no response", f"Triton did not respond within {timeout_s():g} s")
         raise InferenceTimeout(f"no response within {timeout_s():g} s") from None
     except (aiohttp.ClientError, OSError) as error:
-        logger.error("Triton cannot be reached: %s", error)
+        _log_error("no connection", f"Triton cannot be reached: {error}")
         raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None
     except InferenceServerException as error:
         raise _from_triton(error, report_fault) from None
 
 
+def _log_error(kind: str, line: str) -> None:
+    ERROR_LOG.log(f"Triton: {kind}", line, ADDRESS.get(""))
+
+
 def _from_triton(error: InferenceServerException, report_fault: Callable[[], None]) -> ServiceError:
     message = str(error.message())
-    logger.error("Triton responded with status %s: %s", error.status(), message)
+    _log_error("error", f"Triton responded with status {error.status()}: {message}")
     if message.startswith("Request for unknown model"):
         return NotLoaded("the model is not loaded; retry later")
     if message.startswith("request cancelled"):  # the orchestrator found that the deadline had passed

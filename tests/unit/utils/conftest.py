@@ -16,6 +16,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+@pytest.fixture(autouse=True)
+def _no_earlier_errors(monkeypatch):
+    """Forget the errors of other tests, which would be counted together with the test's own."""
+    monkeypatch.setattr("utils.observability.logs.ERROR_LOG._windows", {})
+
+
 @pytest.fixture
 def log(caplog):
     """Return a function that returns level and text of the service's log lines."""

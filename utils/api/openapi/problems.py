@@ -61,18 +61,22 @@ IMAGE: tuple[Problem, ...] = (
     _rejected(problems.UNREADABLE_IMAGE, "input_image", READABLE, "19 bytes that are not an image"),
 )
 """Problems of the image found by the orchestrator in Triton."""
+QUEUE_UNAVAILABLE = errors.QueueUnavailable(
+    "the queue of images cannot be used: no space is left on the disk of the embedding cache"
+).problem()
 EACH = "(2 MiB for each embedding, and the files)"
 QUEUE = (
     errors.QueueFull(f"the queue has room for 40 MiB, got images for 300 MiB {EACH}; retry later", 5).problem(),
     errors.QueueTooLarge(
         f"expected images for 512 MiB of the embedding cache, got 640 MiB {EACH}; send fewer"
     ).problem(),
+    QUEUE_UNAVAILABLE,
 )
 """Problems of lists of images."""
 JOB = (
     errors.UnknownPath("there is no such job of this caller, or no longer").problem(),
     errors.invalid("X-Image-Id", EXPECTED_IMAGE_ID, "'an id'").problem(),
-    UNAVAILABLE,
+    QUEUE_UNAVAILABLE,
 )
 SERVED, OTHER = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f", "0" * 64
 OTHER_WEIGHTS = errors.OtherWeights(errors=[FieldError("weights", f"{SERVED}, which are loaded", OTHER)]).problem()

@@ -15,8 +15,8 @@ from utils.ahead.encoder import EmbedAhead, WaitingCallers
 from utils.ahead.queue import EncodeQueue
 from utils.api.errors import InferenceUnavailable, Problem, QueueTooLarge, RejectedByModel, TooManyRequests
 from utils.api.inputs import ImageSource
-from utils.edge.shares import ACTIVE_S
 from utils.edge.rate import RateLimit
+from utils.edge.shares import ACTIVE_S
 from utils.observability.context import ADDRESS, CALLER
 
 IDS = [ImageSource(None, str(number)) for number in range(3)]
@@ -116,7 +116,7 @@ def test_each_image_counts_in_the_rate_limit_as_its_request_does(tmp_path):
 
 def test_list_without_room_keeps_nothing(ahead):
     with pytest.raises(QueueTooLarge):
-        ahead.add_all([ImageSource(bytes(2**28), None)] * 3)
+        ahead.add_all([ImageSource(bytes(2**28), None)] * 4)
     assert ahead.segmenter.calls == []
 
 

@@ -3,12 +3,13 @@
 import sqlite3
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from utils.ahead import queue as queues
 from utils.ahead.queue import EncodeQueue
-from utils.api.errors import InferenceUnavailable, QueueFull, QueueTooLarge, UnknownPath
+from utils.api.errors import QueueFull, QueueTooLarge, QueueUnavailable, UnknownPath
 
 EMBEDDING_BYTES = 2 * 2**20
 
@@ -144,11 +145,52 @@ def test_results_of_the_oldest_ended_jobs_are_dropped(queue, monkeypatch):
     assert states(queue, waiting) == {"2": "queued"}
 
 
-def test_unusable_file_is_a_503_and_a_line_in_the_log(tmp_path, caplog):
-    (tmp_path / "queue.sqlite3").write_bytes(b"this is no database" * 100)
-    with pytest.raises(InferenceUnavailable):
-        add(EncodeQueue(tmp_path / "queue.sqlite3", 2**30, 0), "1")
-    assert "file is not a database" in caplog.text
+def test_damaged_file_is_kept_and_replaced_by_a_new_queue_for_all_processes_with_one_line(queue, tmp_path, caplog):
+    add(queue, "1")
+    folder = tmp_path / "folder"
+    other = EncodeQueue(folder / "queue.sqlite3", 8 * EMBEDDING_BYTES, EMBEDDING_BYTES)
+    assert begin(other) == "1"
+    for turn in (1, 2):  # the new one may be damaged too
+        for file in folder.glob("queue*.sqlite3-wal"):
+            file.write_bytes(b"")
+        (folder / "queue.sqlite3").write_bytes(b"this is no database" * 1000)
+        with pytest.raises(QueueUnavailable, match="was damaged, a new one is started"):
+            add(queue, "2")
+        job = add(queue, "3")
+        assert other.job(job, "")["queued"] == 1
+        assert b'state="queued"} 1' in other.metrics()
+        other._open = None  # closes its connection to the damaged file
+        assert states(queue, job) == {"3": "queued"}
+        kept = [file for file in folder.glob("*.damaged-*") if file.read_bytes().startswith(b"this is no database")]
+        assert len(kept) == turn
+        assert caplog.text.count("the queue of images was damaged (file is not a database)") == turn
+    assert (folder / "queue.sqlite3").resolve().stat().st_mode & 0o777 == 0o600
+
+
+def test_full_disk_is_named_and_logged_once_until_it_ends(queue, monkeypatch, caplog):
+    add(queue, "1")
+    connect = queue._connect
+    monkeypatch.setattr(queue, "_connect", Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
+    for _ in range(3):
+        with pytest.raises(QueueUnavailable, match="no space is left on the disk of the embedding cache") as failed:
+            queue.begin("")
+    assert (failed.value.status, failed.value.title) == (503, "The queue of images cannot be used")
+    monkeypatch.setattr(queue, "_connect", connect)
+    with caplog.at_level("INFO"):
+        assert begin(queue) == "1"
+    assert caplog.text.count("database or disk is full") == 1
+    assert caplog.text.count("can be used again") == 1
+
+
+def test_look_at_a_job_does_not_wait_for_a_writer_and_makes_no_file(queue, tmp_path):
+    with pytest.raises(UnknownPath):
+        queue.job("unknown", "")
+    assert not (tmp_path / "folder").exists()
+    job = add(queue, "1")
+    with queue._transaction():
+        assert states(queue, job) == {"1": "queued"}
+        with pytest.raises(UnknownPath):
+            queue.job("unknown", "")
 
 
 def test_default_size_is_that_of_the_models():

@@ -1,6 +1,8 @@
 """Embeddings by version and region; the decoder's file: which version it is of, and that its weights are loaded."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -10,8 +12,10 @@ import pytest
 from safetensors.numpy import save
 
 from tests.fake_segmenter import FakeSegmenter
+from utils.api.answers import MAX_UNSTREAMED_BYTES
 from utils.api.decoding import LocalDecoding
 from utils.api.errors import NotLoaded, OtherWeights, ServiceError, UnknownPath
+from utils.api.jobs import CHUNK_BYTES, OpenFile, chunks
 from utils.api.openapi.examples import INFO
 from utils.api.responses import Info
 from utils.observability.context import CALLER
@@ -28,7 +32,7 @@ def decoding(tmp_path: Path) -> LocalDecoding:
         {**INFO["loaded"][0], "version": version, "weights": {**INFO["weights"], "sha256": weights}}
         for version, weights in ((1, OLD), (2, NEW))
     ]
-    info = AsyncMock(**{"document.return_value": Info.model_validate({**INFO, "loaded": loaded})})
+    info = AsyncMock(**{"recent.return_value": Info.model_validate({**INFO, "loaded": loaded})})
     segmenter = FakeSegmenter()
     return LocalDecoding(lambda: segmenter, tmp_path, info)
 
@@ -118,6 +122,54 @@ async def test_files_that_triton_has_not_loaded_are_not_served(decoding, tmp_pat
 async def test_versions_that_are_not_loaded_are_refused(decoding):
     with pytest.raises(ServiceError, match="model_version: expected a loaded version"):
         await ask(decoding, "?model_version=3")
-    decoding.info.document.return_value.loaded = []
+    decoding.info.recent.return_value.loaded = []
     with pytest.raises(NotLoaded):
         await ask(decoding, "?model_version=1")
+
+
+async def test_unchanged_decoder_is_not_opened(decoding, monkeypatch):
+    monkeypatch.setattr("utils.api.decoding.OpenFile", None)
+    assert (await ask(decoding, **{"If-None-Match": "*"})).status_code == 304
+
+
+async def test_request_for_a_version_loaded_a_moment_ago_has_triton_asked_again(decoding):
+    current = decoding.info.recent.return_value
+    decoding.info.recent.side_effect = [current.model_copy(update={"loaded": current.loaded[:1]}), current]
+    assert (await ask(decoding, "?model_version=2")).text == f"decoder of {NEW}"
+
+
+async def test_decoder_changed_while_it_is_sent_is_not_sent_completely(decoding, tmp_path):
+    path = tmp_path / "mobile_sam_decoder" / "2" / "model.onnx"
+    path.write_bytes(b"a" * (MAX_UNSTREAMED_BYTES + 1))
+    file = OpenFile(path)
+    pieces = chunks(file)
+    assert next(pieces) == b"a" * CHUNK_BYTES
+    with path.open("r+b") as same:
+        same.write(b"b" * (MAX_UNSTREAMED_BYTES + 1))
+    os.utime(path, (1, 1))  # a clock tick later
+    with pytest.raises(OSError, match=r"model\.onnx was changed while it was sent"):
+        list(pieces)
+
+
+async def test_decoder_replaced_while_it_is_sent_stays_the_one_that_was_opened(decoding, tmp_path):
+    path, other = tmp_path / "model.onnx", tmp_path / "other"
+    path.write_bytes(b"a" * (CHUNK_BYTES + 1))
+    other.write_bytes(b"b" * (CHUNK_BYTES + 1))
+    pieces = chunks(OpenFile(path))
+    assert next(pieces) == b"a" * CHUNK_BYTES
+    other.replace(path)
+    assert list(pieces) == [b"a"]
+
+
+async def test_decoder_and_its_record_are_of_one_snapshot_while_links_change_one_after_another(decoding, tmp_path):
+    taken = tmp_path / "taken"
+    for name, weights in (("old", NEW), ("new", OTHER)):
+        write(tmp_path / name, 2, weights)
+        for model in ("mobile_sam_decoder", "mobile_sam"):
+            (taken / name).mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / model / "2").rename(taken / name / model)
+    for model, name in (("mobile_sam_decoder", "new"), ("mobile_sam", "old")):
+        shutil.rmtree(tmp_path / model / "2")
+        (tmp_path / model / "2").symlink_to(taken / name / model)
+    with pytest.raises(OtherWeights, match=f"got {OTHER}"):  # the old one is loaded, its decoder's link is gone
+        await ask(decoding, "?model_version=2")

@@ -1,6 +1,7 @@
 """The ASGI edge around a fake application."""
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 
 import httpx
@@ -317,6 +318,53 @@ async def test_metrics_need_a_key_if_set_and_readiness_does_not():
     assert (await protected.ask("/metrics", "GET")).status_code == 401
     assert (await protected.ask("/metrics", "GET", headers=[("X-API-Key", KEY)])).status_code == 200
     assert (await protected.ask("/readyz", "GET")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "ends_with_problem"),
+    [pytest.param(b'{"done":1}\n', True, id="line"), pytest.param(b'{"do', False, id="part")],
+)
+async def test_stream_that_a_stop_cancels_ends_with_the_problem_line(sent, ends_with_problem):
+    async def app(scope, receive, send):
+        headers = [(b"content-type", b"application/x-ndjson")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": sent, "more_body": True})
+        service.admission.abort_in_flight()
+        await asyncio.sleep(60)
+
+    service = Service()
+    service.edge.app = app
+    answer = await service.ask()
+    if not ends_with_problem:
+        assert (answer.content, answer.messages[-1]["more_body"]) == (sent, True)
+        return
+    lines = answer.content.splitlines()
+    assert [json.loads(line).keys() for line in lines] == [{"done": 1}.keys(), {"problem": 1}.keys()]
+    assert json.loads(lines[-1])["problem"]["type"] == "urn:mobile-sam:stopping"
+    assert not answer.messages[-1].get("more_body", False)
+
+
+async def test_callers_share_one_read_of_the_metrics():
+    service = Service()
+    answers = await asyncio.gather(*(service.ask("/metrics", "GET") for _ in range(64)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert {int(answer.headers["content-length"]) == len(answer.content) for answer in answers} == {True}
+    assert service.reached == ["/metrics"]
+
+
+async def test_answers_from_a_file_do_not_count_as_answer_bytes():
+    for file_answers, status in ((frozenset(), 503), (frozenset({"/file"}), 200)):
+
+        async def app(scope, receive, send):
+            await PlainTextResponse("x" * 100_000)(scope, receive, send)
+
+        admission = Admission(8, 10 * MAX_BODY_BYTES, 150_000)
+        edge = make_edge(app, work_paths=frozenset({"/file"}), file_answers=file_answers, admission=admission)
+        service = Service()
+        service.edge = edge
+        with admission.slot("another") as start_answer:
+            start_answer(100_000)
+            assert (await service.ask("/file")).status_code == status
 
 
 async def test_metrics_include_tritons_health():

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from utils.api.jobs import chunks
 from utils.api.requests import SegmentOptions, SegmentRequest
 from utils.edge.shares import share_of
 from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
+from utils.observability.logs import FloodLog, logger
 from utils.triton import tensors
 from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
 
@@ -431,3 +433,17 @@ def test_model_is_told_whether_the_image_may_be_worked_on_at_a_smaller_size(call
     call(client, replace(NEW, scale_down=scale_down))
     assert client.received
     assert {received.scale_down for received in client.received} == {scale_down}
+
+
+def test_errors_of_an_outage_are_written_a_few_times_and_then_counted(monkeypatch, caplog):
+    log = FloodLog(logger, max_lines=5, window_s=10, level=logging.ERROR)
+    monkeypatch.setattr("utils.triton.segmenter.ERROR_LOG", log)
+    raised = (OSError("refused"), asyncio.TimeoutError(), InferenceServerException("a failure", "500"))
+    for error in raised * 100:
+        with pytest.raises(errors.ServiceError), service_errors(lambda: 1.0, lambda: None):
+            raise error
+    lines = ("Triton cannot be reached", "Triton did not respond", "Triton responded with status 500")
+    assert [caplog.text.count(line) for line in lines] == [5, 5, 5]
+    log.summarise_ended(all_windows=True)
+    assert caplog.text.count("95 more in") == 3
+    assert {record.levelname for record in caplog.records} == {"ERROR"}

@@ -34,6 +34,7 @@ NOT_IN_ALL = {
     errors.NotAcceptable,
     errors.QueueFull,
     errors.QueueTooLarge,
+    errors.QueueUnavailable,
 }
 TOO_MUCH = {"answer-too-large", "too-much-work"}
 
