@@ -15,7 +15,7 @@ from utils.api.errors import FieldError, NotLoaded, OtherWeights, UnknownPath, u
 from utils.api.info import InfoEndpoint
 from utils.api.inputs import Job, image_source
 from utils.api.jobs import Segmenter
-from utils.api.received import Model, parse_body, query_fields
+from utils.api.received import Model, parameters_of, parse_body, query_fields
 from utils.api.requests import DecoderRequest, ImageFields
 from utils.edge.connections import EMBEDDING
 from utils.observability.context import CALLER
@@ -65,7 +65,7 @@ class LocalDecoding:
         """Return the fields of a request's path and query; raise `UnknownPath` where local decoding is off."""
         if self._repository is None:
             raise UnknownPath(OFF)
-        return parse_body(query_fields(request.query_params.multi_items(), model, **fields), model)
+        return parse_body(query_fields(parameters_of(request), model, **fields), model)
 
     def _read(self, version: int) -> tuple[bytes, dict[str, Any]]:
         """Return the decoder of a version, and the record of its weights, empty if a file is missing."""
