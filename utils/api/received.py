@@ -22,6 +22,7 @@ from utils.api.errors import (
     invalid,
 )
 from utils.api.forms import FORM, form_parts
+from utils.api.large_json import LARGE_BYTES, lightened
 from utils.api.names import path_of, unknown, unknown_field
 from utils.api.requests import MAX_IMAGES, MAX_POINTS, EmbedRequest, MaskFormat, ObjectFields, SegmentRequest
 from utils.observability.logs import quoted, shown
@@ -107,7 +108,7 @@ async def receive(request: Request, model: type[Model]) -> Received[Model]:
         raise UnsupportedMedia(media_type)
     if name := next(filter(FILE_NAME.fullmatch, files), None):
         raise invalid("image", "a PNG, JPEG or WebP file", _name_of_a_file(name))
-    fields = parse_body(body, model)
+    fields = parse_body(await asyncio.to_thread(lightened, body) if len(body) > LARGE_BYTES else body, model)
     if queried is not None:
         fields = with_queried(fields, queried)
     if isinstance(fields, SegmentRequest):

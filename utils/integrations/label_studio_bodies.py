@@ -1,4 +1,4 @@
-"""Bodies of Label Studio without the numbers of its brush masks and polygons: they can be millions, and are not read."""
+"""Bodies of Label Studio without the numbers of its brush masks and polygons: often millions, and not read."""
 
 import re
 
