@@ -126,7 +126,7 @@ class LabelStudioPredict(ToolRequest):
     @classmethod
     def shortened(cls, body: bytes) -> bytes:
         """Return the body without brush masks and polygons, if it has too many values."""
-        if has_more_than(MAX_VALUES, b",[{", body) and body.count(b'"') <= MAX_QUOTES:
+        if has_more_than(MAX_VALUES, b",[{", body) and not has_more_than(MAX_QUOTES, b'"', body):
             return without_numbers(body)
         return body
 
