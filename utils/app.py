@@ -129,17 +129,6 @@ def build() -> App:
         return settings.timeout_s(read_health().encode_s)
 
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
-    ahead = EmbedAhead(
-        _queue(source, served, plan, settings),
-        Path(run.folder),
-        lambda: app.segmenter,
-        lambda: read_health().ready and not admission.stopping,
-        rate,
-    )
-    segmenter = TritonSegmenter(
-        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), ahead.callers.one_more
-    )
-    app = App(service, segmenter, ahead, settings, timeout_s)
     changed = source if settings.model_control_mode != "poll" else None  # otherwise Triton reads the repository itself
     models = Models(
         partial(triton_address, runner.name),
@@ -147,6 +136,18 @@ def build() -> App:
         versions.Deployment(changed, Path(served)) if changed else None,
         partial(repository.is_configured, changed, settings, Path(served)) if changed else partial(bool, True),
     )
+    ahead = EmbedAhead(
+        _queue(source, served, plan, settings),
+        Path(run.folder),
+        lambda: app.segmenter,
+        lambda: read_health().ready and not admission.stopping,
+        rate,
+        versions=models.versions,
+    )
+    segmenter = TritonSegmenter(
+        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), ahead.callers.one_more
+    )
+    app = App(service, segmenter, ahead, settings, timeout_s)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
     lifecycle = WorkerLifecycle(

@@ -22,6 +22,7 @@ from tests.chaos.figures import AnswerKind, Figure, Scenario, failures, starter,
 from tests.chaos.scenarios import (
     adapters,
     bodies,
+    bodies_loop,
     cheap,
     clock,
     connections,
@@ -52,6 +53,7 @@ SCENARIOS: dict[str, Scenario] = {
 """Injected faults."""
 ATTACKS: dict[str, Scenario] = {
     "bombs": bodies.bombs,
+    "bodies-loop": bodies_loop.bodies_loop,
     "fuzz": load.fuzzed,
     "forged": forging.forged_lines,
     "heads": connections.heads,

@@ -91,3 +91,9 @@ def test_answers_have_the_contents_of_the_parts(http, segmenter):
     assert segment(http, JSON).content == segmenter.result
     assert segment(http, PNG).content == b"the mask"
     assert segment(http, PNG, segmented_image="cutout").content == b"the picture"
+
+
+def test_long_accept_header_is_a_406_before_it_is_split(http):
+    response = http.post("/mobile_sam", json={"image_id": "an id"}, headers={"accept": "," * 8193})
+    assert response.status_code == 406
+    assert "got 8193 characters (at most 8192)" in response.json()["detail"]

@@ -18,6 +18,11 @@ TEXTS = [base64.b64encode(file).decode() for file in FILES]
 def queue(service, monkeypatch, tmp_path) -> EncodeQueue:
     queue = EncodeQueue(tmp_path / "queue.sqlite3", 8 * EMBEDDING_BYTES, EMBEDDING_BYTES)
     monkeypatch.setattr(service.app.ahead, "_queue", queue)
+
+    async def loaded() -> list[int]:
+        return [3]
+
+    monkeypatch.setattr(service.app.ahead, "_versions", loaded)
     return queue
 
 
@@ -45,6 +50,14 @@ def test_files_are_kept_and_queued(http, segmenter, queue, request_with):
     assert queue.begin("")["model_version"] == 3
     cancelled = http.request("DELETE", f"/embed/{job['job']}")
     assert (cancelled.status_code, cancelled.json()["cancelled"]) == (200, 2)
+
+
+def test_list_for_a_version_that_is_not_loaded_is_a_422_and_nothing_is_queued(http, segmenter, queue):
+    answer = http.post("/embed", json={"images": TEXTS, "model_version": 99})
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["field"], error["got"]) == (422, "model_version", "99")
+    assert not segmenter.calls
+    assert queue.begin("") is None
 
 
 def test_known_images_are_queued_by_their_ids(http, segmenter):

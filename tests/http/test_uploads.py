@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from utils.api.inputs import ImageSource
+from utils.api.requests import MAX_POINTS
 
 FILE = b"\xff\xd8 an image file \r\n--boundary {{{{{{{{{{{{{{{{"
 CLICK = {"pos_coords": [[903, 310]]}
@@ -226,3 +227,44 @@ def test_url_in_place_of_an_image_says_that_urls_are_not_fetched(http):
 def test_unknown_field_suggests_the_one_that_is_meant(http, name, meant):
     response = http.post("/mobile_sam", json={"image_id": "an id", **CLICK, name: 1})
     assert response.json()["errors"][0]["got"] == f"an unknown field (did you mean {meant}?)"
+
+
+@each_path
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, identity", "identity, gzip"])
+def test_compressed_body_is_a_415_that_says_what_came(http, segmenter, path, encoding):
+    response = http.post(path, content=b"\x1f\x8b", headers={"content-encoding": encoding, "content-type": "image/png"})
+    assert (response.status_code, response.headers["accept-encoding"]) == (415, "identity")
+    problem = response.json()
+    assert problem["type"] == "urn:mobile-sam:unsupported-content-encoding"
+    assert problem["detail"] == f"expected a body without Content-Encoding, or with identity, got {encoding}"
+    assert not segmenter.calls
+
+
+def test_body_with_the_encoding_identity_is_read(http, segmenter):
+    headers = {"content-encoding": "Identity", "content-type": "image/png"}
+    assert http.post("/embed", content=FILE, headers=headers).status_code == 200
+
+
+def test_query_with_too_many_parameters_is_a_422_before_it_is_parsed(http, segmenter, monkeypatch):
+    query = "&".join(["x=1&y=2"] * MAX_POINTS)
+    raw = {"content": FILE, "headers": {"content-type": "image/png"}}
+    assert http.post(f"/mobile_sam?{query}", **raw).status_code == 200
+    monkeypatch.delattr("starlette.requests.HTTPConnection.query_params")
+    response = http.post(f"/mobile_sam?{query}{'&' * 101}", **raw)
+    (error,) = response.json()["errors"]
+    assert (response.status_code, error["field"], error["got"]) == (422, "query", "more")
+
+
+def test_long_list_in_a_query_is_cut_before_its_numbers_are_read(http, monkeypatch):
+    read: list[str] = []
+
+    def number(value: str) -> int:
+        read.append(value)
+        return 1
+
+    monkeypatch.setattr("utils.api.received._number_or_text", number)
+    response = http.post(
+        f"/mobile_sam?x=1&y=2&labels={'1,' * 9000}1", content=FILE, headers={"content-type": "image/png"}
+    )
+    assert response.json()["errors"][0]["expected"] == f"at most {MAX_POINTS} items"
+    assert len(read) < MAX_POINTS + 10

@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from utils.ahead.queue import EncodeQueue
 from utils.api.answers import json_response
-from utils.api.errors import ImageNotCached, Problem, ServiceError
+from utils.api.errors import ImageNotCached, Problem, ServiceError, unknown_version
 from utils.api.inputs import ImageSource
 from utils.api.jobs import Segmenter
 from utils.edge.rate import RateLimit
@@ -75,12 +75,15 @@ class EmbedAhead:
         segmenter: Callable[[], Segmenter],
         ready: Callable[[], bool],
         rate: RateLimit | None,
+        *,
+        versions: Callable[[], Awaitable[list[int]]],
     ) -> None:
         """Combine the parts. The worker that holds a lock in `folder` encodes, while it is `ready`.
 
-        Each image counts as a request in the rate limit.
+        Each image counts as a request in the rate limit. `versions` returns those that serve requests.
         """
         self._queue, self._lock, self._segmenter = queue, folder / "encoder", segmenter
+        self._versions = versions
         self._ready, self._rate, self.callers = ready, rate, WaitingCallers(folder / "callers")
         self._last_caller, self._rested_at, self._added = "", 0.0, asyncio.Event()
 
@@ -90,13 +93,19 @@ class EmbedAhead:
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
             TooManyRequests: the images exceed the rate limit.
-            InvalidRequest: the header `X-Image-Id` names none of the images.
+            InvalidRequest: the version is not loaded, or the header `X-Image-Id` names none of the images.
             ServiceError: the files cannot be kept.
         """
+        if model_version is not None and model_version not in await self._versions():
+            raise unknown_version(model_version)
         owner = CALLER.get()
         if self._rate is not None and len(images) > 1:
             await self._rate.check(owner, ADDRESS.get(), len(images) - 1)
-        sizes = [(await image_id_of(image), len(image.file or b"")) for image in images]
+        sizes = []
+        for image in images:
+            sizes.append((await image_id_of(image), len(image.file or b"")))
+            if image.file:
+                await asyncio.sleep(0)  # a small file is hashed on the event loop, and others run between two of them
         check_image_id(*(image_id for image_id, _ in sizes))
         job, numbers = await asyncio.to_thread(self._queue.add, owner, caller(), model_version, sizes)
         try:

@@ -22,7 +22,7 @@ from utils.api.errors import (
 from utils.api.info import InfoEndpoint
 from utils.api.inputs import Job, image_source
 from utils.api.jobs import OpenFile, Segmenter
-from utils.api.received import Model, parse_body, query_fields
+from utils.api.received import Model, parameters_of, parse_body, query_fields
 from utils.api.requests import DecoderRequest, ImageFields
 from utils.api.responses import Info
 from utils.edge.connections import EMBEDDING
@@ -100,7 +100,7 @@ class LocalDecoding:
         """Return the fields of a request's path and query; raise `UnknownPath` where local decoding is off."""
         if self._repository is None:
             raise UnknownPath(OFF)
-        return parse_body(query_fields(request.query_params.multi_items(), model, **fields), model)
+        return parse_body(query_fields(parameters_of(request), model, **fields), model)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@
     ├── BodyTooLarge          413   the body has too many bytes
     ├── QueueTooLarge         413   a list of images to encode never fits
     ├── UnsupportedMedia      415   the Content-Type is none that the path takes
+    │   └── UnsupportedEncoding     the body has a Content-Encoding
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
     │   └── ImageNotFetched         an image URL was refused, or fetching it failed
     ├── AnswerTooLarge        422   the answer would have too many bytes
@@ -299,6 +300,19 @@ class UnsupportedMedia(
 
     def __init__(self, got: str, allowed: str = "application/json, multipart/form-data or image/...") -> None:
         super().__init__(f"expected Content-Type {allowed}", got=shown(got))
+
+
+class UnsupportedEncoding(
+    UnsupportedMedia, slug="unsupported-content-encoding", title="The content encoding is not supported"
+):
+    """The body is compressed."""
+
+    def __init__(self, got: str) -> None:
+        ServiceError.__init__(self, "expected a body without Content-Encoding, or with identity", got=shown(got))
+
+    def headers(self) -> dict[str, str]:
+        """Return the supported encoding (RFC 9110, section 12.5.3)."""
+        return {"Accept-Encoding": "identity"}
 
 
 class RejectedByModel(ServiceError):

@@ -1,17 +1,15 @@
 """Requests as they arrive: as JSON, a form or a raw image file; their fields, and the media type of their answer."""
 
-import difflib
+import asyncio
+import itertools
 import json
-import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import Field, File, FormParser, parse_options_header
 from starlette.requests import Request
 
 from orchestrator.regions import AUTO
@@ -19,27 +17,30 @@ from utils.api.errors import (
     FieldError,
     InvalidRequest,
     MalformedBody,
-    MalformedForm,
     NotAcceptable,
+    UnsupportedEncoding,
     UnsupportedMedia,
     invalid,
 )
-from utils.api.requests import EmbedRequest, MaskFormat, ObjectFields, SegmentRequest
+from utils.api.forms import FORM, form_parts
+from utils.api.large_json import LARGE_BYTES, lightened
+from utils.api.names import path_of, unknown, unknown_field
+from utils.api.requests import MAX_IMAGES, MAX_POINTS, EmbedRequest, MaskFormat, ObjectFields, SegmentRequest
 from utils.observability.logs import quoted, shown
 
-# It logs each malformed form, with bytes of the request; the error says the same to the caller.
-logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
-
-JSON, FORM, PNG, FILE = "application/json", "multipart/form-data", "image/png", "application/octet-stream"
+JSON, PNG, FILE = "application/json", "image/png", "application/octet-stream"
 ANSWER_TYPES = (FORM, JSON, PNG)
 """Media types of the answer of `/mobile_sam`, the default first."""
+MAX_ACCEPT_CHARS = 8192
+"""Maximum length of the `Accept` headers together."""
 FILE_TYPES = ("image/", FILE)
 """Content types of raw image files; the file itself tells its format."""
-FORM_PARTS = ("image", "request")
 NOT_IN_A_QUERY = {"input_image", "image_id", "pos_coords", "neg_coords", "mask_input", "prompts", "images", "image_ids"}
 IN_JSON = "this field in JSON: in the body, or in the part request of a form"
 EXPECTED_INSTEAD = {"pos_coords": "x and y, such as x=903&y=310, or this field in JSON"}
 """What is expected in place of query parameters with names of `NOT_IN_A_QUERY`, unless it is `IN_JSON`."""
+MAX_PARAMETERS = 2 * MAX_POINTS + 100
+"""Maximum number of parameters in a query, in which each point has two."""
 QUERY_LISTS = ("box", "labels", "region")
 """Fields that are comma-separated numbers in a query."""
 FILE_NAME = re.compile(rb"[^\0-\x1f]{1,250}\.[A-Za-z]\w{1,3}")
@@ -49,10 +50,10 @@ MAX_VALUES = 20_000
 """Maximum number of values in a body: of its commas, and opening brackets and braces. The largest valid request, 256
 objects with 4096 points and labels, has 18,000. Errors of a body take 3 microseconds per value on the event loop."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-EMPTY_KEY = '""'
-"""The path component of an empty key."""
 MAX_ERRORS = 20
 """Maximum number of offending fields in one problem document."""
+MAX_DETAILED_ERRORS = 4000
+"""Errors whose details are made, in 3 microseconds of the event loop for each; of more, those of the first values."""
 REGION = '[x0, y0, x1, y1], or "auto" with prompts'
 TUPLES = {
     "pos_coords": (2, "[x, y]"),
@@ -61,27 +62,6 @@ TUPLES = {
     "region": (1, REGION),
 }
 """Depth of the number tuples in a field, and their expected form."""
-
-OTHER_NAMES = {
-    "bbox": "box",
-    "boxes": "box",
-    "file": "image",
-    "format": "mask_format",
-    "image": "input_image",
-    "input_image": "image",
-    "min_area": "min_mask_region_area",
-    "multimask": "multimask_output",
-    "negative_points": "neg_coords",
-    "picture": "segmented_image",
-    "point": "pos_coords",
-    "point_coords": "pos_coords",
-    "point_labels": "labels",
-    "points": "pos_coords",
-    "prompt": "request",
-    "prompts": "request",
-    "threshold": "mask_threshold",
-}
-"""Names that other programs use, and the fields or parts that are meant."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -109,19 +89,21 @@ async def receive(request: Request, model: type[Model]) -> Received[Model]:
         UnsupportedMedia: the content type is none of the supported ones.
         MalformedBody: the fields are not valid JSON.
         MalformedForm: the body is not `multipart/form-data`, as its content type says.
-        InvalidRequest: an unknown, repeated or incomplete part or query parameter, a field that is in the query and in
-            the body, or an invalid field.
+        InvalidRequest: the query or the body has too many values, there is an unknown, repeated or incomplete part or
+            query parameter, a field is in the query and in the body, or a field is invalid.
         NotAcceptable: the answer has none of the media types that the caller accepts.
     """
     answer_type = acceptable_type(request.headers.getlist("accept")) if model is SegmentRequest else JSON
     content_type = request.headers.get("content-type", JSON)
     media_type = _media_type(content_type)
     files: list[bytes] = []
-    parameters = request.query_params.multi_items()
+    parameters = parameters_of(request)
     queried = parse_body(query_fields(parameters, model), model) if parameters else None
     body = await _body(request)
     if media_type == FORM:
-        parts = form_parts(body, content_type, several=model is EmbedRequest)
+        # In a thread it lets the event loop run between two pieces of the body.
+        max_images = MAX_IMAGES if model is EmbedRequest else 1
+        parts = await asyncio.to_thread(form_parts, body, content_type, max_images=max_images)
         (body,), files = parts.get("request", [b"{}"]), parts.get("image", [])
     elif media_type.startswith(FILE_TYPES):
         body, files = b"{}", [body]
@@ -129,7 +111,7 @@ async def receive(request: Request, model: type[Model]) -> Received[Model]:
         raise UnsupportedMedia(media_type)
     if name := next(filter(FILE_NAME.fullmatch, files), None):
         raise invalid("image", "a PNG, JPEG or WebP file", _name_of_a_file(name))
-    fields = parse_body(body, model)
+    fields = parse_body(await asyncio.to_thread(lightened, body) if len(body) > LARGE_BYTES else body, model)
     if queried is not None:
         fields = with_queried(fields, queried)
     if isinstance(fields, SegmentRequest):
@@ -149,6 +131,17 @@ async def receive_json(request: Request) -> bytes:
     return await _body(request)
 
 
+def check_content_encoding(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Check that the body of a request, with these ASGI headers, is not compressed.
+
+    Raises:
+        UnsupportedEncoding: a header says that it is.
+    """
+    for name, value in headers:
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise UnsupportedEncoding(value.decode("latin-1"))
+
+
 def _media_type(content_type: str) -> str:
     return content_type.split(";", maxsplit=1)[0].strip().lower()
 
@@ -166,10 +159,12 @@ def acceptable_type(headers: Iterable[str]) -> str:
     """Return the answer type with the highest quality in the `Accept` headers (RFC 9110, section 12.5.1).
 
     Raises:
-        NotAcceptable: all answer types have the quality 0.
+        NotAcceptable: all answer types have the quality 0, or the headers are longer than `MAX_ACCEPT_CHARS`.
     """
-    qualities: dict[str, float] = {}
-    for item in ",".join(headers).lower().split(","):
+    text, qualities = ",".join(headers), dict[str, float]()
+    if len(text) > MAX_ACCEPT_CHARS:
+        raise NotAcceptable(ANSWER_TYPES, f"{len(text)} characters (at most {MAX_ACCEPT_CHARS})")
+    for item in text.lower().split(","):
         name, *parameters = (text.strip() for text in item.split(";"))
         if name:
             quality = next(filter(None, map(QUALITY.fullmatch, parameters)), None)
@@ -205,35 +200,15 @@ def apply_answer_type(request: SegmentRequest, answer_type: str) -> None:
         raise invalid("mask_format", f"{' or '.join(formats)} for an answer of {answer_type}", request.mask_format)
 
 
-def form_parts(body: bytes, content_type: str, *, several: bool = False) -> dict[str, list[bytes]]:
-    """Return the parts `image` and `request` of a `multipart/form-data` body, those that it has.
+def parameters_of(request: Request) -> list[tuple[str, str]]:
+    """Return the query parameters of a request.
 
     Raises:
-        MalformedForm: not `multipart/form-data`, or incomplete.
-        InvalidRequest: another part, or two of the same name, unless `several` images may be sent.
+        InvalidRequest: there are more than `MAX_PARAMETERS`.
     """
-    parts: dict[str, list[bytes]] = {}
-    ended: list[bool] = []
-
-    def add(part: Field | File) -> None:
-        name = (part.field_name or b"").decode("utf-8", "replace")
-        if name not in FORM_PARTS:
-            raise unknown_field(name, FORM_PARTS, "part")
-        if name in parts and not (several and name == "image"):
-            raise invalid(name, "one part of this name", "two")
-        if isinstance(part, File):
-            part.file_object.seek(0)
-        parts.setdefault(name, []).append(part.file_object.read() if isinstance(part, File) else part.value or b"")
-
-    boundary = parse_options_header(content_type)[1].get(b"boundary")
-    config = {"MAX_MEMORY_FILE_SIZE": float("inf")}
-    try:
-        FormParser(FORM, add, add, lambda: ended.append(True), boundary, config=config).write(body)
-    except FormParserError as error:
-        raise MalformedForm(str(error)) from None
-    if not ended:
-        raise MalformedForm(f"{len(body)} bytes without its end")
-    return parts
+    if request.scope["query_string"].count(b"&") >= MAX_PARAMETERS:
+        raise invalid("query", f"at most {MAX_PARAMETERS} parameters", "more")
+    return request.query_params.multi_items()
 
 
 def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel], **fields: Any) -> bytes:
@@ -258,7 +233,7 @@ def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel], 
         elif name in fields:
             raise invalid(name, "one query parameter of this name", "several")
         elif name in QUERY_LISTS and value != AUTO:
-            fields[name] = [_number_or_text(item) for item in value.split(",")]
+            fields[name] = [_number_or_text(item) for item in value.split(",", MAX_POINTS)]
         else:
             fields[name] = _number_or_text(value)
     if points and len(points["x"]) != len(points["y"]):
@@ -305,7 +280,29 @@ def parse_body(body: bytes, model: type[Model]) -> Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise _refusal(error, model) from None
+        first = error if error.error_count() <= MAX_DETAILED_ERRORS else _first_errors(body, model)
+        if first is None:
+            raise invalid("body", "a valid request", f"{error.error_count()} invalid values") from None
+        raise _refusal(first, model) from None
+
+
+def _first_errors(body: bytes, model: type[BaseModel]) -> ValidationError | None:
+    """Return the errors of the beginnings of all lists and objects in a body; None if there are none."""
+    try:
+        model.model_validate_json(orjson.dumps(_beginning(orjson.loads(body))))
+    except ValidationError as error:
+        return error
+    except ValueError:  # what pydantic accepts as JSON, and orjson does not
+        return None
+    return None
+
+
+def _beginning(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_beginning(item) for item in value[:MAX_ERRORS]]
+    if isinstance(value, dict):
+        return {name: _beginning(item) for name, item in itertools.islice(value.items(), 2 * MAX_ERRORS)}
+    return value
 
 
 def _name_of_a_file(data: bytes) -> str:
@@ -346,19 +343,6 @@ def has_more_than(count: int, characters: bytes, body: bytes) -> bool:
     return count < 0
 
 
-def unknown_field(name: str, known: Collection[str], kind: str) -> InvalidRequest:
-    """Return the error for a name that is not among the known ones; `kind` is what they are, such as `field`."""
-    return InvalidRequest(errors=[_unknown(_path((name,)), name, known, kind)])
-
-
-def _unknown(path: str, name: str, known: Collection[str], kind: str) -> FieldError:
-    meant = OTHER_NAMES.get(name.lower())
-    if meant not in known:
-        meant = next(iter(difflib.get_close_matches(name[:64].lower(), known, n=1, cutoff=0.75)), None)
-    suggestion = f" (did you mean {meant}?)" if meant else ""
-    return FieldError(path, f"one of the {kind}s {', '.join(known)}", f"an unknown {kind}{suggestion}")
-
-
 def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     """Convert a pydantic error."""
     location, kind, value = detail["loc"], detail["type"], detail.get("input")
@@ -368,12 +352,12 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     name = location[inner] if len(location) > inner else ""
     depth, tuple_form = TUPLES.get(name, (0, ""))
     if depth and kind in {"tuple_type", "too_long", "missing", "literal_error"} and len(location) >= inner + depth:
-        return FieldError(_path(location[: inner + depth]), tuple_form, _describe(value))
-    path = _path(location)
+        return FieldError(path_of(location[: inner + depth]), tuple_form, _describe(value))
+    path = path_of(location)
     if kind == "missing":
         return FieldError(path, "a value", "nothing")
     if kind == "extra_forbidden":
-        return _unknown(path, str(name), ObjectFields.model_fields if inner else model.model_fields, "field")
+        return unknown(path, str(name), ObjectFields.model_fields if inner else model.model_fields, "field")
     if not path:
         path, expected = "body", "a JSON object"
     elif name == "labels" and len(location) == inner + 2:
@@ -387,12 +371,6 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
         expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
         expected = expected[:1].lower() + expected[1:]
     return FieldError(path, expected, _describe(value))
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    """Format `("pos_coords", 1, 0)` as `pos_coords[1][0]`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step or EMPTY_KEY}" for step in location)
-    return "".join(steps).removeprefix(".")
 
 
 def _describe(value: Any) -> str:

@@ -43,6 +43,7 @@ from utils.api.errors import (
     UnsupportedMedia,
     WrongMethod,
 )
+from utils.api.received import check_content_encoding
 from utils.edge.admin import Admin
 from utils.edge.admission import (
     SMALL_ANSWER_BYTES,
@@ -287,6 +288,7 @@ class Edge:
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):
             # BentoML fails to decode it.
             raise UnsupportedMedia("bytes that are not ASCII")
+        check_content_encoding(scope["headers"])
         limits = self.limits
         with self.admission.endable(
             "the service is shutting down and does not wait for the rest of the body"

@@ -5,6 +5,7 @@ fields of `/mobile_sam`, `/embed` or `/everything`, and the answer into the tool
 requests to the service's own paths.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -18,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 from utils.api.answers import json_response, problem_of, problem_response
 from utils.api.errors import Problem
 from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64
-from utils.api.received import parse_body, receive_json
+from utils.api.large_json import lightened
+from utils.api.received import parameters_of, parse_body, receive_json
 from utils.integrations.advice import in_tools_words
 from utils.integrations.service import MaskService, as_json
 from utils.observability.context import CALLER
@@ -105,6 +107,7 @@ class Adapters:
         await response(scope, receive, send)
 
     async def _answer(self, path: str, request: Request) -> Answer:
+        parameters_of(request)
         call = ToolCall(request.headers, request.query_params, self._service)
         if path in self.pages:
             page = self.pages[path]
@@ -114,8 +117,11 @@ class Adapters:
         if not isinstance(work, tuple):
             return work
         model, handler = work
-        parsed = parse_body(model.shortened(body), model)
+        # In a thread it lets the event loop run between two pieces of the body.
+        light = await asyncio.to_thread(lambda text: lightened(model.shortened(text)), body)
         del body
+        parsed = parse_body(light, model)
+        del light
         return await handler(call, parsed)
 
     def work_error(self, path: str, problem: Problem) -> Response:

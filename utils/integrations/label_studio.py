@@ -22,6 +22,7 @@ from utils.api.requests import MAX_OBJECTS
 from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, ToolCall, ToolRequest
 from utils.integrations.advice import in_tools_words
 from utils.integrations.fetch import MAX_URL_CHARS
+from utils.integrations.label_studio_bodies import without_numbers
 from utils.integrations.label_studio_config import MAX_CONFIG_CHARS, Control, LabelConfig, regions
 from utils.integrations.label_studio_images import Work, task_images
 from utils.integrations.rasters import POLYGON_NS
@@ -29,15 +30,8 @@ from utils.integrations.service import GRID, Document
 
 BASE = "/label-studio"
 MODEL_VERSION = "mobile-sam"
-NUMBERS = re.compile(rb'("(?:rle|points)")\s{0,8}:\s{0,8}\[[\d\s,.eE+\-\[\]]*\]')
-"""A member that has only numbers: a brush mask or polygon of an annotation, which can have millions.
-
-It cannot begin in a JSON string, where quotation marks are escaped, but at an escaped one in a name such as
-`"a\\"rle"`, which is not read either.
-"""
-REMOVED = rb"\1:[]"
-MAX_QUOTES = 10 * MAX_VALUES
-"""Quotation marks of a body from which `NUMBERS` are removed: each can be the beginning of a member."""
+MAX_QUOTES = 4 * MAX_VALUES
+"""Quotation marks of a body from which numbers are removed: names and texts of `MAX_VALUES` members."""
 SETUP_ERROR = JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
 """Page at the URL to which `/setup` redirects with an error in the query."""
 IGNORED = ("webhook", "train", "validate", "duplicate_model", "delete", "job_status")
@@ -132,8 +126,8 @@ class LabelStudioPredict(ToolRequest):
     @classmethod
     def shortened(cls, body: bytes) -> bytes:
         """Return the body without brush masks and polygons, if it has too many values."""
-        if has_more_than(MAX_VALUES, b",[{", body) and body.count(b'"') <= MAX_QUOTES:
-            return NUMBERS.sub(REMOVED, body)
+        if has_more_than(MAX_VALUES, b",[{", body) and not has_more_than(MAX_QUOTES, b'"', body):
+            return without_numbers(body)
         return body
 
 

@@ -39,7 +39,7 @@ from utils.api.jobs import AnswerParts, Content, Spooled
 from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.edge.shares import Turns
 from utils.observability import traces
-from utils.observability.context import IMAGE_ID, RECORD, TRACE_ID, caller
+from utils.observability.context import ADDRESS, IMAGE_ID, RECORD, TRACE_ID, caller
 from utils.observability.logs import ERROR_LOG
 from utils.triton import health, tensors
 from utils.triton.watchdog.probes import infer_input

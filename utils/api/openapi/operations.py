@@ -9,10 +9,11 @@ from pydantic import BaseModel
 
 from utils.api.errors import Problem
 from utils.api.everything import MAX_GRID_POINTS
+from utils.api.forms import FORM
 from utils.api.inputs import MAX_TOTAL_POINTS
 from utils.api.openapi import examples, problems
 from utils.api.openapi.problems import UNAUTHORIZED, problem_responses, reference, response
-from utils.api.received import FILE, FORM, JSON, PNG
+from utils.api.received import FILE, JSON, PNG
 from utils.api.requests import DecoderRequest, EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.api.responses import Document, EmbedJob, Everything, Failure, Image, Info, ModelList, Parts, Progress
 from utils.triton.versions import LOAD_ORDER

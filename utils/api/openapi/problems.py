@@ -40,6 +40,7 @@ SERVICE: tuple[Problem, ...] = (
     errors.SlowBody("expected the body within 30 s, got 65536 bytes of 2000000").problem(),
     errors.BodyTooLarge(DEFAULTS["max_body_bytes"].default, 41_943_040).problem(),
     errors.UnsupportedMedia("text/plain").problem(),
+    errors.UnsupportedEncoding("gzip").problem(),
     errors.InvalidRequest(errors=INVALID_FIELDS).problem(),
     errors.TooManyRequests("rate limit exceeded (10 requests per second); retry in 1 s").problem(),
     errors.HeadTooLarge(HEAD_TOO_LARGE).problem(),

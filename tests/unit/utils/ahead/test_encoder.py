@@ -13,7 +13,14 @@ from tests.unit.utils.edge.fakes import Clock
 from utils.ahead import encoder as module
 from utils.ahead.encoder import EmbedAhead, WaitingCallers
 from utils.ahead.queue import EncodeQueue
-from utils.api.errors import InferenceUnavailable, Problem, QueueTooLarge, RejectedByModel, TooManyRequests
+from utils.api.errors import (
+    InferenceUnavailable,
+    InvalidRequest,
+    Problem,
+    QueueTooLarge,
+    RejectedByModel,
+    TooManyRequests,
+)
 from utils.api.inputs import ImageSource
 from utils.edge.rate import RateLimit
 from utils.edge.shares import ACTIVE_S
@@ -29,7 +36,10 @@ class Ahead(EmbedAhead):
         self.segmenter, self.is_ready = FakeSegmenter(), True
         queue = EncodeQueue(tmp_path / "queue.sqlite3", 2**30, 0)
         limit = RateLimit(rate, None) if rate else None
-        super().__init__(queue, tmp_path, lambda: self.segmenter, lambda: self.is_ready, limit)
+        super().__init__(queue, tmp_path, lambda: self.segmenter, lambda: self.is_ready, limit, versions=self.loaded)
+
+    async def loaded(self) -> list[int]:
+        return [1, 3]
 
     def steps(self, count: int) -> None:
         async def run() -> None:
@@ -67,6 +77,16 @@ def clock(monkeypatch) -> Clock:
     monkeypatch.setattr("time.time", clock)
     monkeypatch.setattr("time.monotonic", clock)
     return clock
+
+
+def test_list_for_a_version_that_is_not_loaded_is_refused_before_anything_is_queued(ahead):
+    with pytest.raises(InvalidRequest) as caught:
+        asyncio.run(ahead.add([ImageSource(b"file", None), *IDS], 99))
+    (error,) = caught.value.errors
+    assert (error.field, error.got) == ("model_version", "99")
+    assert not ahead.segmenter.calls
+    assert ahead._queue.begin("") is None
+    assert asyncio.run(ahead.add(IDS, 3))["queued"] == len(IDS)
 
 
 def test_images_are_encoded_for_their_owner_and_caller(ahead):

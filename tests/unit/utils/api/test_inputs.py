@@ -226,6 +226,9 @@ class Bomb:
         return exec, ("import builtins; builtins.bomb_went_off = True",)
 
 
+LONG_HEADER = with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (256, 256)}" + " " * 200)
+
+
 @pytest.mark.parametrize(
     ("data", "got"),
     [
@@ -241,6 +244,7 @@ class Bomb:
         pytest.param(b"\x93NUMPY\x09\x09", "8 bytes that are not a NumPy file", id="an unknown version"),
         pytest.param(described(shape=f"({2**40}, 256)"), f"float32 of shape ({2**40}, 256)", id="huge shape"),
         pytest.param(described("'V2000000000'"), "|V2000000000 of shape (256, 256)", id="dtype of 2 GB"),
+        pytest.param(LONG_HEADER, f"{len(LONG_HEADER)} bytes that are not a NumPy file", id="long header"),
         pytest.param(HEADER_OF_4_GB, "62 bytes that are not a NumPy file", id="a header of 4 GB"),
         pytest.param(described(shape=f"(0x{'f' * 9000},)"), "", id="a long number"),
         pytest.param(described("('<f4',)"), "", id="a tuple as dtype"),

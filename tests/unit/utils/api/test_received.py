@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from utils.api import received
 from utils.api.errors import FieldError, InvalidRequest, MalformedBody
 from utils.api.inputs import MAX_TOTAL_POINTS, to_job
-from utils.api.received import MAX_ERRORS, MAX_VALUES, parse_body
+from utils.api.received import MAX_DETAILED_ERRORS, MAX_ERRORS, MAX_VALUES, parse_body
 from utils.api.requests import (
     MAX_OBJECTS,
     MAX_POINTS,
@@ -173,3 +174,25 @@ def test_field_name_with_line_breaks_is_escaped():
 
 def test_long_value_is_truncated_with_its_length():
     assert first_error(mask_format="x" * 500).got.endswith("... (500 characters)")
+
+
+@pytest.mark.parametrize("good", [0, MAX_OBJECTS - 70])
+def test_details_are_made_of_few_errors(monkeypatch, good):
+    counts: list[int] = []
+    refusal = received._refusal
+
+    def counting(error, model):
+        counts.append(error.error_count())
+        return refusal(error, model)
+
+    monkeypatch.setattr(received, "_refusal", counting)
+    bad = [{"labels": [9] * 70}] * 70
+    prompts = [{"labels": [1]}] * good + bad
+    errors = rejection(json.dumps({"image_id": "a", "prompts": prompts}).encode()).errors
+    if good:
+        assert errors == (FieldError("body", "a valid request", "4900 invalid values"),)
+        assert not counts
+    else:
+        assert errors[0] == FieldError("prompts[0].labels[0]", "0, 1, 2 or 3", "9")
+        assert (len(errors), len(counts)) == (MAX_ERRORS, 1)
+        assert counts[0] <= MAX_DETAILED_ERRORS

@@ -137,3 +137,18 @@ def test_body_with_a_long_text_is_refused(tools, path, body, limit):
 @pytest.mark.parametrize(("path", "body"), [(path, body) for path, body in PROMPTS.items() if body])
 def test_body_with_too_many_prompts_is_refused(tools, path, body):
     assert re.search(r"at most \d+|less than or equal to \d+", tools.refusal(path, json.dumps(body).encode()))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_compressed_body_is_refused_before_it_is_read(tools, path):
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    answer = tools.post(path, content=b"\x1f\x8b", headers=headers)
+    assert "expected a body without Content-Encoding, or with identity, got gzip" in answer.text
+    assert tools.calls == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_query_with_too_many_parameters_is_refused(tools, path):
+    answer = tools.post(f"{path}?{'&' * 1000}", content=b"{}", headers={"content-type": "application/json"})
+    assert re.search("query:.expected.at.most", answer.text or answer.headers["location"])
+    assert tools.calls == []

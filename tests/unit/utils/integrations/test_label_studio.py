@@ -15,7 +15,8 @@ from tests.unit.client.mobile_sam_client.test_results import segmentation
 from tests.unit.utils.integrations.replay import Replay
 from utils.api.errors import ImageNotFetched, InvalidRequest
 from utils.integrations import label_studio
-from utils.integrations.label_studio import ADAPTER, NUMBERS, REMOVED
+from utils.integrations.label_studio import ADAPTER
+from utils.integrations.label_studio_bodies import PIECE_BYTES, without_numbers
 from utils.integrations.label_studio_config import LabelConfig, brush_rle, regions
 from utils.integrations.label_studio_images import TaskImages
 from utils.integrations.rasters import run_lengths
@@ -253,15 +254,27 @@ def test_tasks_may_come_with_long_brush_strokes_and_polygons(ask, replay):
 @given(st.dictionaries(st.text('"\\\\rle:[]1, '), st.text('"\\\\rle:[]1, ')))
 @example({"a": '"rle": [1, 2]', "\\\\": '\\\\"rle": [1]', "points": "[1]"})
 def test_texts_are_kept_where_numbers_are_removed(document):
-    assert json.loads(NUMBERS.sub(REMOVED, json.dumps(document).encode())) == document
+    assert json.loads(without_numbers(json.dumps(document).encode())) == document
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (" ,\n", " : ")], ids=["compact", "spaced"])
 def test_only_numbers_of_masks_and_polygons_are_removed(separators):
-    kept = {"b": [[1]], "rle": [1, "a"], "points": {}, "my points": [1]}
+    kept = {"b": [[1]], "rle": [[1], "a"], "points": {}, "my points": [1]}
     document = {"a": {"rle": [1, 2], "points": [[1, -2.5], [3e-5, 4]]}} | kept
     text = json.dumps(document, separators=separators).encode()
-    assert json.loads(NUMBERS.sub(REMOVED, text)) == {"a": {"rle": [], "points": []}} | kept
+    assert json.loads(without_numbers(text)) == {"a": {"rle": [], "points": []}} | kept
+
+
+def test_numbers_of_several_pieces_are_removed():
+    document = {"points": [[1.5, 20]] * (PIECE_BYTES // 5), "x": [1], "rle": [1]}
+    assert json.loads(without_numbers(json.dumps(document).encode())) == {"points": [], "x": [1], "rle": []}
+
+
+@pytest.mark.parametrize(
+    "text", [b'"rle":[1,x]', b'"rle":[1', b'"rle":[[1]', b'"rle":', b'"rle":[{"a":[1]}]', b'"rle" [1]']
+)
+def test_what_is_no_array_of_numbers_is_kept(text):
+    assert without_numbers(text) == text
 
 
 def test_setup_answers_a_version_or_an_error(ask, monkeypatch):

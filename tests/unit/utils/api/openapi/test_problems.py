@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections import Counter
 from typing import Any, cast
 
 import pytest
@@ -72,7 +71,9 @@ KEYS = cast("ApiKeys", ApiKeys.from_setting("a:0123456789abcdef", None))
 
 def ask(requests: int = 0, *, stopping: bool = False) -> None:
     admission = Admission(32, max_body_bytes=1)
-    admission._working, admission.stopping = Counter(a=requests), stopping
+    admission.stopping = stopping
+    for number in range(requests):
+        admission.requests.take(f"caller {number}", 1, lambda: None)
     admission.check()
 
 
