@@ -29,8 +29,8 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
     if twice := [name for name, count in names.items() if count > 1]:
         raise CheckpointError(f"expected each entry once, got {shown(twice[0])} twice")
     if others := [entry for entry in entries if entry.compress_type not in COMPRESSIONS]:
-        kind = zipfile.compressor_names.get(others[0].compress_type, others[0].compress_type)
-        raise CheckpointError(f"expected stored or deflated entries, got {shown(others[0].filename)} by {kind}")
+        got = f"{shown(others[0].filename)} by method {others[0].compress_type}"
+        raise CheckpointError(f"expected stored or deflated entries, got {got}")
     return archive
 
 

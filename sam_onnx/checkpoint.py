@@ -128,5 +128,6 @@ def _read_npz(archive: zipfile.ZipFile, file: BinaryIO) -> Arrays:
     arrays: Arrays = {}
     for entry in entries:
         with archive.open(entry) as member:
-            arrays[entry.filename.removesuffix(NPY)] = np.lib.format.read_array(member, allow_pickle=False)
+            array = np.lib.format.read_array(member, allow_pickle=False)  # type: ignore[no-untyped-call]
+            arrays[entry.filename.removesuffix(NPY)] = array
     return arrays

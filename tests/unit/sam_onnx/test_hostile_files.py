@@ -9,12 +9,13 @@ import warnings
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from sam_onnx import CheckpointError, archives, checkpoint, files, weights
+from sam_onnx import CheckpointError, archives, checkpoint, files, repository, weights
 from sam_onnx.checkpoint import load_checkpoint
 from sam_onnx.decoder import build_decoder
 from sam_onnx.encoder import build_encoder
@@ -204,7 +205,7 @@ def test_name_of_the_file_is_shown_escaped(tmp_path, run):
 def test_file_that_changes_while_it_is_read_is_not_exported_under_its_old_hash(
     output, run, checkpoint, vit_checkpoint, monkeypatch
 ):
-    digest_of = weights.sha256_of
+    digest_of = repository.sha256_of
 
     def swapped(*paths: Path) -> str:
         digest = digest_of(*paths)
@@ -221,7 +222,7 @@ def test_file_that_changes_while_it_is_read_is_not_exported_under_its_old_hash(
 def seeds(folder: Path) -> dict[str, bytes]:
     """Return an intact small file of each form, by name."""
     content = {"a": tensor("0", (3, 4)), "h": tensor("1", (12,), "HalfStorage")}
-    storages = {"0": VALUES, "1": VALUES.astype(np.float16)}
+    storages: dict[str, Any] = {"0": VALUES, "1": VALUES.astype(np.float16)}
     np.savez(folder / "a.npz", a=VALUES, b=VALUES.T)
     np.savez_compressed(folder / "compressed.npz", a=VALUES, b=VALUES.T)
     write_zip(folder / "a.pt", content, storages)

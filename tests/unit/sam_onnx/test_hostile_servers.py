@@ -1,5 +1,6 @@
 """Hostile answers to a download of weights, from a local server: each is one line, and nothing is taken for weights."""
 
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -72,7 +73,7 @@ def refusal(server: Server, folder, *, size: int | None = None) -> str:
         (200, {"Content-Encoding": "gzip"}, "expected URL as it is, got it compressed by gzip"),
         (206, {"Content-Range": "bytes 0-1/9"}, "expected the whole of URL, got a part"),
         (302, {"Location": "file:///etc/passwd"}, "cannot download URL: InvalidSchema"),
-        (302, {"Location": "/weights.pt"}, "cannot download URL: TooManyRedirects"),
+        (302, {"Location": "/weights.pt"}, "cannot download URL: HTTP status 302"),
         (200, {"Content-Length": "1000"}, "cannot download URL: "),
     ],
     ids=["page", "gzip", "part", "other scheme", "redirect loop", "short body"],
@@ -90,7 +91,7 @@ def test_endless_body_ends_at_the_known_size(server, tmp_path):
 
 def test_slow_body_is_given_up(server, tmp_path, monkeypatch):
     times = iter([0.0, *range(61, 10_000)])
-    monkeypatch.setattr(downloads.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
     server.body, server.is_endless = b"x" * 100, True
     monkeypatch.setattr(downloads, "CHUNK_BYTES", 100)
     assert refusal(server, tmp_path) == "URL sends less than 10000 bytes a second"
@@ -104,6 +105,6 @@ def test_length_that_is_no_number_is_not_needed(server, tmp_path):
 
 def test_redirect_out_of_https_is_refused():
     answer = requests.Response()
-    answer.status_code, answer.url, answer.request = 200, "http://10.0.0.1/x", requests.Request().prepare()
+    answer.status_code, answer.url, answer.request = 200, "http://10.0.0.1/x", requests.PreparedRequest()
     with pytest.raises(DownloadError, match="expected https://a/b to stay with https, got a redirect to http://10"):
         downloads._check_answer(WebFile("https://a/b", None, ""), answer)
