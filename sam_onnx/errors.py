@@ -6,9 +6,14 @@ SamOnnxError
  └─ ExportError       the model repository cannot be written
 """
 
+from sam_onnx.texts import MAX_LINE_CHARACTERS, shown
+
 
 class SamOnnxError(Exception):
-    """Base of all errors of this package; the message is one line."""
+    """Base of all errors of this package; the message is one printable line, whatever a file's names are."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message, MAX_LINE_CHARACTERS))
 
 
 class CheckpointError(SamOnnxError):

@@ -21,6 +21,8 @@ from sam_onnx.tensors import Tensors
 from sam_onnx.window_attention import Windows
 
 PATCH_SIZE = 7
+MAX_CHANNELS = 1024
+"""Channels of the first stage, each of which has 256x256 positions that are not in the file; published: 144."""
 EPSILON = 1e-6  # of the encoder's layer norms
 
 
@@ -78,6 +80,8 @@ def _embed(pixels: Var, tensors: Tensors, size: int) -> tuple[Var, int]:
     patches = tensors.under("patch_embed.proj")
     weight = patches.get("weight", None, 3, PATCH_SIZE, PATCH_SIZE)
     channels = len(weight)
+    if channels > MAX_CHANNELS:
+        raise CheckpointError(f"expected at most {MAX_CHANNELS} channels of the first stage, got {channels}")
     x = convolution(pixels, weight / DEVIATION, patches.get("bias", channels), stride=STEM_STRIDE)
     background = tensors.get("pos_embed", 1, channels, None, None)[0]
     window = tensors.get("pos_embed_window", 1, channels, None, None)[0]

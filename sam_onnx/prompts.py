@@ -12,6 +12,8 @@ from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, li
 from sam_onnx.tensors import Array, Tensors
 from sam_onnx.upscaling import blocks
 
+MAX_WIDTH = 4096
+"""Channels of an embedding, each of which has 4096 positions that are not in the file; published: 256."""
 POINT_KINDS = 4  # negative, positive, box top-left, box bottom-right
 PADDING_LABEL = -1.0  # the token that the official predictor appends
 ABSENT_LABEL = -2.0  # no token: fills up shorter prompts of a batch
@@ -88,6 +90,8 @@ def _stage(x: Var, norm: Tensors, channels: int) -> Var:
 
 
 def _frequencies(tensors: Tensors, width: int) -> Array:
+    if width > MAX_WIDTH:
+        raise CheckpointError(f"expected an embedding of at most {MAX_WIDTH} channels, got {width}")
     if width % 2:
         raise CheckpointError(f"unexpected shape: expected an even embedding width, got {width}")
     matrix = tensors.under("pe_layer").get("positional_encoding_gaussian_matrix", 2, width // 2)

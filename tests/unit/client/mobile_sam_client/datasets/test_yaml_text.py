@@ -55,8 +55,9 @@ def test_scalars_are_text_as_written(loader, text, expected):
         ("x: &a 1\ny: *a", "line 1: anchors and aliases are not read"),
         ("x: 1\n<<: {a: b}", "line 2: merges are not read"),
         ("x: !mine 1", 'line 1: the tag "!mine" is not read'),
+        ("# tags\n%TAG !a! tag:x\n---\nx: 1", "line 2: the directive %TAG is not read"),
     ],
-    ids=["deep", "list as a key", "alias", "merge", "tag"],
+    ids=["deep", "list as a key", "alias", "merge", "tag", "directive"],
 )
 def test_what_is_more_than_text_is_refused(loader, text, message):
     with pytest.raises(DatasetError, match=message):
