@@ -270,7 +270,8 @@ class Embeddings:
             return FOUND, entry
         with self.stages(REDIS):
             shared = self._usable(self.redis.get(image.key), image)
-        if shared is None:
+        # The checksum is of the entry alone: one under the name of another image would give that one's masks.
+        if shared is None or not shared.embedding or hashlib.sha256(shared.file).hexdigest() != image.image_id:
             return FOUND, entry
         self._store(replace(image, entry=shared))
         return SHARED, shared

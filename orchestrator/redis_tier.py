@@ -11,7 +11,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from orchestrator.cache import Entry, InvalidEntry, Layout, pack, unpack
+from orchestrator.cache import HEADER, Entry, InvalidEntry, Layout, pack, unpack
 
 CONNECT_TIMEOUT_S = 0.25
 TRANSFER_TIMEOUT_S = 1.0
@@ -20,6 +20,8 @@ ANSWER_TIMEOUT_S = 2.0
 """Longest time for an answer, however its bytes arrive. Encoding the image takes about as long."""
 RETRY_AFTER_S = 10.0
 """Time after a failure during which Redis is not used."""
+MAX_FILE_BYTES = 2**26
+"""Size of an image file above which an entry is not shared: nothing larger is read from Redis."""
 ENTRY_TTL_S = 24 * 3600
 """Lifetime of an entry. The total size is bounded by Redis's own `maxmemory`."""
 MAX_PENDING_WRITES = 4
@@ -51,24 +53,41 @@ class RedisTier:
             pool.connection_class(**pool.connection_kwargs)  # validates the options; does not connect
         except TypeError as error:
             raise ValueError(error) from None
+        self._max_bytes = HEADER.size + layout.nbytes + MAX_FILE_BYTES
         self._layout, self._prefix, self._warn = layout, f"mobile-sam:{layout.weights}:", warn
         self._paused_until, self._failing = 0.0, False
         self._pending: queue.Queue[tuple[str, Entry]] = queue.Queue(MAX_PENDING_WRITES)
         threading.Thread(target=self._write_pending, name="redis", daemon=True).start()
 
     def get(self, image_id: str) -> Entry | None:
-        """Return the entry of an image, None if there is none or Redis does not answer."""
-        data = self._guarded(partial(self._redis.get, self._prefix + image_id))
-        if not isinstance(data, bytes):
+        """Return the entry of an image, None if there is none or Redis does not answer.
+
+        Whether it is of the image that its name says is for the caller to check, who knows how names are made.
+        """
+        data = self._guarded(partial(self._read, self._prefix + image_id))
+        if not data:
             return None
         try:
+            if not isinstance(data, bytes):
+                raise InvalidEntry("expected a string, got a value of another type")
             return unpack(data, self._layout)
         except InvalidEntry as error:
             self._warn(f"Redis: {self._prefix}{image_id} cannot be used: {error}")
             return None
 
+    def _read(self, name: str) -> object:
+        """Return a value, of a long one the beginning, empty if there is none, True for one that is no string."""
+        try:
+            return self._redis.getrange(name, 0, self._max_bytes)
+        except redis.ResponseError as error:
+            if str(error).startswith("WRONGTYPE"):  # this value is unusable, not Redis
+                return True
+            raise
+
     def put(self, image_id: str, entry: Entry) -> None:
-        """Queue an entry to be written in the background."""
+        """Queue an entry to be written in the background, unless its image file is too large."""
+        if len(entry.file) > MAX_FILE_BYTES:
+            return
         with contextlib.suppress(queue.Full):  # other replicas will encode the image themselves
             self._pending.put_nowait((image_id, entry))
 

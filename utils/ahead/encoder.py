@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from utils.ahead.queue import EncodeQueue
 from utils.api.answers import json_response
-from utils.api.errors import ImageNotCached, Problem, ServiceError, unknown_version
+from utils.api.errors import ImageNotCached, InferenceUnavailable, Problem, ServiceError, unknown_version
 from utils.api.inputs import ImageSource
 from utils.api.jobs import Segmenter
 from utils.edge.rate import RateLimit
@@ -28,10 +28,11 @@ REST_FACTOR = 24.0
 """Pause after an encode while callers are active, as a multiple of its time: fewer than 1 in 20 requests, those beyond
 p95, meet one that is running."""
 MAX_ATTEMPTS = 5
-"""Attempts at an image, so that one that ends Triton's processes does not do so forever."""
+"""Attempts at an image, so that one that ends Triton's processes, or the service, does not do so forever."""
 POLL_S, RETRY_S = 0.1, 2.0
 CHECK_S = 60.0
 """Time between two looks into the queue without a new job, for images that another process left."""
+ENDED_THE_SERVICE = f"the service ended during each of {MAX_ATTEMPTS} attempts: send the image alone to encode it"
 EVICTED = "evicted before its turn, or never sent: send the image again"
 
 
@@ -181,6 +182,10 @@ class EmbedAhead:
         CALLER.set(row["owner"])
         ADDRESS.set(row["caller"])
         self._last_caller, began = row["caller"], time.monotonic()
+        if row["attempts"] > MAX_ATTEMPTS:  # the last one was final, and recorded if its process did not end
+            problem = InferenceUnavailable(ENDED_THE_SERVICE).problem()
+            await asyncio.to_thread(self._queue.record, row["id"], "failed", problem.encode())
+            return True
         # Above the pixel limit, only adapters' images are queued: others were refused when they were added.
         image = ImageSource(None, row["image_id"], row["owner"], scale_down=True)
         await self._attempt(row["id"], image, row["model_version"], final=row["attempts"] >= MAX_ATTEMPTS)

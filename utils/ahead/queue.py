@@ -21,7 +21,9 @@ DEFAULT_CACHE_BYTES = 2**31
 """`embedding_cache_bytes` in the models' config.pbtxt."""
 RETRY_AFTER_S = 5
 MAX_KEEP_S = 600.0
-"""Longest time until the file of a new image is in the cache; then the process that wanted to keep it is gone."""
+"""Longest time until the file of a new image is in the cache; then the process that wanted to keep it is gone.
+
+By the machine's monotonic clock, which nobody sets. A longer wait is of a time before the machine's start."""
 MAX_ENDED = 20_000
 """Newest images whose results are kept."""
 LOST = QueueFull("other callers needed the room of this image: send it again", RETRY_AFTER_S).problem().encode()
@@ -65,7 +67,7 @@ class EncodeQueue:
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
         """
-        job, share, latest = secrets.token_urlsafe(16), share_of(self._max_bytes, 1), time.time() + MAX_KEEP_S
+        job, share, latest = secrets.token_urlsafe(16), share_of(self._max_bytes, 1), time.monotonic() + MAX_KEEP_S
         needed = sum(size + self._embedding_bytes for _, size in images)
         got = f"{mib(needed)} ({mib(self._embedding_bytes)} for each embedding, and the files)"
         if needed > share:
@@ -122,12 +124,13 @@ class EncodeQueue:
 
     def begin(self, after: str) -> sqlite3.Row | None:
         """Count an attempt at the image whose turn it is, and return it; the caller `after` had the last turn."""
+        now = time.monotonic()
         with self._transaction() as db:
             row: sqlite3.Row | None = db.execute(
                 "UPDATE images SET attempts = attempts + 1 WHERE id = (SELECT min(id) FROM images "
-                "WHERE state = 'queued' AND begins_at <= ? GROUP BY caller ORDER BY caller <= ?, caller LIMIT 1) "
-                "RETURNING *",
-                (time.time(), after),
+                "WHERE state = 'queued' AND (begins_at <= ? OR begins_at > ?) "
+                "GROUP BY caller ORDER BY caller <= ?, caller LIMIT 1) RETURNING *",
+                (now, now + MAX_KEEP_S, after),
             ).fetchone()
         return row
 

@@ -143,6 +143,19 @@ def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cac
     assert len(encoder.frames) == 1
 
 
+@pytest.mark.parametrize("owner", ["", "alice"])
+def test_entry_of_another_image_under_this_name_in_redis_is_not_served(open_embeddings, tmp_path, counted, owner):
+    redis = SharedEntries()
+    elsewhere = open_embeddings(redis=redis, at=tmp_path / "another machine")
+    right, other = (find(elsewhere, *sent(seed), owner=owner) for seed in (0, 1))
+    redis[right.key] = redis[other.key]
+    image = find(open_embeddings(redis=redis), *sent(0), owner=owner)
+    assert np.array_equal(image.entry.embedding["image_embeddings"], right.entry.embedding["image_embeddings"])
+    assert bytes(image.entry.file) == photo(0)
+    assert counted == [ENCODED] * 3
+    assert bytes(redis[right.key].file) == photo(0)
+
+
 def test_failed_encoding_stores_nothing_and_can_be_retried(open_embeddings, encoder, counted):
     def failing(frame):
         raise MemoryError
@@ -294,7 +307,7 @@ def test_crops_are_not_shared_through_redis(open_embeddings):
 @pytest.mark.parametrize("shared", [False, True], ids=["cache", "Redis"])
 def test_entry_with_more_pixels_than_accepted_is_encoded_again(open_embeddings, open_cache, entries, counted, shared):
     redis = SharedEntries()
-    forged = replace(entries.make(1), size_hw=(101, 100))
+    forged = replace(entries.make(1), size_hw=(101, 100), file=photo())
     redis[ID] = forged
     if not shared:
         open_cache().put(ID, forged)

@@ -58,6 +58,47 @@ def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, e
     wait_until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
 
 
+POISONS = {
+    "a list": lambda client, name, file: client.rpush(name, file),
+    "a hash": lambda client, name, file: client.hset(name, "value", file),
+    "too short": lambda client, name, file: client.set(name, file[:-1]),
+    "too long": lambda client, name, file: client.set(name, file + b"\0"),
+    "a header alone": lambda client, name, file: client.set(name, file[:64]),
+    "text": lambda client, name, file: client.set(name, "no entry"),
+    "one bit": lambda client, name, file: client.set(name, file[:99] + bytes([file[99] ^ 1]) + file[100:]),
+    "other weights": lambda client, name, file: client.set(name, file.replace(b"f" * 16, b"e" * 16, 1)),
+}
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_poisoned_value_is_not_served_leaves_redis_in_use_and_is_overwritten(
+    server, open_tier, entries, warnings, poison
+):
+    tier = open_tier()
+    with server.client() as client:
+        POISONS[poison](client, PREFIX + entries.name(1), entries.file(1))
+        client.set(PREFIX + entries.name(2), entries.file(2))
+    assert tier.get(entries.name(1)) is None
+    assert len(warnings) == 1
+    assert "cannot be used: " in warnings[0]
+    assert entries.same(tier.get(entries.name(2)), entries.make(2))
+    tier.put(entries.name(1), entries.make(1))
+    wait_until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
+
+
+def test_no_more_of_a_huge_value_is_read_than_an_entry_may_have(server, open_tier, entries, monkeypatch):
+    monkeypatch.setattr(redis_tier, "MAX_FILE_BYTES", 1000)
+    tier = open_tier()
+    with server.client() as client:
+        client.setrange(PREFIX + entries.name(1), 2**27, b"end")
+        assert tier.get(entries.name(1)) is None
+        assert client.info("stats")["total_net_output_bytes"] < 2**23
+    tier.put(entries.name(2), entries.make(2, file_bytes=1001))
+    tier.put(entries.name(3), entries.make(3, file_bytes=1000))
+    wait_until(lambda: PREFIX + entries.name(3) in server.names())
+    assert PREFIX + entries.name(2) not in server.names()
+
+
 def test_value_of_an_older_layout_is_not_served(server, open_tier, entries, warnings):
     with server.client() as client:
         client.set(PREFIX + entries.name(1), b"MSAMEMB4" + entries.file(1)[8:])

@@ -175,6 +175,69 @@ def test_image_is_tried_again_while_triton_restarts_and_fails_after_some_attempt
     assert ahead.states(job) == ["failed"]
 
 
+def test_image_whose_encode_ends_the_service_each_time_fails_without_a_further_attempt(ahead):
+    job = ahead.add_all(IDS[:2])
+    for _ in range(module.MAX_ATTEMPTS):
+        assert ahead._queue.begin("")["image_id"] == "0"  # and nothing is recorded: the process was killed
+    ahead.steps(2)
+    assert ahead.states(job) == ["failed", "done"]
+    assert [image.image_id for image in ahead.segmenter.embeds] == ["1"]
+    assert ahead._queue.job(job, "")["images"][0]["problem"]["detail"] == module.ENDED_THE_SERVICE
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_image_cancelled_while_it_is_encoded_stays_cancelled_and_the_next_one_is_encoded(ahead, times):
+    job, other = ahead.add_all(IDS[:2]), ahead.add_all(IDS[2:])
+    embed, answers = ahead.segmenter.embed, list[dict[str, Any]]()
+
+    async def cancelling(image: ImageSource, *given: Any, background: bool) -> bytes:
+        if image.image_id == "0":
+            answers.extend(ahead._queue.job(job, "", cancel=True) for _ in range(times))
+        return bytes(await embed(image, *given, background=background))
+
+    ahead.segmenter.embed = cancelling
+    ahead.steps(3)
+    assert [answer["cancelled"] for answer in answers] == [2] * times
+    assert (ahead.states(job), ahead.states(other)) == (["cancelled"] * 2, ["done"])
+    assert [image.image_id for image in ahead.segmenter.embeds] == ["0", "2"]
+
+
+def test_image_cancelled_between_its_turn_and_its_encode_ends_once(ahead, monkeypatch):
+    job, begin = ahead.add_all(IDS[:1]), ahead._queue.begin
+
+    def cancelled(after: str) -> Any:
+        row = begin(after)
+        ahead._queue.job(job, "", cancel=True)
+        return row
+
+    monkeypatch.setattr(ahead._queue, "begin", cancelled)
+    ahead.steps(1)
+    assert ahead.states(job) == ["cancelled"]
+    assert begin("") is None
+
+
+@pytest.mark.parametrize("jump_s", [3600, -86_400])
+def test_jump_of_the_clock_neither_hurries_an_image_without_a_file_nor_holds_up_the_encoder(
+    tmp_path, waits, monkeypatch, jump_s
+):
+    ahead, wall, monotonic = Ahead(tmp_path), Clock(1_800_000_000), Clock()
+    monkeypatch.setattr("time.time", wall)
+    monkeypatch.setattr("time.monotonic", monotonic)
+    with ahead.callers.one_more():
+        pass
+    wall.now += jump_s
+    _, (kept, _) = ahead._queue.add("", "a", None, [("kept", 9), ("lost", 9)])
+    ahead._queue.record(kept, "queued")
+    wall.now += jump_s
+    monotonic.now += module.REST_FACTOR
+    ahead.steps(2)
+    assert [image.image_id for image in ahead.segmenter.embeds] == ["kept"]
+    wall.now -= 2 * jump_s
+    monotonic.now += 601
+    ahead.steps(1)
+    assert [image.image_id for image in ahead.segmenter.embeds] == ["kept", "lost"]
+
+
 def test_nothing_is_begun_while_a_caller_waits(ahead, waits):
     job = ahead.add_all(IDS[:1])
     with ahead.callers.one_more(), ahead.callers.one_more():
