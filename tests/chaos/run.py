@@ -30,6 +30,7 @@ from tests.chaos.scenarios import (
     kills,
     load,
     shared_memory,
+    sharing,
     slow_redis,
 )
 
@@ -63,6 +64,10 @@ OVERLOADS: dict[str, Scenario] = {
     "everything": everything.everything,
     "costly": partial(costly.costly, search_s=600 if FULL else 60),
     "answers": costly.unread,
+    **{f"sharing-{name}": partial(sharing.crowded, attack=attack) for name, attack in sharing.ATTACKS.items()},
+    "sharing-ipv6": sharing.ipv6,
+    "sharing-nginx": partial(sharing.proxied, front=sharing.behind_nginx),
+    "sharing-envoy": partial(sharing.proxied, front=sharing.behind_envoy),
 }
 """Hostile requests; some may be refused because there are too many."""
 ALL = SCENARIOS | ATTACKS | OVERLOADS
