@@ -47,7 +47,7 @@ SCENARIOS: dict[str, Scenario] = {
     "shm-full": shared_memory.full_shared_memory,
     "clock": clock.moved_clock,
     "slow-redis": slow_redis.slow_redis,
-    **({"soak": load.soak} if FULL else {}),
+    **({"soak": partial(load.soak, minutes=60)} if FULL else {}),
 }
 """Injected faults."""
 ATTACKS: dict[str, Scenario] = {
@@ -74,7 +74,7 @@ ALL = SCENARIOS | ATTACKS | OVERLOADS
 CASES = [("builtin", name) for name in ALL] + [("official", name) for name in ("costly", "answers")]
 """The results of the others do not depend on the weights."""
 
-pytestmark = [pytest.mark.timeout(3600), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.timeout(5400), pytest.mark.filterwarnings("default")]
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from utils.settings import INTEGRATIONS
 
 COUNTS = (2, 4, 16)
 """Numbers of attacking addresses, or keys."""
-ATTACK_S, ALONE_S = 15.0, 6.0
+ATTACK_S, ALONE_S = 12.0, 5.0
 BEFORE_S = 4.0
 """Time in which the attackers take what they can, before the newcomer arrives."""
 REST_S = 3.0
@@ -38,6 +38,8 @@ EVERYTHING_CONNECTIONS, READING_CONNECTIONS, FETCHING_CONNECTIONS, LISTING_CONNE
 UPLOADS_PER_ADDRESS = 12
 UPLOAD_BYTES = 2**25
 READ_BYTES_PER_S = 5000 // READING_CONNECTIONS
+READ_OBJECTS = 3
+"""Masks of 25 MB each in one answer."""
 LIST_IMAGES, NEWCOMERS_IMAGES = 32, 4
 CACHE_BYTES = 2**29
 """Size of the cache: half of it is the queue's, about 120 images."""
@@ -64,8 +66,6 @@ class Attack:
     """Headers of the newcomer."""
     one_address: bool = False
     """Attackers differ by their keys."""
-    lasting: bool = False
-    """What is held stays held after the attack: each number of attackers gets a service of its own."""
 
 
 AnAttack = Callable[[], AbstractContextManager[Attack]]
@@ -108,9 +108,10 @@ def answers() -> Iterator[Attack]:
 
     def large(port: int, addresses: Sequence[str], _: int) -> tuple[Any, ...]:
         image_id = _embed(port, _large_image())
-        mask = {"image_id": image_id, "pos_coords": [[9, 9]], "mask_format": "npy", "segmented_image": "none"}
+        objects = [{"pos_coords": [[9, 9]]}] * READ_OBJECTS
+        masks = {"image_id": image_id, "prompts": objects, "mask_format": "npy", "segmented_image": "none"}
         paths = "/decoder.onnx", f"/embeddings/{image_id}"
-        return [json_request(mask), *map(Request, paths)], addresses
+        return [json_request(masks), *map(Request, paths)], addresses
 
     def embedding(session: requests.Session, url: str) -> str:
         return _reason(session.get(f"{url}/embeddings/{hashlib.sha256(KNOWN).hexdigest()}", timeout=60))
@@ -152,7 +153,6 @@ def queue() -> Iterator[Attack]:
         settings,
         {"X-API-Key": KEYS["newcomer"]},
         one_address=True,
-        lasting=True,
     )
 
 
@@ -227,29 +227,26 @@ def crowded(
     Args:
         start: starts services.
         attack: the attack.
-        counts: numbers of attackers.
+        counts: numbers of attackers, in ascending order: the first ones of each are those of the one before.
         front: what is in front of the service.
         addresses: function of the number of attackers.
         seconds: length of each attack.
     """
-    with attack() as chosen:
-        for group in [[count] for count in counts] if chosen.lasting else [counts]:
-            with start(**chosen.settings) as server, front(server) as port:
-                newcomer = Newcomer(port, chosen.ask, dict(chosen.headers))
-                with newcomer.there() as alone:
-                    time.sleep(ALONE_S)
-                workers, restarted = server.workers(), restarts(server)
-                for count in group:
-                    own = addresses(count)
-                    seen, counted = beside(newcomer, chosen, port, own, count, seconds=seconds)
-                    kind = "keys" if chosen.one_address else "addresses"
-                    name = f"{chosen.name}, {chosen.connections(count)} connections, {count} {kind}"
-                    yield Figure(name, f"attackers' attempts ({listed(counted, 4)})", counted.total(), 1, at_least=True)
-                    yield from newcomer.figures(name, alone, seen, count)
-                    yield Figure(name, "restarts of Triton", restarts(server) - restarted, 0)
-                    yield died(name, server, workers)
-                    time.sleep(REST_S)
-                    yield ready_afterwards(name, server)
+    with attack() as chosen, start(**chosen.settings) as server, front(server) as port:
+        newcomer = Newcomer(port, chosen.ask, dict(chosen.headers))
+        with newcomer.there() as alone:
+            time.sleep(ALONE_S)
+        workers, restarted = server.workers(), restarts(server)
+        for count in counts:
+            seen, counted = beside(newcomer, chosen, port, addresses(count), count, seconds=seconds)
+            kind = "keys" if chosen.one_address else "addresses"
+            name = f"{chosen.name}, {chosen.connections(count)} connections, {count} {kind}"
+            yield Figure(name, f"attackers' attempts ({listed(counted, 4)})", counted.total(), 1, at_least=True)
+            yield from newcomer.figures(name, alone, seen, count)
+            yield Figure(name, "restarts of Triton", restarts(server) - restarted, 0)
+            yield died(name, server, workers)
+            time.sleep(REST_S)
+            yield ready_afterwards(name, server)
 
 
 def beside(
