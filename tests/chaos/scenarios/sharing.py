@@ -29,8 +29,8 @@ from utils.settings import INTEGRATIONS
 
 COUNTS = (2, 4, 16)
 """Numbers of attacking addresses, or keys."""
-ATTACK_S, ALONE_S = 12.0, 5.0
-BEFORE_S = 4.0
+ATTACK_S, ALONE_S = 17.0, 5.0
+BEFORE_S = 7.0
 """Time in which the attackers take what they can, before the newcomer arrives."""
 REST_S = 3.0
 """Time between two attacks."""
@@ -110,13 +110,14 @@ def answers() -> Iterator[Attack]:
         image_id = _embed(port, _large_image())
         objects = [{"pos_coords": [[9, 9]]}] * READ_OBJECTS
         masks = {"image_id": image_id, "prompts": objects, "mask_format": "npy", "segmented_image": "none"}
-        paths = "/decoder.onnx", f"/embeddings/{image_id}"
-        return [json_request(masks), *map(Request, paths)], addresses
+        decoder, embedding = Request("/decoder.onnx"), Request(f"/embeddings/{image_id}")
+        # Small ones fill the room that large ones leave.
+        return [json_request(masks), embedding, decoder, embedding, embedding], addresses
 
-    def embedding(session: requests.Session, url: str) -> str:
+    def own_embedding(session: requests.Session, url: str) -> str:
         return _reason(session.get(f"{url}/embeddings/{hashlib.sha256(KNOWN).hexdigest()}", timeout=60))
 
-    ask = Ask("embeddings, 2 MB", embedding)
+    ask = Ask("embeddings, 2 MB", own_embedding)
     attempt = partial(hostile.read_slowly, bytes_per_s=READ_BYTES_PER_S)
     yield Attack("answers: read slowly", attempt, large, lambda _: READING_CONNECTIONS, ask)
 
