@@ -30,13 +30,14 @@ from utils.bento import (
     triton_address,
 )
 from utils.edge.admin import Admin
-from utils.edge.admission import ActiveCallers, Admission
+from utils.edge.admission import Admission
 from utils.edge.connections import REQUEST_ID_HEADER
 from utils.edge.keys import ADMIN_KEYS, ApiKeys
 from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
+from utils.edge.shares import RecentCallers
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters
 from utils.integrations.service import MaskService
@@ -155,7 +156,7 @@ def build() -> App:
     service.on_deployment(partial(_check_deployment, source, served, plan, settings))
     service.on_shutdown(partial(_stop_worker, rate))
     service.mount_asgi_app(PageFiles(), path=ROUTE)
-    active = ActiveCallers()
+    active = RecentCallers()
     adapters = Adapters(
         tools,
         MaskService(lambda: app.segmenter, settings, timeout_s, active, ahead),

@@ -18,9 +18,9 @@ from utils.api.answers import json_response
 from utils.api.errors import ImageNotCached, Problem, ServiceError
 from utils.api.inputs import ImageSource
 from utils.api.jobs import Segmenter
-from utils.edge.admission import ACTIVE_S
 from utils.edge.rate import RateLimit
-from utils.observability.context import ADDRESS, CALLER
+from utils.edge.shares import ACTIVE_S
+from utils.observability.context import ADDRESS, CALLER, caller
 from utils.observability.logs import logger
 from utils.triton.segmenter import check_image_id, image_id_of
 
@@ -93,12 +93,12 @@ class EmbedAhead:
             InvalidRequest: the header `X-Image-Id` names none of the images.
             ServiceError: the files cannot be kept.
         """
-        owner, caller = CALLER.get(), CALLER.get() or ADDRESS.get()
+        owner = CALLER.get()
         if self._rate is not None and len(images) > 1:
             await self._rate.check(owner, ADDRESS.get(), len(images) - 1)
         sizes = [(await image_id_of(image), len(image.file or b"")) for image in images]
         check_image_id(*(image_id for image_id, _ in sizes))
-        job, numbers = await asyncio.to_thread(self._queue.add, owner, caller, model_version, sizes)
+        job, numbers = await asyncio.to_thread(self._queue.add, owner, caller(), model_version, sizes)
         try:
             for image, (image_id, _), number in zip(images, sizes, numbers, strict=True):
                 if image.file is not None:

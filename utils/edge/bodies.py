@@ -8,15 +8,15 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from utils.api.errors import BodyTooLarge, InferenceTimeout, SlowBody
-from utils.edge.admission import Admission, FairSemaphore
-from utils.observability.context import ADDRESS
+from utils.edge.shares import Holding, Turns
 
 MAX_DRAIN_BYTES, DRAIN_TIMEOUT_S = 48 * 2**20, 2.0
 """Limits for discarding a refused body before the connection is closed. Most clients read the answer only after they
 have sent everything, and lose it if the connection is closed earlier."""
 
-LARGE_BODY_BYTES, TURN_S = 100_000, 0.05
-"""Bodies above this size, or of unknown length, are read in turns, because they take much of the event loop's time."""
+LARGE_BODY_BYTES, TURN_S, IDLE_S = 100_000, 0.05, 0.005
+"""Bodies above this size, or of unknown length, are read in turns, because they take much of the event loop's time. A
+turn ends early if nothing arrives."""
 
 
 class ClientDisconnected(Exception):
@@ -26,9 +26,10 @@ class ClientDisconnected(Exception):
 class Body:
     """A request body. Its bytes count towards the worker's limit until `release`."""
 
-    def __init__(self, scope: Scope, receive: Receive, admission: Admission, large_bodies: FairSemaphore) -> None:
-        self._receive, self._admission, self._large_bodies = receive, admission, large_bodies
-        self._caller = ADDRESS.get()
+    def __init__(self, scope: Scope, receive: Receive, large_bodies: Turns, caller: str) -> None:
+        """Take the body of a request. A large one is read in turns with others, which are the caller's."""
+        self._receive, self._large_bodies, self._caller = receive, large_bodies, caller
+        self._holding: Holding | None = None
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"")
         self.content_length = int(length) if length.isdigit() else None
@@ -41,17 +42,23 @@ class Body:
         # Not a list, where each single byte takes 40. Not a local variable, which the traceback of an error keeps.
         self._data = io.BytesIO()
 
-    async def read(self, max_bytes: int, timeout_s: float) -> bytes:
+    async def read(self, max_bytes: int, timeout_s: float, holding: Holding) -> bytes:
         """Return the whole body.
+
+        Args:
+            max_bytes: size up to which it is accepted.
+            timeout_s: time for all of it.
+            holding: grows by the bytes that arrive; closed by `release`.
 
         Raises:
             BodyTooLarge: the body or its Content-Length exceeds `max_bytes`.
             SlowBody: the body did not arrive within `timeout_s`.
-            Overloaded: the bodies in progress take too much memory.
+            Overloaded: there is no room for it.
             ClientDisconnected: the caller disconnected.
         """
         if self.content_length is not None and self.content_length > max_bytes:
             raise BodyTooLarge(max_bytes, self.content_length)
+        self._holding = holding
         try:
             await asyncio.wait_for(self._read_all(lambda chunk: self._append(chunk, max_bytes)), timeout_s)
         except asyncio.TimeoutError:
@@ -75,12 +82,13 @@ class Body:
 
     def release(self) -> None:
         """Free the body and stop counting its bytes."""
-        self._admission.count_body_bytes(-self._size, self._caller)
-        self._size = 0
+        if self._holding:
+            self._holding.close()
         self._data = io.BytesIO()
 
     def _append(self, chunk: bytes, max_bytes: int) -> None:
-        self._admission.count_body_bytes(len(chunk), self._caller)
+        assert self._holding
+        self._holding.grow(len(chunk))
         self._size += len(chunk)
         if self._size > max_bytes:
             raise BodyTooLarge(max_bytes)
@@ -90,13 +98,18 @@ class Body:
         """Read to the end; a large body, or one of unknown length, in turns."""
         large = self.content_length is None or self.content_length > LARGE_BODY_BYTES
         while not self.ended:
-            async with self._large_bodies.slot(self._caller) if large else contextlib.nullcontext():
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._read_turn(take), TURN_S if large else None)
+            async with self._large_bodies.place(self._caller) if large else contextlib.nullcontext():
+                await self._read_turn(take, TURN_S if large else None)
 
-    async def _read_turn(self, take: Callable[[bytes], None]) -> None:
-        while not self.ended:
-            message = await self._receive()
+    async def _read_turn(self, take: Callable[[bytes], None], turn_s: float | None) -> None:
+        """Read what arrives in a turn, without a time to the end."""
+        loop = asyncio.get_running_loop()
+        end = None if turn_s is None else loop.time() + turn_s
+        while not self.ended and (end is None or loop.time() < end):
+            try:
+                message = await asyncio.wait_for(self._receive(), None if turn_s is None else min(turn_s, IDLE_S))
+            except asyncio.TimeoutError:
+                return
             if message["type"] == "http.disconnect":
                 raise ClientDisconnected
             self.ended = not message.get("more_body", False)

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h11
 from starlette.types import Scope
@@ -46,8 +46,8 @@ MIN_CONNECTIONS = 8
 SWEEP_INTERVAL_S = 5.0
 HEADERS_TIMEOUT_S = 20.0
 """Time for a complete request on an open connection. uvicorn itself closes connections idle between requests."""
-ANSWER_STALL_TIMEOUT_S = 60.0
-"""Time after which an answer is dropped if its reader takes no further byte."""
+MIN_READ_BYTES, READ_WINDOW_S = 48 * 1024, 30.0
+"""Bytes of an answer that its reader must take in each such time while more are waiting: 16 KiB in ten seconds."""
 
 CLOSE_DELAY_S = 2.0
 """Time for a caller to read a refusal; it also slows callers that retry at once."""
@@ -64,6 +64,23 @@ _LOG = FloodLog(logger, max_lines=1, window_s=10)
 _ERRORS = logging.getLogger("uvicorn.error.http")
 """Replaces uvicorn's own logger, which writes a line for every malformed request and every `Upgrade` header."""
 _ERRORS.setLevel(logging.ERROR)
+_ERRORS.addFilter(lambda record: not record.getMessage().startswith("ASGI callable returned without completing"))
+"""An answer is left incomplete on purpose, which the edge logs: its reader was too slow, or the service stops."""
+
+
+class CountedTransport:
+    """A connection's transport that counts the bytes written to it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self.written_bytes = transport, 0
+
+    def write(self, data: bytes) -> None:
+        """Write and count."""
+        self.written_bytes += len(data)
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class BoundedProtocol(H11Protocol):
@@ -80,12 +97,12 @@ class BoundedProtocol(H11Protocol):
         super().__init__(*arguments, **options)
         self.logger = _ERRORS
         self._waiting, self._limit = waiting, limit
-        self._refused, self._unread_bytes, self._framing_bytes = False, 0, 0
-        self._read_at = self.loop.time()
+        self._refused, self._framing_bytes = False, 0
+        self._taken_bytes, self._window_began = 0, 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, and close the one that has waited longest if there are too many."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", CountedTransport(transport)))
         self._waiting[self] = self.loop.time()
         if len(self.connections) > self._limit:
             oldest = next(iter(self._waiting))
@@ -149,12 +166,16 @@ class BoundedProtocol(H11Protocol):
     def is_stalled(self, now: float) -> bool:
         """Return whether the caller takes too long to send a request or to read an answer; call this at intervals."""
         unread_bytes = self.transport.get_write_buffer_size()
-        if unread_bytes != self._unread_bytes:
-            self._unread_bytes, self._read_at = unread_bytes, now
-        if unread_bytes:
-            return now - self._read_at > ANSWER_STALL_TIMEOUT_S
-        # The edge limits the time of the body and of the answer.
-        return now - self._waiting.get(self, now) > HEADERS_TIMEOUT_S
+        if not unread_bytes:
+            self._window_began = 0.0
+            # The edge limits the time of the body and of the answer.
+            return now - self._waiting.get(self, now) > HEADERS_TIMEOUT_S
+        taken_bytes = cast("CountedTransport", self.transport).written_bytes - unread_bytes
+        if self._window_began and now - self._window_began < READ_WINDOW_S:
+            return False
+        is_slow = bool(self._window_began) and taken_bytes - self._taken_bytes < MIN_READ_BYTES
+        self._taken_bytes, self._window_began = taken_bytes, now
+        return is_slow
 
     def abort(self) -> None:
         """Close the connection at once."""

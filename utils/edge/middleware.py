@@ -46,9 +46,7 @@ from utils.edge.admin import Admin
 from utils.edge.admission import (
     SMALL_ANSWER_BYTES,
     STOPPING_DETAIL,
-    ActiveCallers,
     Admission,
-    FairSemaphore,
     StartAnswer,
 )
 from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected, run_application
@@ -56,6 +54,7 @@ from utils.edge.connections import JOB, address, check_head, image_id, request_i
 from utils.edge.keys import ApiKeys
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
+from utils.edge.shares import RecentCallers, Turns
 from utils.integrations.adapter import Adapters
 from utils.observability.context import (
     ADDRESS,
@@ -67,6 +66,7 @@ from utils.observability.context import (
     TARGET,
     AnswerReason,
     RequestRecord,
+    caller,
 )
 from utils.observability.logs import shown
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
@@ -133,14 +133,14 @@ class Edge:
     admin: Admin | None = None
     jobs: EmbedAhead | None = None
     """Jobs in the background; their paths need an API key."""
-    active: ActiveCallers = field(default_factory=ActiveCallers)
+    active: RecentCallers = field(default_factory=RecentCallers)
     """Addresses that send work, noted here; others may share it."""
     origins: Origins = field(default_factory=Origins)
     """Check of the headers of POST requests."""
 
     def __post_init__(self) -> None:
         """Derive the handlers and the methods of all paths."""
-        self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self.active)
+        self._large_bodies = Turns(MAX_LARGE_BODIES, active=self.active)
         self._handlers: dict[str, ASGIApp] = {
             **self.pages,
             **dict.fromkeys(LIVE, PlainTextResponse("alive\n")),
@@ -177,13 +177,15 @@ class Edge:
         REFUSAL_LOG.summarise_ended()
         trace.get_current_span().set_attribute("mobile_sam.request_id", REQUEST_ID.get())
         answer = AnswerSender(self, path, send)
-        body = Body(scope, receive, self.admission, self._large_bodies)
+        body = Body(scope, receive, self._large_bodies, ADDRESS.get())
         try:
             await self._route(scope, receive, answer, body)
         except Exception as error:
             disconnected = isinstance(error, ClientDisconnected)
             if answer.started:
-                if not (disconnected or isinstance(error, Stopping)):
+                if isinstance(error, Overloaded):  # its caller reads too slowly, and others needed the room
+                    problem_of(error)
+                elif not (disconnected or isinstance(error, Stopping)):
                     raise
             elif disconnected:
                 REASON.get().slug = "caller-left"
@@ -242,9 +244,8 @@ class Edge:
         if self.rate is not None:
             await self.rate.check(name, address(scope))
         IMAGE_ID.set(image_id(scope["headers"]))
-        caller = name or ADDRESS.get()
         self.active.note(ADDRESS.get())
-        self.admission.check(caller)
+        self.admission.check(caller())
         health = self.health()
         if health.stopping:
             raise Stopping(STOPPING_DETAIL)
@@ -254,16 +255,19 @@ class Edge:
             # BentoML fails to decode it.
             raise UnsupportedMedia("bytes that are not ASCII")
         limits = self.limits
-        with self.admission.abortable("the service is shutting down and does not wait for the rest of the body"):
-            data = [await body.read(limits.max_body_bytes, limits.body_timeout_s)]
-        if check_room := self.check_room.get(scope["path"]):
-            check_room(data[0])
-        with (
-            self.admission.slot(caller) as send.start_answer,
-            self.counts.tracked_in_progress(),
-            self.admission.abortable("the service is shutting down and could not finish this request in time"),
-        ):
-            await run_application(app, scope, data.pop(), receive, send, timeout_s=limits.answer_timeout_s())
+        with self.admission.endable(
+            "the service is shutting down and does not wait for the rest of the body"
+        ) as ending:
+            holding = self.admission.bodies.take(caller(), 0, ending.lose)
+            data = [await body.read(limits.max_body_bytes, limits.body_timeout_s, holding)]
+            ending.stopping_detail = "the service is shutting down and could not finish this request in time"
+            if check_room := self.check_room.get(scope["path"]):
+                check_room(data[0])
+            with (
+                self.admission.slot(caller(), ending.lose) as send.start_answer,
+                self.counts.tracked_in_progress(),
+            ):
+                await run_application(app, scope, data.pop(), receive, send, timeout_s=limits.answer_timeout_s())
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
         # Only pages send an Origin, never the path's tool: the tool's form of errors may have the status 200.

@@ -9,6 +9,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from typing import Any
 
 import aiohttp
@@ -16,15 +17,20 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from utils.api.errors import ImageNotFetched
+from utils.edge.admission import Ending
+from utils.edge.shares import Holding, Shares
 from utils.integrations.advice import SMALLER
+from utils.observability.context import caller
 from utils.observability.logs import quoted
 
 FETCH_TIMEOUT_S = 20.0
 """Maximum time for one file, redirects included."""
 CONNECT_TIMEOUT_S = 5.0
 MAX_REDIRECTS = 3
-MAX_FETCHES = 4
-"""Maximum number of files that an API worker fetches at once."""
+MAX_FETCHES = 64
+"""Maximum number of files that an API worker fetches at once; most of the time they wait for their server."""
+MAX_LARGE_FILES = 4
+"""Number of files of the maximum size whose bytes fit into memory meanwhile."""
 MAX_URL_CHARS = 8192
 """Maximum length of a URL: yarl keeps parsed ones."""
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -56,7 +62,8 @@ class Fetcher(AbstractResolver):
         self._own_host = own.host if own else None
         self._networks = [ipaddress.ip_network(text) for text in allowed if "://" not in text]
         self._max_bytes, self._resolver = max_bytes, resolver
-        self._slots = asyncio.Semaphore(MAX_FETCHES)
+        self._files = Shares(MAX_FETCHES, "files that are being fetched")
+        self._bytes = Shares(MAX_LARGE_FILES * max_bytes, "bytes of files that are being fetched")
 
     async def fetch(self, url: str, headers: Headers = lambda _: {}, method: str = "GET", json: Any = None) -> bytes:
         """Return the body of a response.
@@ -69,27 +76,33 @@ class Fetcher(AbstractResolver):
 
         Raises:
             ImageNotFetched: the URL is not allowed, or the server fails, or exceeds a limit.
+            Overloaded: too much is being fetched for other callers.
         """
         try:
-            return await asyncio.wait_for(self._follow(url, headers, method, json), FETCH_TIMEOUT_S)
+            with (
+                Ending() as ending,
+                closing(self._files.take(caller(), 1, ending.lose)),
+                closing(self._bytes.take(caller(), 0, ending.lose)) as held,
+            ):
+                return await asyncio.wait_for(self._follow(url, headers, method, json, held), FETCH_TIMEOUT_S)
         except asyncio.TimeoutError:
             raise ImageNotFetched(f"{shown_url(url)} did not arrive within {FETCH_TIMEOUT_S:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             reason = "the connection failed" if isinstance(error, aiohttp.ClientConnectionError) else "it is not valid"
             raise ImageNotFetched(f"could not fetch {shown_url(url)}: {reason}; is its server running?") from None
 
-    async def _follow(self, text: str, headers: Headers, method: str, json: Any) -> bytes:
+    async def _follow(self, text: str, headers: Headers, method: str, json: Any, held: Holding) -> bytes:
         url = parsed_url(text)
         connector = aiohttp.TCPConnector(resolver=self, use_dns_cache=False)
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         options: dict[str, Any] = {"auto_decompress": False, "cookie_jar": aiohttp.DummyCookieJar()}
-        async with self._slots, aiohttp.ClientSession(connector=connector, timeout=timeout, **options) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, **options) as session:
             for _ in range(1 + MAX_REDIRECTS):
                 self._check(url)
                 sent = {"Accept-Encoding": "identity", **headers(url)}
                 async with session.request(method, url, headers=sent, json=json, allow_redirects=False) as response:
                     if response.status not in REDIRECTS or method != "GET":
-                        return await self._body(url, response)
+                        return await self._body(url, response, held)
                     url = url.join(parsed_url(response.headers.get("Location", "")))
         raise ImageNotFetched(f"{shown_url(text)} has more than {MAX_REDIRECTS} redirects")
 
@@ -137,7 +150,7 @@ class Fetcher(AbstractResolver):
     async def close(self) -> None:
         """Do nothing: the fetcher outlives its connections."""
 
-    async def _body(self, url: URL, response: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, url: URL, response: aiohttp.ClientResponse, held: Holding) -> bytes:
         where = shown_url(str(url))
         if response.status >= 300:
             error = ImageNotFetched(f"{where} was answered with status {response.status}")
@@ -145,12 +158,16 @@ class Fetcher(AbstractResolver):
             raise error
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise ImageNotFetched(f"{where} was sent compressed; expected an uncompressed image")
-        if (response.content_length or 0) <= self._max_bytes:
-            try:
-                await response.content.readexactly(self._max_bytes + 1)
-            except asyncio.IncompleteReadError as complete:
-                return complete.partial
-        raise ImageNotFetched(f"{where} is larger than {self._max_bytes} bytes: {SMALLER}")
+        body = bytearray()
+        too_large = ImageNotFetched(f"{where} is larger than {self._max_bytes} bytes: {SMALLER}")
+        if (response.content_length or 0) > self._max_bytes:
+            raise too_large
+        async for chunk in response.content.iter_any():
+            held.grow(len(chunk))
+            body += chunk
+            if len(body) > self._max_bytes:
+                raise too_large
+        return bytes(body)
 
 
 def shown_url(text: str) -> str:

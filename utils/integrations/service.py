@@ -20,10 +20,10 @@ from utils.api.inputs import ImageSource, to_job
 from utils.api.jobs import Segmenter
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
-from utils.edge.admission import ActiveCallers, FairSemaphore
+from utils.edge.shares import RecentCallers, Turns
 from utils.integrations.advice import ADVICE
 from utils.integrations.rasters import DECODE_NS, Record, size_of
-from utils.observability.context import ADDRESS, CALLER
+from utils.observability.context import ADDRESS, caller
 from utils.settings import INFERENCE_TIMEOUT_S, Settings
 
 T = TypeVar("T")
@@ -57,13 +57,13 @@ class MaskService:
     settings: Settings
     timeout_s: Callable[[], float] = lambda: INFERENCE_TIMEOUT_S
     """Returns the seconds for an answer."""
-    active: ActiveCallers = field(default_factory=ActiveCallers)
+    active: RecentCallers = field(default_factory=RecentCallers)
     """Addresses of the worker's callers."""
     ahead: EmbedAhead | None = None
     """Jobs of callers."""
 
     def __post_init__(self) -> None:
-        self._costly = FairSemaphore(1, MAX_WAITING)
+        self._costly = Turns(1, MAX_WAITING)
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
@@ -206,7 +206,7 @@ class MaskService:
             raise _too_much(f"{MAX_WORK_S:g} s of work", int(len(masks) * MAX_WORK_S / total_s), len(masks))
         if own_s <= COSTLY_WORK_S:
             return await asyncio.to_thread(work)
-        async with self._costly.slot(CALLER.get() or ADDRESS.get()):
+        async with self._costly.place(caller()):
             return await asyncio.to_thread(work)
 
 

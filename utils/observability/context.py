@@ -18,6 +18,11 @@ TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
 """OpenTelemetry trace id, 32 hexadecimal digits; empty where the request is not recorded in a trace."""
 
 
+def caller() -> str:
+    """Return who shares with others: the name of the request's key, without keys its address."""
+    return CALLER.get() or ADDRESS.get()
+
+
 @dataclass
 class RequestRecord:
     """What JSON log lines say of a request in fields, besides caller and address; completed as it is handled."""

@@ -37,9 +37,9 @@ from utils.api.errors import (
 from utils.api.inputs import ImageSource, Job
 from utils.api.jobs import AnswerParts, Content, Spooled
 from utils.api.received import BYTE_ORDER_MARK, has_more_than
-from utils.edge.admission import FairSemaphore
+from utils.edge.shares import Turns
 from utils.observability import traces
-from utils.observability.context import ADDRESS, CALLER, IMAGE_ID, RECORD, TRACE_ID
+from utils.observability.context import IMAGE_ID, RECORD, TRACE_ID, caller
 from utils.observability.logs import logger
 from utils.triton import health, tensors
 from utils.triton.watchdog.probes import infer_input
@@ -97,8 +97,8 @@ class TritonSegmenter:
     """Context of requests for whose answers callers wait."""
 
     def __post_init__(self) -> None:
-        self._semaphores = {
-            model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
+        self._turns = {
+            model: Turns(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
             for model, count in self.instances.items()
         }
         self.parallel_batches = self.instances.get(tensors.EVERYTHING, 1)
@@ -117,10 +117,10 @@ class TritonSegmenter:
         Raises:
             Overloaded: the request is costly, and the queue is full.
         """
-        semaphore = self._semaphores.get(tensors.SEGMENT_COSTLY)
+        turns = self._turns.get(tensors.SEGMENT_COSTLY)
         try:
-            if semaphore:
-                semaphore.check()
+            if turns:
+                turns.check(caller())
         except Overloaded:
             if body[:100].lstrip(JSON_MARGIN).startswith(b"{") and has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
                 raise
@@ -161,7 +161,7 @@ class TritonSegmenter:
         if record and IMAGE_ID_PATTERN.fullmatch(image_id):
             record.image_id = image_id
         about = {"image_id": image_id, "owner": image.owner, "region": image.region, "scale_down": image.scale_down}
-        call: dict[str, Any] = {**about, "caller": _caller(), "options": job.options}
+        call: dict[str, Any] = {**about, "caller": caller(), "options": job.options}
         waiting = contextlib.nullcontext() if job.background else self.waiting()
         with waiting, Exchange(time.monotonic() + self.timeout_s()) as exchange:
             while True:
@@ -202,13 +202,13 @@ class TritonSegmenter:
         async with contextlib.AsyncExitStack() as slot:
             traced = bool(TRACE_ID.get())
             with traces.wait_span(model) if traced else contextlib.nullcontext():
-                if (semaphore := self._semaphores.get(model)) and not job.background:
+                if (turns := self._turns.get(model)) and not job.background:
                     try:
-                        await slot.enter_async_context(semaphore.slot(_caller()))
+                        await slot.enter_async_context(turns.place(caller()))
                     except Overloaded:
                         # The request is already parsed and decoded; an immediate retry would repeat that work.
                         await asyncio.sleep(FULL_QUEUE_WAIT_S)
-                        await slot.enter_async_context(semaphore.slot(_caller()))
+                        await slot.enter_async_context(turns.place(caller()))
             if sum(map(input_bytes, inputs.values())) <= MAX_BLOCKING_BYTES:
                 values = exchange.put(inputs)
             else:
@@ -234,11 +234,6 @@ def _contents(result: Any, model: str, exchange: Exchange, sizes: Sequence[int])
         contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
         offset += size
     return contents
-
-
-def _caller() -> str:
-    """Return the name of the caller's key, without keys the address."""
-    return CALLER.get() or ADDRESS.get()
 
 
 async def image_id_of(image: ImageSource) -> str:

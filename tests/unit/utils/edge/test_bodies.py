@@ -6,9 +6,9 @@ import pytest
 
 from utils.api.errors import InferenceTimeout, Stopping
 from utils.edge import bodies
-from utils.edge.admission import Admission, FairSemaphore
+from utils.edge.admission import Admission
 from utils.edge.bodies import Body, ClientDisconnected, run_application
-from utils.observability.context import ADDRESS
+from utils.edge.shares import Turns
 
 LARGE = bodies.LARGE_BODY_BYTES + 1
 
@@ -28,14 +28,14 @@ class Sender:
         self.receive_calls += 1
         return await self._pieces.get()
 
-    async def read(self, large_bodies: FairSemaphore) -> bytes:
-        ADDRESS.set(self.address)
+    async def read(self, large_bodies: Turns) -> bytes:
         headers = [] if self.size is None else [(b"content-length", str(self.size).encode())]
-        body = Body({"headers": headers}, self.receive, Admission(9, 10**9), large_bodies)
-        return await body.read(10**9, 20)
+        body = Body({"headers": headers}, self.receive, large_bodies, self.address)
+        holding = Admission(9, 10**9).bodies.take(self.address, 0, lambda: pytest.fail("lost"))
+        return await body.read(10**9, 20, holding)
 
 
-def read_all(senders: list[Sender], large_bodies: FairSemaphore) -> list[asyncio.Task[bytes]]:
+def read_all(senders: list[Sender], large_bodies: Turns) -> list[asyncio.Task[bytes]]:
     return [asyncio.create_task(sender.read(large_bodies)) for sender in senders]
 
 
@@ -57,8 +57,9 @@ async def wait_until(condition) -> None:
 )
 async def test_bounded_number_of_large_bodies_is_read_at_once(size, at_once, monkeypatch):
     monkeypatch.setattr(bodies, "TURN_S", 60)
+    monkeypatch.setattr(bodies, "IDLE_S", 60)
     senders = [Sender("a", size) for _ in range(4)]
-    reads = read_all(senders, FairSemaphore(2))
+    reads = read_all(senders, Turns(2))
     await wait_until(lambda: sum(sender.receive_calls for sender in senders) == at_once)
     await asyncio.sleep(0.01)
     assert [sender.receive_calls for sender in senders] == ([1] * at_once + [0] * 4)[:4]
@@ -70,7 +71,7 @@ async def test_bounded_number_of_large_bodies_is_read_at_once(size, at_once, mon
 
 async def test_idle_and_endless_senders_share_the_turns():
     idle, endless, other = Sender("i"), Sender("a"), Sender("b")
-    reads = read_all([idle, endless, other], FairSemaphore(1))
+    reads = read_all([idle, endless, other], Turns(1))
 
     async def send() -> None:
         while True:
@@ -123,7 +124,7 @@ class Work:
         async def send(message) -> None:
             self.sent.append(message)
 
-        with self.admission.abortable("shutting down"):
+        with self.admission.endable("shutting down"):
             await run_application(self.app, {"type": "http"}, b"body", receive, send, timeout_s=self.timeout_s)
 
     async def start(self) -> asyncio.Task[None]:

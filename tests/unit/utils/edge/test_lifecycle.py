@@ -68,7 +68,7 @@ class Shutdown:
 
     async def _answer(self, admission: Admission) -> None:
         try:
-            with admission.abortable("too late"):
+            with admission.endable("too late"):
                 await asyncio.Event().wait()
         except Stopping:
             admission.in_progress -= 1

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fake_segmenter import FakeSegmenter
 from utils.api.errors import InvalidRequest, Overloaded
-from utils.edge.admission import ActiveCallers
+from utils.edge.shares import RecentCallers
 from utils.integrations.service import MAX_WAITING, PAUSE_FACTOR, MaskService
 from utils.settings import Settings
 
@@ -54,7 +54,7 @@ def test_work_above_its_estimate_ends(monkeypatch):
     [(True, 1, [PAUSE_FACTOR] * 3), (True, 0.01, []), (False, 1, [0.0] * 3)],
 )
 def test_costly_conversion_pauses_after_each_mask_while_others_are_active(monkeypatch, others, step_s, pauses):
-    clock, active = itertools.count(step=step_s), ActiveCallers()
+    clock, active = itertools.count(step=step_s), RecentCallers()
     waited: list[float] = []
     monkeypatch.setattr("utils.integrations.service.time.thread_time", lambda: next(clock))
     left = SimpleNamespace(is_set=lambda: False, set=lambda: None, wait=waited.append)

@@ -21,6 +21,7 @@ from utils.api import errors
 from utils.api.inputs import ImageSource, Job, to_job
 from utils.api.jobs import chunks
 from utils.api.requests import SegmentOptions, SegmentRequest
+from utils.edge.shares import share_of
 from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
 from utils.triton import tensors
 from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
@@ -207,9 +208,11 @@ async def test_check_room_rejects_costly_requests_while_the_queue_is_full():
     segmenter = segmenter_of(Client(), mobile_sam_costly=1)
     few, several = (b'{"prompts": [' + b"{}," * count for count in (MIN_COSTLY_OBJECTS - 1, MIN_COSTLY_OBJECTS))
     segmenter.check_room(several)
-    segmenter._semaphores[tensors.SEGMENT_COSTLY]._max_waiting = 0
+    turns = segmenter._turns[tensors.SEGMENT_COSTLY]
+    assert turns._room
+    turns._room.take("unknown", MAX_COSTLY_WAITING, lambda: pytest.fail("lost"))
     segmenter.check_room(few)
-    with pytest.raises(errors.Overloaded, match=r"waiting \(0\)"):
+    with pytest.raises(errors.Overloaded, match="costly requests that wait: a caller's share is 6, this one has 8"):
         segmenter.check_room(several)
 
 
@@ -218,7 +221,7 @@ async def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, second
     monkeypatch.setattr("utils.triton.segmenter.FULL_QUEUE_WAIT_S", wait_s)
     segmenter = segmenter_of(Client(delays={tensors.SEGMENT_COSTLY: seconds}), mobile_sam_costly=0)
     job = job_of(*[{"pos_coords": [(1, 1)]}] * MIN_COSTLY_OBJECTS)
-    tasks = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + MAX_COSTLY_WAITING + 1)]
+    tasks = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + share_of(MAX_COSTLY_WAITING, 1) + 1)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     failures = [task.exception() for task in tasks if task.done()]
     for task in tasks:

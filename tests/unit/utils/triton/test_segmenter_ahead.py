@@ -42,4 +42,4 @@ def test_callers_wait_for_answers_but_not_for_kept_files_and_the_queue(backgroun
     )
     asyncio.run(segmenter.embed(NEW, background=background))
     assert waiting == ([] if background else ["begins", "ends"])
-    assert any(held._active._last_request for held in segmenter._semaphores.values()) != background
+    assert any(turns._active.names() for turns in segmenter._turns.values()) != background
