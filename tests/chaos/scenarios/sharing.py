@@ -18,7 +18,7 @@ import requests
 from PIL import Image
 
 from harness import Server, envoy, nginx
-from harness.load import Request, json_request
+from harness.load import JSON, Request, json_request
 from tests.chaos import hostile
 from tests.chaos.callers import photo
 from tests.chaos.figures import Figure, Start, died, listed, not_run, ready_afterwards, restarts
@@ -38,8 +38,6 @@ EVERYTHING_CONNECTIONS, READING_CONNECTIONS, FETCHING_CONNECTIONS, LISTING_CONNE
 UPLOADS_PER_ADDRESS = 12
 UPLOAD_BYTES = 2**25
 READ_BYTES_PER_S = 5000 // READING_CONNECTIONS
-READ_OBJECTS = 3
-"""Masks of 25 MB each in one answer."""
 LIST_IMAGES, NEWCOMERS_IMAGES = 32, 4
 CACHE_BYTES = 2**29
 """Size of the cache: half of it is the queue's, about 120 images."""
@@ -104,21 +102,25 @@ def bodies() -> Iterator[Attack]:
 
 @contextmanager
 def answers() -> Iterator[Attack]:
-    """Read the decoder, embeddings, and masks of 25 megapixels at 5 kB per second in all."""
+    """Read masks of 6 to 72 MB, and the decoder, at 5 kB per second in all."""
+    image = _plain_image()
+    image_id = hashlib.sha256(image).hexdigest()
+
+    def masks(objects: int) -> Request:
+        prompts = [{"pos_coords": [[9, 9]]}] * objects
+        return json_request({"image_id": image_id, "prompts": prompts, "mask_format": "npy", "segmented_image": "none"})
 
     def large(port: int, addresses: Sequence[str], _: int) -> tuple[Any, ...]:
-        image_id = _embed(port, _large_image())
-        objects = [{"pos_coords": [[9, 9]]}] * READ_OBJECTS
-        masks = {"image_id": image_id, "prompts": objects, "mask_format": "npy", "segmented_image": "none"}
-        decoder, embedding = Request("/decoder.onnx"), Request(f"/embeddings/{image_id}")
+        answer = requests.post(f"http://127.0.0.1:{port}/embed", files={"image": image}, timeout=60)
+        answer.raise_for_status()
         # Small ones fill the room that large ones leave.
-        return [json_request(masks), embedding, decoder, embedding, embedding], addresses
+        return [masks(12), masks(1), Request("/decoder.onnx"), masks(1), masks(4)], addresses
 
-    def own_embedding(session: requests.Session, url: str) -> str:
-        return _reason(session.get(f"{url}/embeddings/{hashlib.sha256(KNOWN).hexdigest()}", timeout=60))
+    def one(session: requests.Session, url: str) -> str:
+        return _reason(session.post(f"{url}/mobile_sam", masks(1).body, headers=JSON, timeout=60))
 
-    ask = Ask("embeddings, 2 MB", own_embedding)
     attempt = partial(hostile.read_slowly, bytes_per_s=READ_BYTES_PER_S)
+    ask = Ask("answers of 6 MB", one)
     yield Attack("answers: read slowly", attempt, large, lambda _: READING_CONNECTIONS, ask)
 
 
@@ -323,18 +325,11 @@ def _small_images(seed: int) -> list[str]:
     return found
 
 
-def _large_image() -> bytes:
-    """Return a JPEG file of 25 megapixels."""
+def _plain_image() -> bytes:
+    """Return a JPEG file of 6 megapixels."""
     file = io.BytesIO()
-    Image.new("RGB", (5000, 5000), (90, 120, 60)).save(file, "JPEG")
+    Image.new("RGB", (3000, 2000), (90, 120, 60)).save(file, "JPEG")
     return file.getvalue()
-
-
-def _embed(port: int, image: bytes) -> str:
-    """Encode an image and return its id."""
-    answer = requests.post(f"http://127.0.0.1:{port}/embed", files={"image": image}, timeout=60)
-    answer.raise_for_status()
-    return str(answer.json()["image_id"])
 
 
 def _reason(answer: requests.Response) -> str:
