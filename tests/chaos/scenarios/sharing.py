@@ -104,20 +104,28 @@ def bodies() -> Iterator[Attack]:
 def answers() -> Iterator[Attack]:
     """Read masks of 6 to 72 MB, and the decoder, at 5 kB per second in all."""
     image = _plain_image()
-    image_id = hashlib.sha256(image).hexdigest()
 
-    def masks(objects: int) -> Request:
+    def masks(objects: int, source: Mapping[str, str]) -> Request:
         prompts = [{"pos_coords": [[9, 9]]}] * objects
-        return json_request({"image_id": image_id, "prompts": prompts, "mask_format": "npy", "segmented_image": "none"})
+        return json_request({**source, "prompts": prompts, "mask_format": "npy", "segmented_image": "none"})
+
+    known = {"image_id": hashlib.sha256(image).hexdigest()}
+    own = masks(1, {"input_image": base64.b64encode(image).decode()})
 
     def large(port: int, addresses: Sequence[str], _: int) -> tuple[Any, ...]:
         answer = requests.post(f"http://127.0.0.1:{port}/embed", files={"image": image}, timeout=60)
         answer.raise_for_status()
         # Small ones fill the room that large ones leave.
-        return [masks(12), masks(1), Request("/decoder.onnx"), masks(1), masks(4)], addresses
+        return [
+            masks(12, known),
+            masks(1, known),
+            Request("/decoder.onnx"),
+            masks(1, known),
+            masks(4, known),
+        ], addresses
 
     def one(session: requests.Session, url: str) -> str:
-        return _reason(session.post(f"{url}/mobile_sam", masks(1).body, headers=JSON, timeout=60))
+        return _reason(session.post(f"{url}/mobile_sam", own.body, headers=JSON, timeout=60))
 
     attempt = partial(hostile.read_slowly, bytes_per_s=READ_BYTES_PER_S)
     ask = Ask("answers of 6 MB", one)
