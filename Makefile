@@ -121,10 +121,10 @@ audit: env-dev ## develop: look for known vulnerabilities in the locked requirem
 		| awk -F== -v parts=$$parts '{ print > (parts "/" ++count[$$1]) }'; \
 	for part in $$parts/[1-9]*; do $(AUDIT) $$part || exit 1; done
 
-chaos: env-chaos ## measure: kill, stop, flood, fuzz and overload the service; about 30 minutes
+chaos: env-chaos ## measure: kill, stop, flood, fuzz and overload the service; about 45 minutes
 	@$(RUN) pytest --capture=no tests/chaos/run.py
 
-chaos-full: env-chaos ## measure: the same for longer, with 20 minutes of soak test
+chaos-full: env-chaos ## measure: the same for longer, with an hour of soak test
 	@CHAOS=full $(RUN) pytest --capture=no tests/chaos/run.py
 
 bench: env-bench ## measure: compare the service with the raw model, BentoML alone and itself without Triton; about 3 minutes

@@ -1,7 +1,8 @@
 """Hostile callers over many connections, in a separate process so that they do not slow down the innocent caller.
 
-`flood_requests`, `leave_unread`, `send_endless_heads` and `hold_half_open` are coroutines for one connection, repeated
-until the time is over. Their results are counted: the status of the answer, or how the connection ended.
+`flood_requests`, `leave_unread`, `read_slowly`, `hold_uploads`, `send_endless_heads` and `hold_half_open` are
+coroutines for one connection, repeated until the time is over. Their results are counted: the status of the answer, or
+how the connection ended.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ CHUNK_BYTES = 256 * 1024
 HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 SLOW_READ_BYTES = 1000
 RETRY_S = 0.05
+LOCAL = "127.0.0.1"
 
 
 @contextmanager
@@ -67,31 +69,49 @@ def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more:
     return counts
 
 
-async def flood_requests(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
-    """Send one of the requests and read the answer."""
-    async with _connected(port) as (writer, status):
-        data = requests[number % len(requests)].data()
-        for start in range(0, len(data), CHUNK_BYTES):
-            writer.write(data[start : start + CHUNK_BYTES])
-            await writer.drain()
-            if status.done():  # refused before the whole body is sent
-                break
+async def flood_requests(
+    port: int, number: int, over: float, requests: Sequence[Request], addresses: Sequence[str] = (LOCAL,)
+) -> str:
+    """Send one of the requests, from one of the addresses, and read the answer."""
+    async with _connected(port, addresses[number % len(addresses)]) as (writer, status):
+        await _send(writer, status, requests[number % len(requests)].data())
+        return await status
+
+
+async def hold_uploads(port: int, number: int, over: float, size: int, addresses: Sequence[str]) -> str:
+    """Send a body of so many bytes without its last one, from one of the addresses, until the server hangs up."""
+    async with _connected(port, addresses[number % len(addresses)]) as (writer, status):
+        writer.write(HEAD.format("/mobile_sam").encode() + b"Content-Length: %d\r\n\r\n" % size)
+        await _send(writer, status, bytes(size - 1))
         return await status
 
 
 async def leave_unread(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
     """Send one of the requests and do not read the answer, or only 1 kB per second, until the server hangs up."""
-    own = socket.socket()
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    own.setblocking(False)
-    loop = asyncio.get_running_loop()
-    with own:
-        await loop.sock_connect(own, ("127.0.0.1", port))
-        await loop.sock_sendall(own, requests[number // 2 % len(requests)].data())
+    return await _read_little(port, over, requests[number // 2 % len(requests)], LOCAL, number % 2 * SLOW_READ_BYTES)
+
+
+async def read_slowly(
+    port: int, number: int, over: float, requests: Sequence[Request], addresses: Sequence[str], *, bytes_per_s: int
+) -> str:
+    """Send one of the requests, from one of the addresses, and read that much until the server hangs up."""
+    request, address = requests[number % len(requests)], addresses[number % len(addresses)]
+    return await _read_little(port, over, request, address, bytes_per_s)
+
+
+async def _read_little(port: int, over: float, request: Request, address: str, bytes_per_s: int) -> str:
+    """Send a request and read its answer at this rate; 0: not at all."""
+    loop, (host, family) = asyncio.get_running_loop(), _host(address)
+    with socket.socket(family) as own:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        own.setblocking(False)
+        own.bind((address, 0))
+        await loop.sock_connect(own, (host, port))
+        await loop.sock_sendall(own, request.data())
         status = (await loop.sock_recv(own, 12))[9:12].decode("latin-1")
         while status == "200" and time.monotonic() < over:
             await asyncio.sleep(1)
-            if number % 2 and not await loop.sock_recv(own, SLOW_READ_BYTES):
+            if bytes_per_s and not await loop.sock_recv(own, bytes_per_s):
                 return f"{status}, closed"
         return status
 
@@ -131,10 +151,24 @@ async def hold_half_open(port: int, number: int, over: float) -> str:
         return await status
 
 
+def _host(address: str) -> tuple[str, socket.AddressFamily]:
+    """Return this machine's own address, and the family, for connections from an address."""
+    return ("::1", socket.AF_INET6) if ":" in address else (LOCAL, socket.AF_INET)
+
+
+async def _send(writer: asyncio.StreamWriter, status: asyncio.Task[str], data: bytes) -> None:
+    """Send data, or less if it is refused before all of it is sent."""
+    for start in range(0, len(data), CHUNK_BYTES):
+        writer.write(data[start : start + CHUNK_BYTES])
+        await writer.drain()
+        if status.done():
+            return
+
+
 @asynccontextmanager
-async def _connected(port: int) -> AsyncIterator[tuple[asyncio.StreamWriter, asyncio.Task[str]]]:
+async def _connected(port: int, address: str = LOCAL) -> AsyncIterator[tuple[asyncio.StreamWriter, asyncio.Task[str]]]:
     """Connect; yield the writer and a task that reads the answer, and abort the connection at the end."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(_host(address)[0], port, local_addr=(address, 0))
     status = asyncio.create_task(_status(reader))
     try:
         yield writer, status

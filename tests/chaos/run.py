@@ -32,6 +32,7 @@ from tests.chaos.scenarios import (
     kills,
     load,
     shared_memory,
+    sharing,
     slow_redis,
 )
 
@@ -48,7 +49,7 @@ SCENARIOS: dict[str, Scenario] = {
     "shm-full": shared_memory.full_shared_memory,
     "clock": clock.moved_clock,
     "slow-redis": slow_redis.slow_redis,
-    **({"soak": load.soak} if FULL else {}),
+    **({"soak": partial(load.soak, minutes=60)} if FULL else {}),
 }
 """Injected faults."""
 ATTACKS: dict[str, Scenario] = {
@@ -67,13 +68,17 @@ OVERLOADS: dict[str, Scenario] = {
     "everything": everything.everything,
     "costly": partial(costly.costly, search_s=600 if FULL else 60),
     "answers": costly.unread,
+    **{f"sharing-{name}": partial(sharing.crowded, attack=attack) for name, attack in sharing.ATTACKS.items()},
+    "sharing-ipv6": sharing.ipv6,
+    "sharing-nginx": partial(sharing.proxied, front=sharing.behind_nginx),
+    "sharing-envoy": partial(sharing.proxied, front=sharing.behind_envoy),
 }
 """Hostile requests; some may be refused because there are too many."""
 ALL = SCENARIOS | ATTACKS | OVERLOADS
 CASES = [("builtin", name) for name in ALL] + [("official", name) for name in ("costly", "answers")]
 """The results of the others do not depend on the weights."""
 
-pytestmark = [pytest.mark.timeout(3600), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.timeout(5400), pytest.mark.filterwarnings("default")]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,53 @@
+"""A short form of `make chaos`: a newcomer is served beside several attackers; speed is not checked."""
+
+from pathlib import Path
+
+import pytest
+import requests
+
+from harness import serving
+from tests.chaos.callers import click, photo
+from tests.chaos.newcomer import Newcomer
+from tests.chaos.scenarios.sharing import ATTACKS, AnAttack, beside, ipv4
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(180)]
+
+ATTACK_S = 8.0
+COUNTS = (2, 4)
+RATE = 3
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_newcomer_is_never_refused_beside_attackers(attack: AnAttack, builtin_repository: Path, tmp_path: Path):
+    with attack() as chosen:
+        settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), **chosen.settings}
+        with serving(tmp_path / "log", **settings) as server:
+            newcomer = Newcomer(server.port, chosen.ask, dict(chosen.headers))
+            for count in COUNTS:
+                seen, attempts = beside(newcomer, chosen, server.port, ipv4(count), count, seconds=ATTACK_S)
+                of_attackers = f"{count} attackers: {dict(attempts)}"
+                assert attempts, "nobody attacked"
+                assert {*seen.clicks.reasons()} == {"ok"}, of_attackers
+                assert {*seen.probes.reasons()} == {"ok"}, of_attackers
+                assert {*seen.embeds.reasons()} == {"ok"}, of_attackers
+                if chosen.ask:
+                    assert {*seen.asked.reasons()} == {"ok"}, of_attackers
+
+
+def test_addresses_of_one_ipv6_network_are_one_caller(builtin_repository: Path, tmp_path: Path):
+    settings = {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository),
+        "MOBILE_SAM_RATE_LIMIT": f"{RATE}/hour",
+    }
+    with serving(tmp_path / "log", **settings) as server:
+
+        def status(address: str) -> int:
+            request = click(photo(1), {"X-Forwarded-For": address})
+            return requests.post(
+                server.url + request.path, request.body, headers=dict(request.headers), timeout=60
+            ).status_code
+
+        statuses = [status(f"2001:db8::{number + 1}") for number in range(RATE + 1)]
+        assert statuses == [200] * RATE + [429]
+        assert status("2001:db8:0:1::1") == 200
+        assert status("192.0.2.1") == 200
