@@ -33,12 +33,16 @@ class SlowSegmenter(FakeSegmenter):
         return b"{}"
 
 
+async def loaded() -> list[int]:
+    return [1]
+
+
 def encode(folder: Path, began: Connection) -> None:
     """Run the encoder of one worker until it is killed."""
     segmenter = SlowSegmenter(began)
     module.RETRY_S = module.CHECK_S = 0.01
     queue = EncodeQueue(folder / "queue.sqlite3", 2**30, 0)
-    asyncio.run(EmbedAhead(queue, folder, lambda: segmenter, lambda: True, None).run())
+    asyncio.run(EmbedAhead(queue, folder, lambda: segmenter, lambda: True, None, versions=loaded).run())
 
 
 def test_each_image_ends_exactly_once_through_kills_and_cancellations(tmp_path: Path) -> None:
