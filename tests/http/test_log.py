@@ -113,6 +113,11 @@ def test_log_lines_are_printable_and_bounded(app, segmenter, log, part):
     assert max(map(len, lines)) < 5000
 
 
+@pytest.fixture
+def unbounded_errors(monkeypatch):
+    monkeypatch.setattr("utils.api.answers.ERROR_LOG._max_lines", len(TEXTS))
+
+
 def rejected(text: str) -> RejectedByModel:
     errors = [{"field": text, "expected": "an id", "got": text}]
     document = {"status": 404, "slug": "image-not-known", "title": "Not known", "errors": errors}
@@ -120,6 +125,7 @@ def rejected(text: str) -> RejectedByModel:
 
 
 @pytest.mark.parametrize(("error", "status"), [(rejected, 404), (ImageNotCached, 404), (RuntimeError, 500)])
+@pytest.mark.usefixtures("unbounded_errors")
 def test_errors_of_the_segmenter_forge_no_line(app, segmenter, log, error, status):
     for text in TEXTS:
         segmenter.error = error(text)

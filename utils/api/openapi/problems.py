@@ -47,7 +47,9 @@ SERVICE: tuple[Problem, ...] = (
     errors.ServiceError("unexpected error; see the server's log").problem(),
     errors.InferenceFailed("the model could not process this request; see the server's log").problem(),
     *NOT_READY,
-    errors.Overloaded("too many requests in progress (32); retry later").problem(),
+    errors.Overloaded(
+        "requests in progress: callers have 32 of 32, and none has enough above its share for 1 more; retry later"
+    ).problem(),
     errors.InferenceTimeout("no response within 55 s").problem(),
 )
 """Problems of inference requests found by the service."""
@@ -67,7 +69,9 @@ QUEUE_UNAVAILABLE = errors.QueueUnavailable(
 ).problem()
 EACH = "(2 MiB for each embedding, and the files)"
 QUEUE = (
-    errors.QueueFull(f"the queue has room for 40 MiB, got images for 300 MiB {EACH}; retry later", 5).problem(),
+    errors.QueueFull(
+        "room in the queue: a caller's share is 768 MiB, this one has 500 MiB and asks for 300 MiB; retry later", 5
+    ).problem(),
     errors.QueueTooLarge(
         f"expected images for 512 MiB of the embedding cache, got 640 MiB {EACH}; send fewer"
     ).problem(),
