@@ -16,7 +16,7 @@ from utils.ahead.encoder import EmbedAhead
 from utils.ahead.queue import EncodeQueue
 from utils.api.inputs import ImageSource
 
-KILLS = 12
+LISTS = 12
 ENCODE_S = 0.01
 
 
@@ -56,7 +56,7 @@ def test_each_image_ends_exactly_once_through_kills_and_cancellations(tmp_path: 
     workers = [context.Process(target=encode, args=(tmp_path, begins), daemon=True) for _ in range(2)]
     for worker in workers:
         worker.start()
-    for number in range(KILLS):
+    for number in range(LISTS):
         job, _ = queue.add("", "ab"[number % 2], None, [(f"{number}-{image}", 0) for image in range(6)])
         expected += 6
         for _ in range(draw.randrange(1, 5)):
