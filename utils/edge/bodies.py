@@ -99,21 +99,20 @@ class Body:
         large = self.content_length is None or self.content_length > LARGE_BODY_BYTES
         while not self.ended:
             async with self._large_bodies.place(self._caller) if large else contextlib.nullcontext():
-                await self._read_turn(take, TURN_S if large else None)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._read_message(take), IDLE_S if large else None)
+                    await asyncio.wait_for(self._read_rest(take), TURN_S if large else None)
 
-    async def _read_turn(self, take: Callable[[bytes], None], turn_s: float | None) -> None:
-        """Read what arrives in a turn, without a time to the end."""
-        loop = asyncio.get_running_loop()
-        end = None if turn_s is None else loop.time() + turn_s
-        while not self.ended and (end is None or loop.time() < end):
-            try:
-                message = await asyncio.wait_for(self._receive(), None if turn_s is None else min(turn_s, IDLE_S))
-            except asyncio.TimeoutError:
-                return
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnected
-            self.ended = not message.get("more_body", False)
-            take(message.get("body", b""))
+    async def _read_rest(self, take: Callable[[bytes], None]) -> None:
+        while not self.ended:
+            await self._read_message(take)
+
+    async def _read_message(self, take: Callable[[bytes], None]) -> None:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        self.ended = not message.get("more_body", False)
+        take(message.get("body", b""))
 
 
 async def run_application(
