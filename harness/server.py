@@ -82,18 +82,18 @@ class Server:
     def wait_for_metric(self, series: str) -> str:
         """Wait until a series that begins so is above 0 in `/metrics`, and return the whole text.
 
-        Stage times are reported up to a second late.
+        Stage times are reported up to a second late, and each API worker's text may be a second old.
         """
-
-        def text() -> str:
-            return requests.get(f"{self.url}/metrics", timeout=60).text
+        text = ""
 
         def counted() -> bool:
-            values = re.findall(rf"^{re.escape(series)}.* (\S+)$", text(), re.MULTILINE)
+            nonlocal text
+            text = requests.get(f"{self.url}/metrics", timeout=60).text
+            values = re.findall(rf"^{re.escape(series)}.* (\S+)$", text, re.MULTILINE)
             return any(float(value) > 0 for value in values)
 
         wait_until(counted, READY_TIMEOUT_S, f"no {series} above 0 in /metrics")
-        return text()
+        return text
 
     def family(self) -> list[psutil.Process]:
         """Return all processes, the main process first."""

@@ -151,7 +151,8 @@ def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, 
                 assert mask.getpixel(CLICK_XY)
             with Image.open(tmp_path / "picture.png") as drawn:
                 assert drawn.size == mask.size
-            assert "restarting Triton" not in compose("logs", "mobile-sam")
+            restarts = [line for line in compose("logs", "mobile-sam").splitlines() if "restarting Triton" in line]
+            assert not [line for line in restarts if "for dead while it loaded" not in line]  # a busy processor
 
         with step("a new service with an empty disk, and the click"):
             compose("rm", "--stop", "--force", "mobile-sam")

@@ -3,9 +3,10 @@
 from collections import Counter
 
 import pytest
+import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import serving
+from harness import serving, wait_until
 from orchestrator.call import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RECORD, RESIZE, STORE, UPSAMPLE, WAIT
 from tests.e2e.pictures import as_base64, scene
 
@@ -85,13 +86,17 @@ def test_stages_are_timed_per_model(server):
     click = {"input_image": as_base64(scene(79)), "pos_coords": [[200, 100]]}
     for _ in range(2):
         assert server.post(**click).ok
-    server.wait_for_metric('mobile_sam_stage_seconds_total{model="mobile_sam",stage="picture"}')
-    text = server.wait_for_metric('mobile_sam_stage_seconds_total{model="mobile_sam_cached",stage="picture"}')
-    families = {family.name: family for family in text_string_to_metric_families(text)}
-    counts, seconds = (
-        {(sample.labels["model"], sample.labels["stage"]): sample.value for sample in families[name].samples}
-        for name in ("mobile_sam_stage", "mobile_sam_stage_seconds")
-    )
     expected = {(model, stage) for model in ("mobile_sam", "mobile_sam_cached") for stage in STAGES[model]}
-    assert counts.keys() == seconds.keys() >= expected
-    assert all(counts[series] >= 1 and seconds[series] > 0 for series in expected)
+
+    def values() -> list[dict[tuple[str, str], float]]:
+        """Return the counts and the seconds of each model's stages."""
+        text = requests.get(f"{server.url}/metrics", timeout=60).text
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        return [
+            {(sample.labels["model"], sample.labels["stage"]): sample.value for sample in families[name].samples}
+            for name in ("mobile_sam_stage", "mobile_sam_stage_seconds")
+        ]
+
+    wait_until(lambda: all(found.get(series, 0) > 0 for found in values() for series in expected))
+    counts, seconds = values()
+    assert counts.keys() == seconds.keys()
