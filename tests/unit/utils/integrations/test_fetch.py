@@ -13,7 +13,7 @@ from yarl import URL
 
 from utils.api.errors import ImageNotFetched
 from utils.integrations import fetch
-from utils.integrations.fetch import Fetcher
+from utils.integrations.fetch import MAX_FETCHES, Fetcher
 
 FILE = b"a file"
 
@@ -200,3 +200,13 @@ def test_answer_beyond_a_limit_is_an_error(page, text, monkeypatch):
 def test_server_that_is_away_is_named():
     with pytest.raises(ImageNotFetched, match=r"could not fetch 'http://localhost:1/a\.jpg'.*is its server running"):
         fetched("http://localhost:1/a.jpg", ["http://localhost:1"])
+
+
+async def test_newcomer_finds_room_beside_callers_that_fetch_all_they_can():
+    fetcher, lost = Fetcher([], 1000), list[str]()
+    fetcher._files.take("a", 3 * MAX_FETCHES // 4, lambda: lost.append("a"))
+    fetcher._files.take("b", MAX_FETCHES // 4, lambda: lost.append("b"))
+    with pytest.raises(ImageNotFetched, match="are not fetched"):  # it has a place, and is refused for its URL
+        await fetcher.fetch("http://images.example/")
+    assert lost == ["a"]
+    assert fetcher._files.held == {"b": MAX_FETCHES // 4}
