@@ -28,7 +28,7 @@ from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.app import build
 
 # The Runner is made in utils/triton/runner.py (`make_runner`, which `build` calls), the InferInputs of a request in
-# utils/triton/segmenter.py.
+# utils/inference/triton_segmenter.py.
 app = build()
 svc = app.service
 gc.freeze()  # otherwise a full collection searches all modules: 80 ms without an answer

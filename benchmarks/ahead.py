@@ -25,7 +25,7 @@ from harness.load import closed_loop
 from harness.repository import prepare
 from harness.server import cpu_seconds
 from mobile_sam_client import Client
-from utils.edge.shares import ACTIVE_S
+from utils.inference.shares import ACTIVE_S
 
 ROUNDS, CLICKS, FIRST_CLICKS, IMAGES, FULL = 3, 40, 3, 60, 100
 """Rounds; in each, clicks of a kind alone and beside a queue, clicks after a pause, images of queue and loop, images of

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from utils.api.errors import ImageNotCached
 from utils.api.inputs import ImageSource, Job
 from utils.api.jobs import AnswerParts
+from utils.errors import ImageNotCached
 
 IMAGE = {
     "image_id": "the id",

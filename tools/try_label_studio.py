@@ -20,7 +20,7 @@ import requests
 
 from harness import ROOT, free_ports, seconds_until
 from tools.environment import install
-from utils.triton.processes import die_with_parent
+from utils.processes import die_with_parent
 
 ENVIRONMENT = ROOT / ".venv-integrations" / "label-studio"
 USER, PASSWORD = "you@example.com", "click-a-mask"

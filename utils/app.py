@@ -13,13 +13,14 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 
 from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
-from utils.ahead.encoder import EmbedAhead
-from utils.ahead.queue import DEFAULT_CACHE_BYTES, EncodeQueue
+from utils import processes
 from utils.api.answers import ORIENTATION_HEADER, REFUSAL_LOG
 from utils.api.decoding import LocalDecoding
 from utils.api.info import InfoEndpoint, describe
 from utils.api.jobs import Segmenter
 from utils.api.openapi import pages
+from utils.background.encoder import EmbedAhead
+from utils.background.queue import DEFAULT_CACHE_BYTES, EncodeQueue
 from utils.bento import (
     check_hooks,
     connect,
@@ -37,7 +38,8 @@ from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
-from utils.edge.shares import RecentCallers
+from utils.inference.shares import RecentCallers
+from utils.inference.triton_segmenter import TritonSegmenter
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters
 from utils.integrations.service import MaskService
@@ -46,12 +48,11 @@ from utils.observability.metrics import Counts, prepare_files, triton_metrics
 from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
-from utils.triton import health, installation, processes, repository, services, versions
+from utils.triton import health, installation, repository, services, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
 from utils.triton.run import RunState, check_shared_memory, clean_up, remove_abandoned
 from utils.triton.runner import CONTROL_APIS, make_runner, server_flags
-from utils.triton.segmenter import TritonSegmenter
 
 RATES_FILE = "rates"
 """Name of the counts of callers' requests in the run folder."""

@@ -27,17 +27,17 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
 from utils.api.answers import RawJson, RawMultipart, errors_as_problems, segmentation_response
-from utils.api.errors import ServiceError
 from utils.api.inputs import ImageSource, Job, image_source, to_job
 from utils.api.jobs import AnswerParts
 from utils.api.received import JSON, receive
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.middleware import Edge, Limits
+from utils.errors import ServiceError
+from utils.inference.triton_segmenter import image_file
 from utils.integrations.adapter import Adapters
 from utils.observability.metrics import Counts
 from utils.triton.health import Health
-from utils.triton.segmenter import image_file
 
 ENCODER, DECODER, CACHE = "BENCHMARK_ENCODER", "BENCHMARK_DECODER", "BENCHMARK_EMBEDDING_CACHE_DIR"
 """Environment variables with the engines and the folder of the embeddings."""

@@ -9,10 +9,10 @@ from python_multipart.multipart import MultipartParser
 from starlette.requests import Request
 
 from tests.chaos.hostile_bodies import hostile_bodies
-from utils.api.errors import ServiceError
 from utils.api.large_json import MAX_OTHER_BYTES
 from utils.api.received import MAX_VALUES, receive
 from utils.api.requests import MAX_IMAGES, EmbedRequest, SegmentRequest
+from utils.errors import ServiceError
 
 SIZE = 12 * 2**20
 MODELS: dict[str, Any] = {"/embed": EmbedRequest, "/mobile_sam": SegmentRequest}

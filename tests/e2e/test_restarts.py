@@ -23,7 +23,7 @@ from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.test_stops import check_stop
 from tests.services import write_other_weights
-from utils.triton.processes import waits_for_child
+from utils.processes import waits_for_child
 from utils.triton.services import users_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

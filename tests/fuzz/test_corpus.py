@@ -9,7 +9,7 @@ import pytest
 from orchestrator.problems import Rejected
 from tests.fuzz.corpus import BODIES, COLOURS, CORPUS, IMAGES, SIZE_HW
 from tests.fuzz.ways_in import MODELS, image_or_refusal, request_or_refusal
-from utils.api.errors import ServiceError
+from utils.errors import ServiceError
 
 MAX_PIXELS = 20_000_000
 MAX_GROWTH_KB = 100_000

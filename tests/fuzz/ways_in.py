@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from orchestrator import images, pipeline, regions
 from orchestrator.problems import Rejected
-from utils.api.errors import ServiceError
 from utils.api.inputs import Job, image_source, to_job
 from utils.api.received import parse_body
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
+from utils.errors import ServiceError
 
 Refusal = ServiceError | Rejected
 AnyRefusal = TypeVar("AnyRefusal", bound=Refusal)

@@ -6,13 +6,13 @@ import json
 import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
-from utils.api.errors import InferenceUnavailable, Overloaded, Problem, RejectedByModel
+from orchestrator.tensors import SEGMENT_COSTLY
 from utils.api.inputs import ImageSource
 from utils.edge.middleware import LIVE, READY, Edge
+from utils.errors import InferenceUnavailable, Overloaded, Problem, RejectedByModel
+from utils.inference.triton_segmenter import MIN_COSTLY_OBJECTS
 from utils.integrations import ADAPTERS
 from utils.settings import DEFAULT_INTEGRATIONS
-from utils.triton.segmenter import MIN_COSTLY_OBJECTS
-from utils.triton.tensors import SEGMENT_COSTLY
 
 IMAGE = base64.b64encode(b"an image file").decode()
 

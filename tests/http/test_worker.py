@@ -11,7 +11,7 @@ WORKER = """
 import contextlib
 import uvicorn
 from bentoml._internal.configuration.containers import BentoMLContainer
-from utils.api.errors import InferenceUnavailable
+from utils.errors import InferenceUnavailable
 from utils.api.inputs import ImageSource
 
 BentoMLContainer.development_mode.set(False)

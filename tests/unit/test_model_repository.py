@@ -7,7 +7,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from utils.triton import tensors
+from orchestrator import tensors
 
 REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
 ORCHESTRATOR = REPOSITORY.parent / "orchestrator"

@@ -10,15 +10,8 @@ import orjson
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from orchestrator import tensors
 from utils.api.answers import file_response, has_file
-from utils.api.errors import (
-    FieldError,
-    InvalidRequest,
-    NotLoaded,
-    OtherWeights,
-    UnknownPath,
-    unknown_version,
-)
 from utils.api.info import InfoEndpoint
 from utils.api.inputs import Job, image_source
 from utils.api.jobs import OpenFile, Segmenter
@@ -26,8 +19,15 @@ from utils.api.received import Model, parameters_of, parse_body, query_fields
 from utils.api.requests import DecoderRequest, ImageFields
 from utils.api.responses import Info
 from utils.edge.connections import EMBEDDING
+from utils.errors import (
+    FieldError,
+    InvalidRequest,
+    NotLoaded,
+    OtherWeights,
+    UnknownPath,
+    unknown_version,
+)
 from utils.observability.context import CALLER
-from utils.triton import tensors
 from utils.triton.versions import DECODER, read_record
 
 EMBEDDING_JOB = Job({}, {"embedding": True})

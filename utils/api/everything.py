@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from orchestrator import tensors
 from orchestrator.costs import max_batch_points
 from orchestrator.reduced import Reduction
-from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
 from utils.api.inputs import ImageSource, Job
 from utils.api.jobs import Segmenter
 from utils.api.requests import EverythingRequest
-from utils.triton import tensors
+from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
 
 MAX_GRID_POINTS = 20_000
 """Maximum number of points in all grids of a request: about five minutes on two cores."""

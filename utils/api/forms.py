@@ -15,9 +15,9 @@ import pybase64
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from utils.api.errors import MalformedForm, invalid
 from utils.api.names import unknown_field
 from utils.api.requests import MAX_IMAGES
+from utils.errors import MalformedForm, invalid
 from utils.observability.logs import quoted
 
 if TYPE_CHECKING:

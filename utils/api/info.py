@@ -9,12 +9,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from utils.api.errors import InferenceUnavailable
+from orchestrator import tensors
 from utils.api.requests import MAX_OBJECTS
 from utils.api.responses import Descriptor, Engine, Info, Loaded, RequestLimits, Weights
+from utils.errors import InferenceUnavailable
 from utils.observability.reading import MAX_AGE_S, Reading
 from utils.settings import Settings
-from utils.triton import tensors
 from utils.triton.health import Health
 
 OWN_REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pybase64
 
+from orchestrator import tensors
 from orchestrator.regions import AUTO
-from utils.api.errors import invalid
 from utils.api.requests import (
     MAX_IMAGES,
     EmbedRequest,
@@ -25,9 +25,9 @@ from utils.api.requests import (
     SegmentOptions,
     SegmentRequest,
 )
+from utils.errors import invalid
 from utils.observability.context import CALLER
 from utils.observability.logs import quoted
-from utils.triton import tensors
 
 WHITESPACE = b" \t\r\n"
 SPACES = WHITESPACE.decode()
@@ -72,7 +72,7 @@ class Job:
     """What a model does with an image: segments objects, or a batch of grid points."""
 
     inputs: Mapping[str, npt.NDArray[Any]]
-    """Tensors by name, as `utils.triton.tensors` declares them, without the image.
+    """Tensors by name, as `orchestrator.tensors` declares them, without the image.
 
     - `point_coords`: (N, P, 2) float32, x then y, pixels of the displayed image; of a grid (N, 2).
     - `point_labels`: (N, P) int32: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right, -2 padding.

@@ -6,7 +6,7 @@ plain text, and up to ten for one of escapes, other characters or names. This is
 
 import re
 
-from utils.api.errors import invalid
+from utils.errors import invalid
 
 LARGE_BYTES, MAX_OTHER_BYTES = 2**21, 2**22
 """Bytes of a body that is checked, and maximum number of its bytes outside of long texts in base64."""

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Collection
 
-from utils.api.errors import FieldError, InvalidRequest
+from utils.errors import FieldError, InvalidRequest
 
 EMPTY_KEY = '""'
 """The path component of an empty key."""

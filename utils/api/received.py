@@ -13,7 +13,11 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from orchestrator.regions import AUTO
-from utils.api.errors import (
+from utils.api.forms import FORM, form_parts
+from utils.api.large_json import LARGE_BYTES, lightened
+from utils.api.names import path_of, unknown, unknown_field
+from utils.api.requests import MAX_IMAGES, MAX_POINTS, EmbedRequest, MaskFormat, ObjectFields, SegmentRequest
+from utils.errors import (
     FieldError,
     InvalidRequest,
     MalformedBody,
@@ -22,10 +26,6 @@ from utils.api.errors import (
     UnsupportedMedia,
     invalid,
 )
-from utils.api.forms import FORM, form_parts
-from utils.api.large_json import LARGE_BYTES, lightened
-from utils.api.names import path_of, unknown, unknown_field
-from utils.api.requests import MAX_IMAGES, MAX_POINTS, EmbedRequest, MaskFormat, ObjectFields, SegmentRequest
 from utils.observability.logs import quoted, shown
 
 JSON, PNG, FILE = "application/json", "image/png", "application/octet-stream"

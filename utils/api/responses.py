@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from utils.api.errors import Problem
+from utils.errors import Problem
 
 ImageSide = Annotated[int, Field(ge=1, description="pixels of the displayed image")]
 Area = Annotated[int, Field(ge=0, description="area of the mask in pixels")]

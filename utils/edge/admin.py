@@ -6,9 +6,9 @@ from functools import partial
 from starlette.types import Receive, Scope, Send
 
 from utils.api.answers import json_response
-from utils.api.errors import ModelChange
 from utils.api.responses import ModelList
 from utils.edge.keys import ApiKeys
+from utils.errors import ModelChange
 from utils.triton.models import Models
 from utils.triton.versions import LOAD_ORDER
 

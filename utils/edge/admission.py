@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from utils.api.errors import Overloaded, ServiceError, Stopping, mib
-from utils.edge.shares import Shares
+from utils.errors import Overloaded, ServiceError, Stopping, mib
+from utils.inference.shares import Shares
 
 SMALL_ANSWER_BYTES = 65_536
 """Size up to which answers are not counted: the transport's buffer holds that much of any answer."""

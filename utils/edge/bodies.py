@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from utils.api.errors import BodyTooLarge, InferenceTimeout, SlowBody
-from utils.edge.shares import Holding, Turns
+from utils.errors import BodyTooLarge, InferenceTimeout, SlowBody
+from utils.inference.shares import Holding, Turns
 
 MAX_DRAIN_BYTES, DRAIN_TIMEOUT_S = 48 * 2**20, 2.0
 """Limits for discarding a refused body before the connection is closed. Most clients read the answer only after they

@@ -22,7 +22,7 @@ from starlette.types import Scope
 from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from utils.api.errors import HeadTooLarge, MalformedRequest, invalid
+from utils.errors import HeadTooLarge, MalformedRequest, invalid
 from utils.observability.logs import FloodLog, logger, quoted
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100

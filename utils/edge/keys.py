@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from utils.api.errors import Unauthorized
 from utils.edge.rate import EXAMPLE, Rates, parse_rates
+from utils.errors import Unauthorized
 from utils.observability.logs import logger
 from utils.settings import SettingsError
 

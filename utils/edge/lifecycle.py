@@ -24,10 +24,11 @@ from typing import Any
 import uvicorn
 
 from orchestrator.memory import return_large_blocks_on_free, trim
+from utils import processes
 from utils.edge.admission import Admission
 from utils.edge.connections import close_stalled_connections, install
 from utils.observability.logs import logger
-from utils.triton import health, processes
+from utils.triton import health
 
 FINISH_TIMEOUT_S = 25.0
 """Time for accepted requests once the service stops; shorter than the watchdog's."""

@@ -27,9 +27,22 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from utils.ahead.encoder import EmbedAhead
 from utils.api.answers import JSON_LINES, REFUSAL_LOG, problem_line, problem_of, problem_response
-from utils.api.errors import (
+from utils.api.received import check_content_encoding
+from utils.background.encoder import EmbedAhead
+from utils.edge.admin import Admin
+from utils.edge.admission import (
+    SMALL_ANSWER_BYTES,
+    STOPPING_DETAIL,
+    Admission,
+    StartAnswer,
+)
+from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected, run_application
+from utils.edge.connections import JOB, address, check_head, image_id, request_id, route_of
+from utils.edge.keys import ApiKeys
+from utils.edge.origins import Origins
+from utils.edge.rate import RateLimit
+from utils.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
     ForeignPage,
@@ -43,20 +56,7 @@ from utils.api.errors import (
     UnsupportedMedia,
     WrongMethod,
 )
-from utils.api.received import check_content_encoding
-from utils.edge.admin import Admin
-from utils.edge.admission import (
-    SMALL_ANSWER_BYTES,
-    STOPPING_DETAIL,
-    Admission,
-    StartAnswer,
-)
-from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected, run_application
-from utils.edge.connections import JOB, address, check_head, image_id, request_id, route_of
-from utils.edge.keys import ApiKeys
-from utils.edge.origins import Origins
-from utils.edge.rate import RateLimit
-from utils.edge.shares import RecentCallers, Turns
+from utils.inference.shares import RecentCallers, Turns
 from utils.integrations.adapter import Adapters
 from utils.observability.context import (
     ADDRESS,

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
-from utils.api.errors import ForeignPage
+from utils.errors import ForeignPage
 from utils.observability.logs import quoted
 
 PRIVATE_HOSTS = ("*.localhost", "*.local", "*.internal", "*.svc")

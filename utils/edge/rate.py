@@ -21,8 +21,8 @@ from limits import RateLimitItem, parse_many
 from limits.aio.storage import RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
-from utils.api.errors import TooManyRequests
 from utils.edge.counts import CountTable, Refusal
+from utils.errors import TooManyRequests
 from utils.observability.outage import Outage
 from utils.settings import SettingsError
 

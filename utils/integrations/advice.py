@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from utils.api.errors import Problem
+from utils.errors import Problem
 
 SMALLER = "use a smaller image, or ask the operator of this service to raise MOBILE_SAM_MAX_BODY_BYTES"
 """Advice about a file that has too many bytes."""

@@ -16,9 +16,9 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from utils.api.errors import ImageNotFetched, mib
 from utils.edge.admission import Ending
-from utils.edge.shares import Holding, Shares
+from utils.errors import ImageNotFetched, mib
+from utils.inference.shares import Holding, Shares
 from utils.integrations.advice import SMALLER
 from utils.observability.context import caller
 from utils.observability.logs import quoted

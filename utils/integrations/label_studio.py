@@ -16,9 +16,9 @@ from pydantic import Field
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from utils.api.answers import problem_of, problem_response
-from utils.api.errors import Problem, invalid
 from utils.api.received import MAX_VALUES, has_more_than, validated
 from utils.api.requests import MAX_OBJECTS
+from utils.errors import Problem, invalid
 from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, ToolCall, ToolRequest
 from utils.integrations.advice import in_tools_words
 from utils.integrations.fetch import MAX_URL_CHARS

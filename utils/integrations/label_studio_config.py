@@ -11,7 +11,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from utils.api.errors import invalid
+from utils.errors import invalid
 from utils.integrations.rasters import Record, polygons_of, runs_of
 from utils.integrations.service import Document
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from starlette.responses import PlainTextResponse
 
-from utils.api.errors import invalid
 from utils.api.info import VERSION
 from utils.api.requests import MAX_POINTS, Box, EverythingRequest, Point
+from utils.errors import invalid
 from utils.integrations.adapter import Adapter, ImageText, ToolCall, ToolRequest, image_of
 from utils.integrations.rasters import POLYGON_NS, Record, closed, polygons_of
 from utils.integrations.service import Document

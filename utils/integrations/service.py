@@ -12,15 +12,15 @@ import orjson
 from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
 from orchestrator.reduced import GRID_RLE, Reduction
-from utils.ahead.encoder import EmbedAhead
 from utils.api.decoding import EMBEDDING_JOB
-from utils.api.errors import InvalidRequest, invalid
 from utils.api.everything import everything, result_of
 from utils.api.inputs import ImageSource, to_job
 from utils.api.jobs import Segmenter
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
-from utils.edge.shares import RecentCallers, Turns
+from utils.background.encoder import EmbedAhead
+from utils.errors import InvalidRequest, invalid
+from utils.inference.shares import RecentCallers, Turns
 from utils.integrations.advice import ADVICE
 from utils.integrations.rasters import DECODE_NS, Record, size_of
 from utils.observability.context import ADDRESS, caller

@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import httpx
 
+from utils import processes
 from utils.observability.context import CALLER
 from utils.observability.logs import logger
-from utils.triton import processes
 from utils.triton.health import Health
 
 RESTART_CAUSES = ("died", "failed", "hung", "stopped")

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TextIO
 
-from utils.triton import processes
+from utils import processes
 from utils.triton.run import shared_memory_problem
 
 MAX_RECORD_AGE_S = 5.0

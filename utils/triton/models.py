@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 
-from utils.api.errors import InferenceUnavailable, ModelChange
+from orchestrator import tensors
 from utils.api.responses import Model
+from utils.errors import InferenceUnavailable, ModelChange
 from utils.observability.logs import logger
-from utils.triton import tensors
 from utils.triton.run import RunState
 from utils.triton.versions import DECODER, LOAD_ORDER, Deployment, missing_files, read_record, versions
 from utils.triton.watchdog.probes import LocalTriton, check_engines

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator.tensors import EVERYTHING, SEGMENT, SEGMENT_CACHED, SEGMENT_COSTLY
 from utils.triton.machine import Machine
-from utils.triton.tensors import EVERYTHING, SEGMENT, SEGMENT_CACHED, SEGMENT_COSTLY
 
 if TYPE_CHECKING:  # it imports `ENGINES`
     from utils.settings import Settings

@@ -15,8 +15,9 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
+from orchestrator import tensors
 from utils.settings import Settings, SettingsError
-from utils.triton import tensors, versions
+from utils.triton import versions
 from utils.triton.installation import ROOT, TritonSetupError
 from utils.triton.machine import this_machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, Network, Plan, PlanError, make_plan

@@ -9,7 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from utils.triton import snapshot, tensors
+from orchestrator import tensors
+from utils.triton import snapshot
 
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 LOAD_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT_COSTLY, tensors.SEGMENT, tensors.SEGMENT_CACHED)

@@ -22,11 +22,11 @@ import yaml
 
 from harness import ROOT, envoy
 from tests.skips import require
-from utils.api.errors import Unauthorized
 from utils.api.openapi.document import document
 from utils.edge.keys import ApiKeys
 from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.edge.middleware import LIVE, METRICS, READY, STATIC
+from utils.errors import Unauthorized
 from utils.page import ROUTE
 from utils.settings import PREFIX, Settings
 from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY

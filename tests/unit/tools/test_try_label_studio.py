@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import wait_until
-from utils.triton import processes
+from utils import processes
 
 RUN = """
 import tempfile

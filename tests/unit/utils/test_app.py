@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from utils.api.errors import TooManyRequests
 from utils.app import _access, _check_deployment, _queue, _ready_line
+from utils.errors import TooManyRequests
 from utils.settings import Settings, SettingsError
 from utils.triton.machine import Machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, make_plan

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from orchestrator import problems
-from utils.api import errors
-from utils.api.errors import MEDIA_TYPE, FieldError, Problem, summary
+from utils import errors
 from utils.api.received import ANSWER_TYPES
 from utils.edge.admission import STOPPING_DETAIL
 from utils.edge.connections import EXPECTED_IMAGE_ID, HEAD_TOO_LARGE
 from utils.edge.keys import EXPECTED_KEY
 from utils.edge.origins import EXPECTED_ORIGIN
+from utils.errors import MEDIA_TYPE, FieldError, Problem, summary
 from utils.settings import Settings
 
 RETRY_STATUSES = (429, 503)

@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median_low
 from typing import Any
 
-from utils.triton import tensors
+from orchestrator import tensors
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings
 from utils.triton.watchdog.probes import (

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from utils.triton import health, tensors
+from orchestrator import tensors
+from utils.triton import health
 from utils.triton.versions import DECODER, ENCODER, LOAD_ORDER
 
 NO_OBJECT = -1024

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Any, NamedTuple
 
-from utils.triton import processes
+from utils import processes
 from utils.triton.installation import NVIDIA_DRIVER
 from utils.triton.run import SHARED_MEMORY
 from utils.triton.watchdog import Timings

@@ -25,8 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from orchestrator.memory import return_large_blocks_on_free
+from utils import processes
 from utils.observability.logs import configure_logging
-from utils.triton import health, processes
+from utils.triton import health
 from utils.triton.health import Health, State
 from utils.triton.release import age_warning, flags
 from utils.triton.run import RunState, shared_memory_problem

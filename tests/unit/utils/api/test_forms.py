@@ -3,9 +3,9 @@
 import pytest
 from python_multipart.multipart import MultipartParser
 
-from utils.api.errors import InvalidRequest, MalformedForm
 from utils.api.forms import MAX_CONTENT_TYPE_CHARS, MAX_PADDING_BYTES, MAX_PARTS, PIECE_BYTES, form_parts
 from utils.api.requests import MAX_IMAGES
+from utils.errors import InvalidRequest, MalformedForm
 
 HEAD = b"Content-Disposition: form-data; name="
 IMAGE = HEAD + b'"image"; filename="a"'

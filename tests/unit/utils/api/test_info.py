@@ -10,9 +10,9 @@ from unittest.mock import AsyncMock
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from utils.api.errors import InferenceUnavailable
 from utils.api.info import LOADED_METRIC, InfoEndpoint, describe, loaded_by_version
 from utils.api.openapi.examples import INFO
+from utils.errors import InferenceUnavailable
 from utils.settings import Settings
 from utils.triton.health import Health
 

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from utils.api.errors import InvalidRequest
 from utils.api.inputs import image_source, list_of_images
 from utils.api.large_json import LARGE_BYTES, MAX_OTHER_BYTES, MAX_QUOTES, PIECE_BYTES, lightened
 from utils.api.received import parse_body
 from utils.api.requests import EmbedRequest
+from utils.errors import InvalidRequest
 
 FILE = bytes(range(256)) * (MAX_OTHER_BYTES // 256 + 99)
 TEXT = base64.b64encode(FILE).decode()

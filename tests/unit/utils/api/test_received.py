@@ -5,7 +5,6 @@ import json
 import pytest
 
 from utils.api import received
-from utils.api.errors import FieldError, InvalidRequest, MalformedBody
 from utils.api.inputs import MAX_TOTAL_POINTS, to_job
 from utils.api.received import MAX_DETAILED_ERRORS, MAX_ERRORS, MAX_VALUES, parse_body
 from utils.api.requests import (
@@ -17,6 +16,7 @@ from utils.api.requests import (
     ObjectFields,
     SegmentRequest,
 )
+from utils.errors import FieldError, InvalidRequest, MalformedBody
 
 OBJECT_FIELDS = "one of the fields pos_coords, labels, neg_coords, box, mask_input"
 

@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from utils.api.errors import Overloaded, Stopping
 from utils.edge.admission import SMALL_ANSWER_BYTES, Admission
+from utils.errors import Overloaded, Stopping
 
 
 @contextlib.contextmanager

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from utils.api.errors import InferenceTimeout, Stopping
 from utils.edge import bodies
 from utils.edge.admission import Admission
 from utils.edge.bodies import Body, ClientDisconnected, run_application
-from utils.edge.shares import Turns
+from utils.errors import InferenceTimeout, Stopping
+from utils.inference.shares import Turns
 
 LARGE = bodies.LARGE_BODY_BYTES + 1
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.unit.utils.edge.fakes import Clock
-from utils.api.errors import TooManyRequests
 from utils.edge import counts, rate
 from utils.edge.counts import BUCKET_BYTES, BUCKETS, CountTable
 from utils.edge.rate import RateLimit, parse_rates
+from utils.errors import TooManyRequests
 
 ROOT = Path(__file__).parents[4]
 WORKER = """
 import asyncio, sys
 from pathlib import Path
-from utils.api.errors import TooManyRequests
+from utils.errors import TooManyRequests
 from utils.edge.rate import RateLimit
 
 async def main(file, text, requests):

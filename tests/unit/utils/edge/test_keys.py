@@ -5,8 +5,8 @@ import base64
 import pytest
 
 from tests.unit.utils.edge.fakes import Clock
-from utils.api.errors import Unauthorized
 from utils.edge.keys import ADMIN_KEYS, API_KEYS, ApiKeys
+from utils.errors import Unauthorized
 from utils.settings import SettingsError
 
 OPS, OPS_OLD, WEB = "ops-key-0123456789", "ops-key-9876543210", "web-key-0123456789"

@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from utils.api.errors import Stopping
 from utils.edge import lifecycle
 from utils.edge.admission import Admission
 from utils.edge.lifecycle import WorkerLifecycle, stop_listening
+from utils.errors import Stopping
 from utils.triton import health
 from utils.triton.health import Health
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from utils.api.errors import ForeignPage
 from utils.edge.origins import Origins
+from utils.errors import ForeignPage
 
 PAGE = "https://annotate.example"
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.redis_server import redis_server
 from tests.unit.utils.edge.fakes import Clock
-from utils.api.errors import TooManyRequests
 from utils.edge import rate
 from utils.edge.counts import CountTable
 from utils.edge.rate import RateLimit
+from utils.errors import TooManyRequests
 from utils.settings import SettingsError
 
 LONG_TIMEOUT_S, REDIS_TIMEOUT_S = 60, rate.REDIS_TIMEOUT_S

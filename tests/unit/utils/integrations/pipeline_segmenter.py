@@ -14,10 +14,10 @@ from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
-from utils.api.errors import ImageNotCached, RejectedByModel
 from utils.api.inputs import ImageSource, Job
 from utils.api.jobs import AnswerParts
-from utils.triton.segmenter import _problem
+from utils.errors import ImageNotCached, RejectedByModel
+from utils.inference.triton_segmenter import _problem
 
 RADIUS = 60.0
 """Radius of the disc that the decoder finds around each click, in its pixels, of which a frame has 256."""

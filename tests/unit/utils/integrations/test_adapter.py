@@ -5,8 +5,8 @@ from starlette.responses import JSONResponse, Response
 
 from tests.http.asgi import Http
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
-from utils.api.errors import ImageNotCached, Problem
 from utils.edge.keys import ApiKeys
+from utils.errors import ImageNotCached, Problem
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapter, Adapters, ToolRequest
 

@@ -12,11 +12,11 @@ from tests.http.asgi import Http
 from tests.unit.utils.edge.fakes import make_edge
 from tests.unit.utils.integrations.test_label_studio import CONFIG, drawn
 from tests.unit.utils.integrations.test_roboflow import POINT
-from utils.api.errors import Problem
 from utils.api.received import MAX_VALUES
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS
 from utils.edge.admission import Admission
 from utils.edge.middleware import Limits
+from utils.errors import Problem
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import MAX_TEXT_CHARS, Adapters
 from utils.integrations.cvat import INTERACTOR

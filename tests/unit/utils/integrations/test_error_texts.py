@@ -24,7 +24,11 @@ from tests.fake_segmenter import FakeSegmenter
 from tests.http.asgi import Http
 from tests.unit.utils.edge.fakes import make_edge
 from tests.unit.utils.integrations.test_label_studio import CONFIG, drawn
-from utils.api.errors import (
+from utils.api.everything import result_of
+from utils.api.inputs import ImageSource
+from utils.edge.admission import Admission
+from utils.edge.middleware import Limits
+from utils.errors import (
     AnswerTooLarge,
     ImageNotCached,
     InferenceFailed,
@@ -33,16 +37,12 @@ from utils.api.errors import (
     RejectedByModel,
     ServiceError,
 )
-from utils.api.everything import result_of
-from utils.api.inputs import ImageSource
-from utils.edge.admission import Admission
-from utils.edge.middleware import Limits
+from utils.inference.triton_segmenter import _problem
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters
 from utils.integrations.cvat import DETECTOR, INTERACTOR
 from utils.integrations.service import MaskService
 from utils.settings import Settings
-from utils.triton.segmenter import _problem
 
 OTHER_PROGRAMS = r"max_side|(^|\s)--\w|Client\(|curl|requests\.post|mobile-sam \w"
 """Options of other programs."""

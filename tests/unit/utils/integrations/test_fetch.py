@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from utils.api.errors import ImageNotFetched
+from utils.errors import ImageNotFetched
 from utils.integrations import fetch
 from utils.integrations.fetch import MAX_FETCHES, Fetcher
 

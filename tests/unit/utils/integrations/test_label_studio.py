@@ -13,7 +13,7 @@ from yarl import URL
 from orchestrator.masks import rle
 from tests.unit.client.mobile_sam_client.test_results import segmentation
 from tests.unit.utils.integrations.replay import Replay
-from utils.api.errors import ImageNotFetched, InvalidRequest
+from utils.errors import ImageNotFetched, InvalidRequest
 from utils.integrations import label_studio
 from utils.integrations.label_studio import ADAPTER
 from utils.integrations.label_studio_bodies import PIECE_BYTES, without_numbers

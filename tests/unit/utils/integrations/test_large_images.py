@@ -16,8 +16,8 @@ from mobile_sam_client._scaling import Scaling
 from tests.http.asgi import Http
 from tests.unit.utils.integrations.pipeline_segmenter import RADIUS, PipelineSegmenter
 from tests.unit.utils.integrations.test_label_studio import CONFIG, decoded_brush, drawn
-from utils.api.errors import RejectedByModel
 from utils.api.inputs import ImageSource
+from utils.errors import RejectedByModel
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters
 from utils.integrations.cvat import DETECTOR, IN_BROWSER, INTERACTOR
@@ -309,7 +309,7 @@ def test_images_of_several_tasks_are_queued_and_encoded_as_they_are(tmp_path):
     image = tools.queued[0]
     kept = json.loads(asyncio.run(tools.segmenter.embed(image, background=True)))
     assert tools.segmenter.sources == []
-    # As the queue asks for the image later (`utils.ahead.encoder`).
+    # As the queue asks for the image later (`utils.background.encoder`).
     by_id = ImageSource(None, kept["image_id"], image.owner, scale_down=True)
     assert json.loads(asyncio.run(tools.segmenter.embed(by_id, background=True)))["reduction"] == 2
     assert tools.segmenter.sources == ["encoded"]

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from tests.fake_segmenter import FakeSegmenter
-from utils.api.errors import InvalidRequest, Overloaded
-from utils.edge.shares import RecentCallers
+from utils.errors import InvalidRequest, Overloaded
+from utils.inference.shares import RecentCallers
 from utils.integrations.service import MAX_WAITING, PAUSE_FACTOR, MaskService
 from utils.settings import Settings
 

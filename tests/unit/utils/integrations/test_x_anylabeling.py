@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.utils.integrations.replay import MASK, SQUARE, Replay, record
-from utils.api.errors import InvalidRequest, Problem
+from utils.errors import InvalidRequest, Problem
 from utils.integrations import service
 from utils.integrations.x_anylabeling import ADAPTER, PointMark, RectangleMark, error_response, prompts_of
 

@@ -15,8 +15,8 @@ import pytest
 
 from sam_onnx.repository import replace_file
 from tests.unit.utils.triton.conftest import add_version, remove_version
-from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.api.responses import Model
+from utils.errors import InferenceUnavailable, ModelChange
 from utils.triton import models as module
 from utils.triton.models import Models
 from utils.triton.run import KEY_HEADER, RunState

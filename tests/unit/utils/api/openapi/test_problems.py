@@ -11,14 +11,14 @@ from orchestrator import images
 from orchestrator import problems as rejections
 from orchestrator.costs import Workload
 from orchestrator.problems import Rejected
-from tests.unit.utils.api.test_errors import kinds
-from utils.api import errors
-from utils.api.errors import FieldError, Problem, ServiceError, summary
+from tests.unit.utils.test_errors import kinds
+from utils import errors
 from utils.api.openapi import document, problems
 from utils.api.received import parse_body
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.keys import ApiKeys
+from utils.errors import FieldError, Problem, ServiceError, summary
 
 PATHS = document(need_key=True, metrics_need_key=True, admin=True)["paths"]
 PROBLEMS = {each.slug: each for each in (problems.UNAUTHORIZED, *problems.SERVICE, *problems.IMAGE, *problems.MASKS)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from utils.triton import tensors
+from orchestrator import tensors
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings, examination
 from utils.triton.watchdog.examination import START_FACTOR, Examination

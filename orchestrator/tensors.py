@@ -25,7 +25,7 @@ class Tensor:
 
 
 CALL = Tensor("call", "BYTES", (1,))
-"""JSON of `utils.triton.segmenter`: the options and the image id, the file with large values, the deadline."""
+"""JSON of the request: the options and the image id, the file with large values, the deadline."""
 OUTCOME = Tensor("outcome", "BYTES", (1,))
 """JSON: `orchestrator.call.Outcome`."""
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))

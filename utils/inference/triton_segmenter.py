@@ -18,8 +18,12 @@ import orjson
 from tritonclient.http import InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
+from orchestrator import tensors
 from orchestrator.call import CALL, Exchange, Outcome, input_bytes
-from utils.api.errors import (
+from utils.api.inputs import ImageSource, Job
+from utils.api.jobs import AnswerParts, Content, Spooled
+from utils.api.received import BYTE_ORDER_MARK, has_more_than
+from utils.errors import (
     FieldError,
     ImageNotCached,
     InferenceFailed,
@@ -34,14 +38,11 @@ from utils.api.errors import (
     summary,
     unknown_version,
 )
-from utils.api.inputs import ImageSource, Job
-from utils.api.jobs import AnswerParts, Content, Spooled
-from utils.api.received import BYTE_ORDER_MARK, has_more_than
-from utils.edge.shares import Turns
+from utils.inference.shares import Turns
 from utils.observability import traces
 from utils.observability.context import ADDRESS, IMAGE_ID, RECORD, TRACE_ID, caller
 from utils.observability.logs import ERROR_LOG
-from utils.triton import health, tensors
+from utils.triton import health
 from utils.triton.watchdog.probes import infer_input
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}

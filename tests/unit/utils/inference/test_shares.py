@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from utils.api.errors import Overloaded
-from utils.edge.shares import Holding, NoRoom, RecentCallers, Shares, Turns, share_of, who_loses
+from utils.errors import Overloaded
+from utils.inference.shares import Holding, NoRoom, RecentCallers, Shares, Turns, share_of, who_loses
 
 CAPACITY = 64
 NAMES = st.integers(0, 199).map("caller {}".format)

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from utils.api.errors import QueueFull, QueueTooLarge, QueueUnavailable, UnknownPath, mib
-from utils.edge.shares import NoRoom, share_of, who_loses
+from utils.errors import QueueFull, QueueTooLarge, QueueUnavailable, UnknownPath, mib
+from utils.inference.shares import NoRoom, share_of, who_loses
 from utils.observability.logs import logger
 from utils.observability.outage import Outage
 
@@ -62,7 +62,7 @@ class EncodeQueue:
         Callers take turns. Each image is its id and the bytes of its file. An image with a file waits until `record`
         says that the file is kept; without one it is queued at once.
 
-        Callers share the room as `utils.edge.shares` says; whoever loses has its newest images failed.
+        Callers share the room as `utils.inference.shares` says; whoever loses has its newest images failed.
 
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from utils.ahead import queue as queues
-from utils.ahead.queue import EncodeQueue
+from utils.background import queue as queues
+from utils.background.queue import EncodeQueue
 
 CALLERS = ("a", "b", "c")
 

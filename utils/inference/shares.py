@@ -16,7 +16,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-from utils.api.errors import Overloaded
+from utils.errors import Overloaded
 
 ACTIVE_S = 10.0
 """Time for which a caller counts as active after a request."""

@@ -16,17 +16,17 @@ import orjson
 import pytest
 from tritonclient.utils import InferenceServerException
 
+from orchestrator import tensors
 from orchestrator.call import Call, Outcome, RequestCancelled
 from orchestrator.costs import Workload
-from utils.api import errors
+from utils import errors
 from utils.api.inputs import ImageSource, Job, to_job
 from utils.api.jobs import chunks
 from utils.api.requests import SegmentOptions, SegmentRequest
-from utils.edge.shares import share_of
+from utils.inference.shares import share_of
+from utils.inference.triton_segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
 from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
 from utils.observability.logs import FloodLog, logger
-from utils.triton import tensors
-from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
 
 OPTIONS: dict[str, Any] = {"multimask_output": True, "mask_format": "png", "polygon_tolerance": 2.0}
 
@@ -220,7 +220,7 @@ async def test_check_room_rejects_costly_requests_while_the_queue_is_full():
 
 @pytest.mark.parametrize(("seconds", "wait_s", "rejected"), [(0.01, 2, 0), (60, 0.01, 1)], ids=["room", "no room"])
 async def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, seconds, wait_s, rejected):
-    monkeypatch.setattr("utils.triton.segmenter.FULL_QUEUE_WAIT_S", wait_s)
+    monkeypatch.setattr("utils.inference.triton_segmenter.FULL_QUEUE_WAIT_S", wait_s)
     segmenter = segmenter_of(Client(delays={tensors.SEGMENT_COSTLY: seconds}), mobile_sam_costly=0)
     job = job_of(*[{"pos_coords": [(1, 1)]}] * MIN_COSTLY_OBJECTS)
     tasks = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + share_of(MAX_COSTLY_WAITING, 1) + 1)]
@@ -437,7 +437,7 @@ def test_model_is_told_whether_the_image_may_be_worked_on_at_a_smaller_size(call
 
 def test_errors_of_an_outage_are_written_a_few_times_and_then_counted(monkeypatch, caplog):
     log = FloodLog(logger, max_lines=5, window_s=10, level=logging.ERROR)
-    monkeypatch.setattr("utils.triton.segmenter.ERROR_LOG", log)
+    monkeypatch.setattr("utils.inference.triton_segmenter.ERROR_LOG", log)
     raised = (OSError("refused"), asyncio.TimeoutError(), InferenceServerException("a failure", "500"))
     for error in raised * 100:
         with pytest.raises(errors.ServiceError), service_errors(lambda: 1.0, lambda: None):

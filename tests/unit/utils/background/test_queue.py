@@ -7,9 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from utils.ahead import queue as queues
-from utils.ahead.queue import EncodeQueue
-from utils.api.errors import QueueFull, QueueTooLarge, QueueUnavailable, UnknownPath
+from utils.background import queue as queues
+from utils.background.queue import EncodeQueue
+from utils.errors import QueueFull, QueueTooLarge, QueueUnavailable, UnknownPath
 
 EMBEDDING_BYTES = 2 * 2**20
 

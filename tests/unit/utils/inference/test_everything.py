@@ -13,10 +13,10 @@ import pytest
 from orchestrator.costs import max_batch_points
 from tests import fake_segmenter
 from tests.fake_segmenter import FakeSegmenter
-from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded
 from utils.api.everything import Record, Step, box_nms, crop_boxes, everything, grid
 from utils.api.inputs import ImageSource
 from utils.api.requests import EverythingRequest
+from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded
 
 FILE = ImageSource(b"file", None, "me")
 MAX_BYTES = 10_000

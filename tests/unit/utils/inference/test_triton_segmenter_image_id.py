@@ -5,9 +5,9 @@ import hashlib
 
 import pytest
 
-from tests.unit.utils.triton.test_segmenter import ALL_CALLS, LARGE, NEW, Client, segmenter_of
-from utils.api.errors import InvalidRequest
+from tests.unit.utils.inference.test_triton_segmenter import ALL_CALLS, LARGE, NEW, Client, segmenter_of
 from utils.api.inputs import ImageSource
+from utils.errors import InvalidRequest
 from utils.observability.context import IMAGE_ID
 
 FILE_ID, OTHER = hashlib.sha256(b"file").hexdigest(), "0" * 64

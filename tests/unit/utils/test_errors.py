@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from utils.api import errors
+from utils import errors
 from utils.api.answers import problem_of
-from utils.api.errors import FieldError, InvalidRequest, ServiceError
+from utils.errors import FieldError, InvalidRequest, ServiceError
 
 
 def kinds(error: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.utils.triton.test_segmenter import KNOWN, NEW, UNKNOWN, Client, segmenter_of
-from utils.api.errors import ImageNotCached
-from utils.triton import tensors
-from utils.triton.segmenter import TritonSegmenter
+from orchestrator import tensors
+from tests.unit.utils.inference.test_triton_segmenter import KNOWN, NEW, UNKNOWN, Client, segmenter_of
+from utils.errors import ImageNotCached
+from utils.inference.triton_segmenter import TritonSegmenter
 
 
 def test_file_is_kept_without_encoding_and_encoded_by_its_id():

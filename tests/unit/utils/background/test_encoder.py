@@ -10,10 +10,12 @@ import pytest
 
 from tests.fake_segmenter import FakeSegmenter
 from tests.unit.utils.edge.fakes import Clock
-from utils.ahead import encoder as module
-from utils.ahead.encoder import EmbedAhead, WaitingCallers
-from utils.ahead.queue import EncodeQueue
-from utils.api.errors import (
+from utils.api.inputs import ImageSource
+from utils.background import encoder as module
+from utils.background.encoder import EmbedAhead, WaitingCallers
+from utils.background.queue import EncodeQueue
+from utils.edge.rate import RateLimit
+from utils.errors import (
     InferenceUnavailable,
     InvalidRequest,
     Problem,
@@ -21,9 +23,7 @@ from utils.api.errors import (
     RejectedByModel,
     TooManyRequests,
 )
-from utils.api.inputs import ImageSource
-from utils.edge.rate import RateLimit
-from utils.edge.shares import ACTIVE_S
+from utils.inference.shares import ACTIVE_S
 from utils.observability.context import ADDRESS, CALLER
 
 IDS = [ImageSource(None, str(number)) for number in range(3)]

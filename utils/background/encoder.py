@@ -13,16 +13,16 @@ from typing import Any
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from utils.ahead.queue import EncodeQueue
 from utils.api.answers import json_response
-from utils.api.errors import ImageNotCached, InferenceUnavailable, Problem, ServiceError, unknown_version
 from utils.api.inputs import ImageSource
 from utils.api.jobs import Segmenter
+from utils.background.queue import EncodeQueue
 from utils.edge.rate import RateLimit
-from utils.edge.shares import ACTIVE_S
+from utils.errors import ImageNotCached, InferenceUnavailable, Problem, ServiceError, unknown_version
+from utils.inference.shares import ACTIVE_S
+from utils.inference.triton_segmenter import check_image_id, image_id_of
 from utils.observability.context import ADDRESS, CALLER, caller
 from utils.observability.logs import logger
-from utils.triton.segmenter import check_image_id, image_id_of
 
 REST_FACTOR = 24.0
 """Pause after an encode while callers are active, as a multiple of its time: fewer than 1 in 20 requests, those beyond
