@@ -20,12 +20,12 @@ from utils.api.answers import (
     json_response,
     segmentation_response,
 )
-from utils.api.everything import everything as segment_everything
-from utils.api.everything import result_of
 from utils.api.inputs import image_source, list_of_images, to_job
 from utils.api.received import JSON, receive
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.app import build
+from utils.inference.everything import everything as segment_everything
+from utils.inference.everything import result_of
 
 # The Runner is made in utils/triton/runner.py (`make_runner`, which `build` calls), the InferInputs of a request in
 # utils/inference/triton_segmenter.py.

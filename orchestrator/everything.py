@@ -17,10 +17,11 @@ from orchestrator.call import RECORD, UPSAMPLE, Call, Part
 from orchestrator.costs import check_batch
 from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
 from orchestrator.pictures import Mask
-from orchestrator.pipeline import POSITIVE, Pipeline
+from orchestrator.pipeline import Pipeline
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box, check
 from orchestrator.segment import blank_image
+from orchestrator.tensors import POSITIVE
 
 OUTPUTS = ("records",)
 EDGE_MARGIN_PIXELS = 20

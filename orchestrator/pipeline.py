@@ -16,17 +16,22 @@ from orchestrator.call import DECODER, Array, Stages
 from orchestrator.embeddings import Embeddings, EncodedImage
 from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
 from orchestrator.regions import Box, whole
+from orchestrator.tensors import (
+    BOX_BOTTOM_RIGHT,
+    BOX_TOP_LEFT,
+    MASK_SIDE,
+    NEGATIVE,
+    NO_POINT,
+    PADDING_POINT,
+    POSITIVE,
+)
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
 Step = TypeVar("Step")
 
-NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING, ABSENT = 0, 1, 2, 3, -1, -2
-
 MAX_POINTS = 512
 """Points in one run of the decoder, all prompts together: its attention needs memory for each."""
-SIDE = 256
-"""Side of the decoder's masks."""
 MAX_ERRORS = 20
 """Offending points that an error lists."""
 
@@ -167,7 +172,7 @@ def check_inside(
     """
     name, (x0, y0, x1, y1) = ("region", region) if region else ("image", whole(size_hw))
     inside = (points_xy >= np.array([x0, y0])) & (points_xy <= np.array([x1, y1]))
-    outside = ~inside.all(axis=2) & (labels != ABSENT)
+    outside = ~inside.all(axis=2) & (labels != NO_POINT)
     errors = [
         {
             "field": f"points[{item}][{index}]",
@@ -196,7 +201,7 @@ def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[F
     """
     x0, y0, x1, y1 = whole(size_hw)
     inside = np.clip(points_xy, (x0, y0), (x1, y1), dtype=np.float32)
-    moved = (inside != points_xy).any(axis=2) & (labels != ABSENT)
+    moved = (inside != points_xy).any(axis=2) & (labels != NO_POINT)
     for item in np.flatnonzero(moved.any(axis=1)).tolist():
         corners = [np.flatnonzero(labels[item] == label) for label in (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)]
         for first, last in zip(*corners, strict=False):
@@ -211,14 +216,14 @@ def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[F
 
 def extents(points_xy: Floats, labels: Labels) -> Floats:
     """Return the boxes around the points of each object: (N, 4), x0, y0, x1, y1; arguments as for `check_inside`."""
-    absent = (labels == ABSENT)[..., None]
+    absent = (labels == NO_POINT)[..., None]
     low, high = np.where(absent, np.inf, points_xy).min(axis=1), np.where(absent, -np.inf, points_xy).max(axis=1)
     return np.concatenate([low, high], axis=1)
 
 
 def count_points(labels: Labels) -> list[int]:
     """Return the number of points of each object, up to its last one, from labels (N, P) int32."""
-    trailing = (labels[:, ::-1] != ABSENT).argmax(axis=1)
+    trailing = (labels[:, ::-1] != NO_POINT).argmax(axis=1)
     counts: list[int] = (labels.shape[1] - trailing).tolist()
     return counts
 
@@ -262,7 +267,7 @@ def points_to_frame(
     boxed = (labels == BOX_TOP_LEFT).any(axis=1)
     if boxed.all():
         return coords, labels.astype(np.float32)
-    last = np.where(boxed, ABSENT, PADDING).astype(np.float32)[:, None]
+    last = np.where(boxed, NO_POINT, PADDING_POINT).astype(np.float32)[:, None]
     coords = np.concatenate([coords, np.zeros_like(coords[:, :1])], axis=1)
     return coords, np.concatenate([labels.astype(np.float32), last], axis=1)
 
@@ -279,7 +284,7 @@ def mask_inputs(masks: Floats | None, objects: Labels | None, count: int) -> tup
         (count, 1, 256, 256) and (count,) float32; (1, 1, 256, 256) and (1,) if no object has an earlier mask.
     """
     if masks is None or objects is None or not len(objects):
-        return np.zeros((1, 1, SIDE, SIDE), np.float32), np.zeros(1, np.float32)
-    mask_input, has_mask = np.zeros((count, 1, SIDE, SIDE), np.float32), np.zeros(count, np.float32)
+        return np.zeros((1, 1, MASK_SIDE, MASK_SIDE), np.float32), np.zeros(1, np.float32)
+    mask_input, has_mask = np.zeros((count, 1, MASK_SIDE, MASK_SIDE), np.float32), np.zeros(count, np.float32)
     mask_input[objects, 0], has_mask[objects] = masks, 1
     return mask_input, has_mask

@@ -19,21 +19,12 @@ from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
 from orchestrator.masks import Logits, MaskPart, area_and_box, remove_small_regions
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import (
-    BOX_BOTTOM_RIGHT,
-    BOX_TOP_LEFT,
-    Floats,
-    Labels,
-    Pipeline,
-    check_inside,
-    clip,
-    count_points,
-    extents,
-)
+from orchestrator.pipeline import Floats, Labels, Pipeline, check_inside, clip, count_points, extents
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 from orchestrator.reduced import GRID_RLE
 from orchestrator.regions import AUTO, around, cut, rounded
+from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, MASK_SIDE
 
 OUTPUTS = ("mask", "picture", "result")
 DEFAULTS: dict[str, Any] = {
@@ -330,7 +321,7 @@ def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> N
         pipeline.stages.begin(counts=False)
         points_xy, labels = np.zeros((1, 2, 2), np.float32), np.array([[BOX_TOP_LEFT, BOX_BOTTOM_RIGHT]], np.int32)
         list(pipeline.decode(image, points_xy, labels, candidates=False))
-    logits = np.full((1, 256, 256), -1, np.float32)
+    logits = np.full((1, MASK_SIDE, MASK_SIDE), -1, np.float32)
     logits[:, 60:120, 80:180] = 1
     for mask_format in ("json", "png", "rle"):
         options = {**DEFAULTS, "mask_format": mask_format, "segmented_image": "overlay"}

@@ -1,4 +1,7 @@
-"""Names, types and shapes of the Triton models' tensors. A test compares each config.pbtxt with them."""
+"""What crosses the seam between the service and its models: tensors, and what their values mean.
+
+A test compares each config.pbtxt with them.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +14,15 @@ SEGMENT_COSTLY = "mobile_sam_costly"
 """The same for costly requests, which the two others leave to it when `call` says that it must not be `costly`."""
 EVERYTHING = "mobile_sam_everything"
 """Computes a batch of automatic masks."""
+
+NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT = 0, 1, 2, 3
+"""Labels of points, as in Segment Anything."""
+NO_POINT = -2
+"""Label of the rest of an object's row, which has fewer points than another object's."""
+PADDING_POINT = -1
+"""Label of the point that the decoder wants after the points of an object without a box."""
+MASK_SIDE = 256
+"""Height and width of the decoder's masks, and of earlier ones that are refined."""
 
 DataType = Literal["BYTES", "INT32", "FP32"]
 
@@ -32,7 +44,7 @@ INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
 
 POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
 POINT_LABELS = Tensor("point_labels", "INT32", (-1, -1))
-MASK_INPUT = Tensor("mask_input", "FP32", (-1, 256, 256))
+MASK_INPUT = Tensor("mask_input", "FP32", (-1, MASK_SIDE, MASK_SIDE))
 MASK_INPUT_OBJECT = Tensor("mask_input_object", "INT32", (-1,))
 SEGMENT_INPUTS = (CALL, INPUT_IMAGE, POINT_COORDS, POINT_LABELS, MASK_INPUT, MASK_INPUT_OBJECT)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from utils.api.inputs import ImageSource, Job
-from utils.api.jobs import AnswerParts
 from utils.errors import ImageNotCached
+from utils.inference.request import ImageSource, InferenceRequest
+from utils.inference.segmenter import AnswerParts
 
 IMAGE = {
     "image_id": "the id",
@@ -56,8 +56,8 @@ class FakeSegmenter:
         self.embeds: list[ImageSource] = []
         self.stored: list[ImageSource] = []
         self.asked_version: int | None = None
-        self.jobs: list[tuple[ImageSource, Job]] = []
-        self.batches: list[tuple[ImageSource, Job]] = []
+        self.jobs: list[tuple[ImageSource, InferenceRequest]] = []
+        self.batches: list[tuple[ImageSource, InferenceRequest]] = []
 
     @property
     def sources(self) -> list[ImageSource]:
@@ -80,7 +80,7 @@ class FakeSegmenter:
         self._check(image)
         return json.dumps(self.image).encode()
 
-    async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
+    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         self.jobs.append((image, job))
         self._check(image)
         if "embedding" in job.options:
@@ -88,7 +88,7 @@ class FakeSegmenter:
         picture = None if job.options["segmented_image"] == "none" else b"the picture"
         return AnswerParts(b"the mask", picture, self.result)
 
-    async def records(self, image: ImageSource, batch: Job) -> dict[str, Any]:
+    async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
         self.batches.append((image, batch))
         answer = self.next_batches.pop(0) if self.next_batches else []
         if isinstance(answer, Exception):

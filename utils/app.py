@@ -17,7 +17,6 @@ from utils import processes
 from utils.api.answers import ORIENTATION_HEADER, REFUSAL_LOG
 from utils.api.decoding import LocalDecoding
 from utils.api.info import InfoEndpoint, describe
-from utils.api.jobs import Segmenter
 from utils.api.openapi import pages
 from utils.background.encoder import EmbedAhead
 from utils.background.queue import DEFAULT_CACHE_BYTES, EncodeQueue
@@ -38,6 +37,7 @@ from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
+from utils.inference.segmenter import Segmenter
 from utils.inference.shares import RecentCallers
 from utils.inference.triton_segmenter import TritonSegmenter
 from utils.integrations import ADAPTERS

@@ -27,13 +27,14 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
 from utils.api.answers import RawJson, RawMultipart, errors_as_problems, segmentation_response
-from utils.api.inputs import ImageSource, Job, image_source, to_job
-from utils.api.jobs import AnswerParts
+from utils.api.inputs import image_source, to_job
 from utils.api.received import JSON, receive
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.middleware import Edge, Limits
 from utils.errors import ServiceError
+from utils.inference.request import ImageSource, InferenceRequest
+from utils.inference.segmenter import AnswerParts
 from utils.inference.triton_segmenter import image_file
 from utils.integrations.adapter import Adapters
 from utils.observability.metrics import Counts
@@ -58,11 +59,11 @@ class InProcessSegmenter:
         self._own = threading.local()
         self._threads = ThreadPoolExecutor(CORES, initializer=self._make_pipeline)
 
-    async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
+    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         """Segment an image."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._segment, image, job)
 
-    def _segment(self, image: ImageSource, job: Job) -> AnswerParts:
+    def _segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         inputs = {**image_file(image), **job.inputs}
         described = {"image_id": image.image_id, "owner": image.owner, "options": job.options}
         inputs["call"] = np.array([orjson.dumps(described)], np.object_)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.fuzz.corpus import CORPUS, IMAGES
 from tests.fuzz.hostile_requests import DAMAGED_IMAGES, OPTIONS, damaged, hostile_bodies, valid_fields
 from tests.fuzz.ways_in import check_prompts, image_or_refusal, request_or_refusal
-from utils.api.inputs import Job
+from utils.inference.request import InferenceRequest
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 SETTINGS = settings(
@@ -50,7 +50,7 @@ def test_hostile_body_is_accepted_or_rejected(path, data):
 def test_fields_of_the_fuzzer_are_valid(path, data):
     job = request_or_refusal(json.dumps(data.draw(valid_fields(path))).encode(), path, size_hw=(64, 64))
     if path == "mobile_sam":
-        assert isinstance(job, Job), job
+        assert isinstance(job, InferenceRequest), job
         check_prompts(job, (64, 64))
     else:
         assert job is None, job

@@ -10,12 +10,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator import images, pipeline, regions
+from orchestrator import images, pipeline, regions, tensors
 from orchestrator.problems import Rejected
-from utils.api.inputs import Job, image_source, to_job
+from utils.api.inputs import image_source, to_job
 from utils.api.received import parse_body
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.errors import ServiceError
+from utils.inference.request import InferenceRequest
 
 Refusal = ServiceError | Rejected
 AnyRefusal = TypeVar("AnyRefusal", bound=Refusal)
@@ -48,7 +49,9 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
     return pixels
 
 
-def request_or_refusal(body: bytes, path: str, size_hw: tuple[int, int] = (480, 640)) -> Job | Refusal | None:
+def request_or_refusal(
+    body: bytes, path: str, size_hw: tuple[int, int] = (480, 640)
+) -> InferenceRequest | Refusal | None:
     """Parse a body like the service, and check its prompts like the orchestrator, on an image of `size_hw`.
 
     Return the job of a segmentation, None for other requests, or the refusal.
@@ -80,7 +83,7 @@ def checked(refusal: AnyRefusal) -> AnyRefusal:
     return refusal
 
 
-def check_prompts(job: Job, size_hw: tuple[int, int]) -> None:
+def check_prompts(job: InferenceRequest, size_hw: tuple[int, int]) -> None:
     """Assert the shapes and ranges of prompts and of the decoder's inputs.
 
     Raises:
@@ -91,7 +94,7 @@ def check_prompts(job: Job, size_hw: tuple[int, int]) -> None:
     assert np.isfinite(points_xy).all()
     if "mask_input" in job.inputs:
         assert job.inputs["mask_input"].shape == (*job.inputs["mask_input_object"].shape, 256, 256)
-    assert [len(names) for names in job.fields] == (labels != pipeline.ABSENT).sum(1).tolist()
+    assert [len(names) for names in job.fields] == (labels != tensors.NO_POINT).sum(1).tolist()
     pipeline.check_inside(points_xy, labels, size_hw)
     coords, labels = pipeline.points_to_frame(points_xy, labels, size_hw, images.LONGEST_SIDE.size_in_frame(size_hw))
     assert coords.shape[:2] == labels.shape

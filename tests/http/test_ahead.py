@@ -5,8 +5,8 @@ import base64
 
 import pytest
 
-from utils.api.inputs import ImageSource
 from utils.background.queue import EncodeQueue
+from utils.inference.request import ImageSource
 from utils.observability.context import CALLER
 
 EMBEDDING_BYTES = 2 * 2**20

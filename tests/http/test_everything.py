@@ -9,8 +9,8 @@ import pytest
 
 from tests import fake_segmenter
 from tests.fake_segmenter import EVERYTHING_ENGINE, record
-from utils.api.everything import INTERNAL_KEYS
 from utils.errors import ImageNotCached, InferenceTimeout
+from utils.inference.everything import INTERNAL_KEYS
 
 IMAGE = base64.b64encode(b"an image file").decode()
 BATCHES = [[record((10 * number, 0, 10 * number + 5, 5))] for number in range(3)]

@@ -15,10 +15,10 @@ from bentoml._internal.server.http.access import AccessLogMiddleware
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from tests.http.asgi import ADDRESS, messages_of
 from utils.api.answers import REFUSAL_LOG
-from utils.api.inputs import ImageSource
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.edge.keys import ApiKeys
 from utils.errors import ImageNotCached, RejectedByModel
+from utils.inference.request import ImageSource
 from utils.inference.triton_segmenter import _problem
 from utils.observability.logs import VARIABLE, configure_logging
 

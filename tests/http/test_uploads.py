@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from utils.api.inputs import ImageSource
 from utils.api.requests import MAX_POINTS
+from utils.inference.request import ImageSource
 
 FILE = b"\xff\xd8 an image file \r\n--boundary {{{{{{{{{{{{{{{{"
 CLICK = {"pos_coords": [[903, 310]]}

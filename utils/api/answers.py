@@ -15,10 +15,11 @@ from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
 from utils.api.forms import FORM
-from utils.api.jobs import AnswerParts, Content, chunks
 from utils.api.received import FILE, JSON, PNG
 from utils.api.requests import MaskFormat
 from utils.errors import MEDIA_TYPE, Problem, ServiceError
+from utils.inference.contents import Content, chunks
+from utils.inference.segmenter import AnswerParts
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
 from utils.observability.logs import ERROR_LOG, FloodLog, logger
 

@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from orchestrator import tensors
 from utils.api.answers import file_response, has_file
 from utils.api.info import InfoEndpoint
-from utils.api.inputs import Job, image_source
-from utils.api.jobs import OpenFile, Segmenter
+from utils.api.inputs import image_source
 from utils.api.received import Model, parameters_of, parse_body, query_fields
 from utils.api.requests import DecoderRequest, ImageFields
 from utils.api.responses import Info
@@ -27,10 +26,13 @@ from utils.errors import (
     UnknownPath,
     unknown_version,
 )
+from utils.inference.contents import OpenFile
+from utils.inference.request import InferenceRequest
+from utils.inference.segmenter import Segmenter
 from utils.observability.context import CALLER
 from utils.triton.versions import DECODER, read_record
 
-EMBEDDING_JOB = Job({}, {"embedding": True})
+EMBEDDING_JOB = InferenceRequest({}, {"embedding": True})
 IMMUTABLE = "max-age=31536000, immutable"
 DECODER_FILE, FILE = "/decoder.onnx", "model.onnx"
 """Path, and name of the file in the repository."""

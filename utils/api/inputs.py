@@ -4,10 +4,8 @@ The image is a file or an image id; its pixels are decoded in Triton's models, n
 """
 
 import binascii
-import dataclasses
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +19,11 @@ from utils.api.requests import (
     EmbedRequest,
     ImageFields,
     ObjectFields,
-    Region,
     SegmentOptions,
     SegmentRequest,
 )
 from utils.errors import invalid
+from utils.inference.request import ImageSource, InferenceRequest
 from utils.observability.context import CALLER
 from utils.observability.logs import quoted
 
@@ -37,10 +35,8 @@ IMAGE_FILE = "base64 of a PNG, JPEG or WebP file"
 URLS = ("http://", "https://")
 MASK_INPUT = "the low_res_mask of an earlier response: base64 of a NumPy file of 256 x 256 float32"
 """Expected content of `mask_input`, for errors."""
-NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING = 0, 1, 2, 3, -2
-BOX_CORNERS = (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)
+BOX_CORNERS = (tensors.BOX_TOP_LEFT, tensors.BOX_BOTTOM_RIGHT)
 MAX_TOTAL_POINTS = 4096
-MASK_SIDE = 256
 MAX_HEADER_BYTES = 256
 """Longest header of the NumPy file in `mask_input`, which is parsed as Python source; NumPy's own has 118 bytes."""
 MAX_LOGIT = 10_000.0
@@ -48,45 +44,6 @@ MAX_LOGIT = 10_000.0
 
 LabelledPoint = tuple[tuple[float, float], int, str]
 """x and y in pixels of the displayed image, the label, and the path in the request."""
-
-
-@dataclass(frozen=True)
-class ImageSource:
-    """An image file, an image id, or both if the id of the file is known."""
-
-    file: bytes | None
-    """A PNG, JPEG or WebP file."""
-    image_id: str | None
-    owner: str = ""
-    """Name of the request's API key; cached embeddings are separate per owner."""
-    field: str = dataclasses.field(default="input_image", compare=False)
-    """Field or part of the request with the image, for error messages."""
-    region: Region | None = None
-    """Part of the image to encode; None: all of it."""
-    scale_down: bool = dataclasses.field(default=False, compare=False)
-    """Whether an image above the pixel limit is worked on at a smaller size, for tools whose users cannot scale it."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a model does with an image: segments objects, or a batch of grid points."""
-
-    inputs: Mapping[str, npt.NDArray[Any]]
-    """Tensors by name, as `orchestrator.tensors` declares them, without the image.
-
-    - `point_coords`: (N, P, 2) float32, x then y, pixels of the displayed image; of a grid (N, 2).
-    - `point_labels`: (N, P) int32: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right, -2 padding.
-    - `mask_input`, if any: (M, 256, 256) float32 logits of earlier responses.
-    - `mask_input_object`: (M,) int32, the object of each of them.
-    """
-    options: Mapping[str, Any]
-    """Options by the names of the HTTP API's fields, and `document`: whether the result has masks and picture in it."""
-    model_version: int | None = None
-    """None: the newest loaded version."""
-    fields: tuple[tuple[str, ...], ...] = ()
-    """Request path of each point of each object, for error messages."""
-    background: bool = False
-    """True if no caller waits for the answer: it waits for no slot, and takes none."""
 
 
 def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource:
@@ -168,7 +125,7 @@ def decode_base64(text: str, field: str, expected: str) -> bytes:
     return data
 
 
-def to_job(request: SegmentRequest, *, document: bool = False, offer_clip: bool = True) -> Job:
+def to_job(request: SegmentRequest, *, document: bool = False, offer_clip: bool = True) -> InferenceRequest:
     """Return the job of a request: its objects as tensors, padded to the same number of points, and its options.
 
     Args:
@@ -194,7 +151,7 @@ def to_job(request: SegmentRequest, *, document: bool = False, offer_clip: bool 
     if (total := sum(map(len, found))) > MAX_TOTAL_POINTS:
         raise invalid("prompts", f"at most {MAX_TOTAL_POINTS} points in all objects together", f"{total}")
     shape = len(found), max(map(len, found))
-    points_xy, labels = np.zeros((*shape, 2), np.float32), np.full(shape, PADDING, np.int32)
+    points_xy, labels = np.zeros((*shape, 2), np.float32), np.full(shape, tensors.NO_POINT, np.int32)
     for index, points in enumerate(found):
         points_xy[index, : len(points)] = [xy for xy, _, _ in points]
         labels[index, : len(points)] = [label for _, label, _ in points]
@@ -210,19 +167,19 @@ def to_job(request: SegmentRequest, *, document: bool = False, offer_clip: bool 
         options["fields"] = fields_of_points
     elif not offer_clip:
         del options["clip"]
-    return Job(inputs, options, request.model_version, fields_of_points)
+    return InferenceRequest(inputs, options, request.model_version, fields_of_points)
 
 
 def _labelled_points(fields: ObjectFields, prefix: str) -> list[LabelledPoint]:
     """Return the points of an object, at least one; `prefix` is the path of its fields, such as `prompts[1].`."""
     positive = fields.pos_coords or []
-    labels = [POSITIVE] * len(positive) if fields.labels is None else fields.labels
+    labels = [tensors.POSITIVE] * len(positive) if fields.labels is None else fields.labels
     if len(labels) != len(positive):
         raise invalid(f"{prefix}labels", f"{len(positive)} labels, one per point of pos_coords", f"{len(labels)}")
     points: list[LabelledPoint] = [
         (xy, label, f"{prefix}pos_coords[{i}]") for i, (xy, label) in enumerate(zip(positive, labels, strict=True))
     ]
-    points += [(xy, NEGATIVE, f"{prefix}neg_coords[{i}]") for i, xy in enumerate(fields.neg_coords or [])]
+    points += [(xy, tensors.NEGATIVE, f"{prefix}neg_coords[{i}]") for i, xy in enumerate(fields.neg_coords or [])]
     if fields.box is not None:
         corners = fields.box[:2], fields.box[2:]
         points += [(xy, label, f"{prefix}box") for xy, label in zip(corners, BOX_CORNERS, strict=True)]
@@ -259,11 +216,17 @@ def _mask_input(text: str, field: str) -> npt.NDArray[np.float32]:
     except Exception:  # NumPy parses the header as Python source, which can raise anything
         raise invalid(field, MASK_INPUT, f"{len(data)} bytes that are not a NumPy file") from None
     rest = memoryview(data)[file.tell() :]
-    if dtype != np.dtype("<f4") or shape not in {(MASK_SIDE, MASK_SIDE), (1, MASK_SIDE, MASK_SIDE)} or fortran:
+    if (
+        dtype != np.dtype("<f4")
+        or shape not in {(tensors.MASK_SIDE, tensors.MASK_SIDE), (1, tensors.MASK_SIDE, tensors.MASK_SIDE)}
+        or fortran
+    ):
         raise invalid(field, MASK_INPUT, got)
-    if len(rest) != 4 * MASK_SIDE * MASK_SIDE:
-        raise invalid(field, MASK_INPUT, f"{len(rest)} bytes of values instead of {4 * MASK_SIDE * MASK_SIDE}")
-    mask = np.frombuffer(rest, "<f4").reshape(MASK_SIDE, MASK_SIDE)
+    if len(rest) != 4 * tensors.MASK_SIDE * tensors.MASK_SIDE:
+        raise invalid(
+            field, MASK_INPUT, f"{len(rest)} bytes of values instead of {4 * tensors.MASK_SIDE * tensors.MASK_SIDE}"
+        )
+    mask = np.frombuffer(rest, "<f4").reshape(tensors.MASK_SIDE, tensors.MASK_SIDE)
     if not (mask.min() >= -MAX_LOGIT and mask.max() <= MAX_LOGIT):  # not with NaN either
         raise invalid(field, f"values from {-MAX_LOGIT:g} to {MAX_LOGIT:g}", "other values or NaN")
     return mask

@@ -14,11 +14,11 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from utils.api.answers import json_response
-from utils.api.inputs import ImageSource
-from utils.api.jobs import Segmenter
 from utils.background.queue import EncodeQueue
 from utils.edge.rate import RateLimit
 from utils.errors import ImageNotCached, InferenceUnavailable, Problem, ServiceError, unknown_version
+from utils.inference.request import ImageSource
+from utils.inference.segmenter import Segmenter
 from utils.inference.shares import ACTIVE_S
 from utils.inference.triton_segmenter import check_image_id, image_id_of
 from utils.observability.context import ADDRESS, CALLER, caller

@@ -20,8 +20,6 @@ from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
 from orchestrator.call import CALL, Exchange, Outcome, input_bytes
-from utils.api.inputs import ImageSource, Job
-from utils.api.jobs import AnswerParts, Content, Spooled
 from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.errors import (
     FieldError,
@@ -38,6 +36,9 @@ from utils.errors import (
     summary,
     unknown_version,
 )
+from utils.inference.contents import Content, Spooled
+from utils.inference.request import ImageSource, InferenceRequest
+from utils.inference.segmenter import AnswerParts
 from utils.inference.shares import Turns
 from utils.observability import traces
 from utils.observability.context import ADDRESS, IMAGE_ID, RECORD, TRACE_ID, caller
@@ -106,7 +107,7 @@ class TritonSegmenter:
 
     async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON, as `Segmenter.embed`."""
-        job = Job({}, {"encode": not (background and image.file)}, model_version, background=background)
+        job = InferenceRequest({}, {"encode": not (background and image.file)}, model_version, background=background)
         outputs = await self._outputs(tensors.SEGMENT if background else tensors.SEGMENT_CACHED, image, job)
         return bytes(outputs[tensors.RESULT])
 
@@ -126,19 +127,19 @@ class TritonSegmenter:
             if body[:100].lstrip(JSON_MARGIN).startswith(b"{") and has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
                 raise
 
-    async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
+    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         """Segment objects in an image."""
         model = tensors.SEGMENT_CACHED if len(job.fields) < MIN_COSTLY_OBJECTS else tensors.SEGMENT_COSTLY
         outputs = await self._outputs(model, image, job)
         return AnswerParts(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
 
-    async def records(self, image: ImageSource, batch: Job) -> dict[str, Any]:
+    async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
         """Return `masks`, the automatic masks of a batch that reach the thresholds, and the `engine`."""
         outputs = await self._outputs(tensors.EVERYTHING, image, batch)
         found: dict[str, Any] = orjson.loads(bytes(outputs[tensors.RECORDS]))
         return found
 
-    async def _outputs(self, model: str, image: ImageSource, job: Job) -> _Outputs:
+    async def _outputs(self, model: str, image: ImageSource, job: InferenceRequest) -> _Outputs:
         """Run a model, and the one that it leaves the request to; return its outputs.
 
         Images are first asked for by their id, even if the request has a file: the model for cached ones is never busy
@@ -186,7 +187,9 @@ class TritonSegmenter:
                     case Outcome(spooled=sizes):
                         return _contents(result, model, exchange, sizes)
 
-    async def _run(self, model: str, job: Job, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]) -> Any:
+    async def _run(
+        self, model: str, job: InferenceRequest, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+    ) -> Any:
         """Run a model and return Triton's result."""
         try:
             with service_errors(self.timeout_s, self.report_fault):
@@ -198,7 +201,7 @@ class TritonSegmenter:
             raise unknown_version(job.model_version) from None
 
     async def _run_in_slot(
-        self, model: str, job: Job, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+        self, model: str, job: InferenceRequest, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
     ) -> Any:
         async with contextlib.AsyncExitStack() as slot:
             traced = bool(TRACE_ID.get())

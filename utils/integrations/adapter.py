@@ -17,10 +17,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from utils.api.answers import json_response, problem_of, problem_response
-from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64
+from utils.api.inputs import IMAGE_FILE, decode_base64
 from utils.api.large_json import lightened
 from utils.api.received import parameters_of, parse_body, receive_json
 from utils.errors import Problem
+from utils.inference.request import ImageSource
 from utils.integrations.advice import in_tools_words
 from utils.integrations.service import MaskService, as_json
 from utils.observability.context import CALLER

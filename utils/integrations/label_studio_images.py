@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 from yarl import URL
 
-from utils.api.inputs import ImageSource
 from utils.errors import ImageNotCached, ImageNotFetched
+from utils.inference.request import ImageSource
 from utils.integrations.adapter import image_of
 from utils.integrations.fetch import Fetcher, parsed_url
 from utils.observability.context import CALLER

@@ -14,9 +14,9 @@ import pybase64
 from pydantic import BeforeValidator, Field
 from starlette.responses import JSONResponse, Response
 
-from utils.api.inputs import ImageSource
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Coordinate, Point
 from utils.errors import Problem, invalid
+from utils.inference.request import ImageSource
 from utils.integrations.adapter import Adapter, Answer, ToolCall, ToolRequest, image_of
 from utils.integrations.rasters import (
     DECODE_NS,

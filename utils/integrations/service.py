@@ -13,13 +13,14 @@ from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
 from orchestrator.reduced import GRID_RLE, Reduction
 from utils.api.decoding import EMBEDDING_JOB
-from utils.api.everything import everything, result_of
-from utils.api.inputs import ImageSource, to_job
-from utils.api.jobs import Segmenter
+from utils.api.inputs import to_job
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.background.encoder import EmbedAhead
 from utils.errors import InvalidRequest, invalid
+from utils.inference.everything import everything, result_of
+from utils.inference.request import ImageSource
+from utils.inference.segmenter import Segmenter
 from utils.inference.shares import RecentCallers, Turns
 from utils.integrations.advice import ADVICE
 from utils.integrations.rasters import DECODE_NS, Record, size_of

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator import call as call_module
 from orchestrator.call import DECODE, INLINE_BYTES, MASK, STAGES, Call, Exchange, RequestCancelled, Stages
-from utils.api.jobs import Spooled
+from utils.inference.contents import Spooled
 
 LARGE = bytes(range(256)) * 1000
 SMALL = b"a few bytes"

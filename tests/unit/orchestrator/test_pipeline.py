@@ -9,8 +9,6 @@ from orchestrator.cache import Entry
 from orchestrator.call import Stages
 from orchestrator.embeddings import EncodedImage
 from orchestrator.pipeline import (
-    ABSENT,
-    PADDING,
     DecoderError,
     Pipeline,
     batches,
@@ -23,6 +21,7 @@ from orchestrator.pipeline import (
     prefetch,
 )
 from orchestrator.problems import Rejected
+from orchestrator.tensors import NO_POINT, PADDING_POINT
 
 STAGES = Stages(lambda *_: None)
 IMAGE = EncodedImage("id", "id", Entry({"image_embeddings": np.zeros(1, np.float16)}, (480, 640), b""), 10**6, STAGES)
@@ -118,16 +117,16 @@ def test_rejection_names_the_first_points_outside():
 
 
 def test_points_on_the_edges_are_accepted_and_absent_ones_are_not_checked():
-    check_inside(points((0, 0), (20, 10), (3.5, 9), (-5, -5)), labels(1, 3, 0, ABSENT), (10, 20))
+    check_inside(points((0, 0), (20, 10), (3.5, 9), (-5, -5)), labels(1, 3, 0, NO_POINT), (10, 20))
 
 
 def test_clipped_points_are_at_the_nearest_place_in_the_image_and_named():
     given = points((3.5, 9), (-1, 5), (25, -0.5), (1e6, 1e6), (0, 10), (-5, -5))
-    inside, moved = clip(given, labels(1, 0, 1, 1, 1, ABSENT), (10, 20))
+    inside, moved = clip(given, labels(1, 0, 1, 1, 1, NO_POINT), (10, 20))
     assert inside[0, :5].tolist() == [[3.5, 9], [0, 5], [20, 0], [20, 10], [0, 10]]
     assert inside.dtype == np.float32
     assert moved == [(0, 1), (0, 2), (0, 3)]
-    check_inside(inside, labels(1, 0, 1, 1, 1, ABSENT), (10, 20))
+    check_inside(inside, labels(1, 0, 1, 1, 1, NO_POINT), (10, 20))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +148,7 @@ def test_clipped_box_is_the_part_inside_the_image(box, expected, moved):
 )
 def test_box_of_which_nothing_is_left_is_rejected(box):
     given = np.array([[(1, 1), (0, 0), (0, 0)], [(1, 1), box[:2], box[2:]]], np.float32)
-    kinds = np.array([[1, ABSENT, ABSENT], [1, 2, 3]], np.int32)
+    kinds = np.array([[1, NO_POINT, NO_POINT], [1, 2, 3]], np.int32)
     with pytest.raises(Rejected) as caught:
         clip(given, kinds, (10, 20))
     assert caught.value.status == 422
@@ -175,22 +174,22 @@ def test_point_outside_the_region_is_rejected_with_its_limits():
 
 
 def test_extents_are_the_boxes_around_the_points():
-    assert extents(points((1, 9), (4, 2), (0, 0)), labels(1, 0, ABSENT)).tolist() == [[1, 2, 4, 9]]
+    assert extents(points((1, 9), (4, 2), (0, 0)), labels(1, 0, NO_POINT)).tolist() == [[1, 2, 4, 9]]
 
 
 def test_points_are_scaled_and_padded():
     coords, decoder_labels = points_to_frame(points((900, 600)), labels(1), (1200, 1800), (683, 1024))
     assert coords.tolist() == [[[512, 341.5], [0, 0]]]
-    assert decoder_labels.tolist() == [[1, PADDING]]
+    assert decoder_labels.tolist() == [[1, PADDING_POINT]]
     assert coords.dtype == decoder_labels.dtype == np.float32
 
 
 def test_only_objects_without_a_box_get_the_padding_point():
-    boxes, mixed = labels(2, 3), np.array([[2, 3], [1, ABSENT]], np.int32)
+    boxes, mixed = labels(2, 3), np.array([[2, 3], [1, NO_POINT]], np.int32)
     coords, decoder_labels = points_to_frame(points((1, 2), (3, 4)), boxes, (1024, 1024), (1024, 1024))
     assert (coords.tolist(), decoder_labels.tolist()) == ([[[1, 2], [3, 4]]], [[2, 3]])
     _, decoder_labels = points_to_frame(np.zeros((2, 2, 2), np.float32), mixed, (9, 9), (1024, 1024))
-    assert decoder_labels.tolist() == [[2, 3, ABSENT], [1, ABSENT, PADDING]]
+    assert decoder_labels.tolist() == [[2, 3, NO_POINT], [1, NO_POINT, PADDING_POINT]]
 
 
 @pytest.mark.parametrize("count", [None, 0], ids=["left out", "none"])
@@ -238,8 +237,8 @@ def test_count_points_ignores_trailing_absent_points():
     [
         ([[2, 3]], None, None),
         ([[2, 3]], np.zeros(0, np.int32), None),
-        ([[1, ABSENT]], None, ("points[0][0]", "points")),
-        ([[2, 3, ABSENT], [2, 3, 0]], None, ("points[1][2]", "points")),
+        ([[1, NO_POINT]], None, ("points[0][0]", "points")),
+        ([[2, 3, NO_POINT], [2, 3, 0]], None, ("points[1][2]", "points")),
         ([[2, 3], [2, 3]], np.array([1], np.int32), ("masks[1]", "masks")),
     ],
 )

@@ -11,7 +11,7 @@ import orjson
 
 from utils.api.answers import multipart_pieces
 from utils.api.info import VERSION
-from utils.api.jobs import AnswerParts
+from utils.inference.segmenter import AnswerParts
 
 Examples = dict[str, dict[str, Any]]
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from utils.api.everything import MAX_GRID_POINTS
 from utils.api.forms import FORM
 from utils.api.inputs import MAX_TOTAL_POINTS
 from utils.api.openapi import examples, problems
@@ -16,6 +15,7 @@ from utils.api.received import FILE, JSON, PNG
 from utils.api.requests import DecoderRequest, EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.api.responses import Document, EmbedJob, Everything, Failure, Image, Info, ModelList, Parts, Progress
 from utils.errors import Problem
+from utils.inference.everything import MAX_GRID_POINTS
 from utils.triton.versions import LOAD_ORDER
 
 IMAGE_ID = {"$ref": "#/components/parameters/ImageId"}

@@ -14,10 +14,10 @@ from safetensors.numpy import save
 from tests.fake_segmenter import FakeSegmenter
 from utils.api.answers import MAX_UNSTREAMED_BYTES
 from utils.api.decoding import LocalDecoding
-from utils.api.jobs import CHUNK_BYTES, OpenFile, chunks
 from utils.api.openapi.examples import INFO
 from utils.api.responses import Info
 from utils.errors import NotLoaded, OtherWeights, ServiceError, UnknownPath
+from utils.inference.contents import CHUNK_BYTES, OpenFile, chunks
 from utils.observability.context import CALLER
 
 OLD, NEW, OTHER = "a" * 64, "b" * 64, "c" * 64

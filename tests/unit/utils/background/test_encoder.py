@@ -10,7 +10,6 @@ import pytest
 
 from tests.fake_segmenter import FakeSegmenter
 from tests.unit.utils.edge.fakes import Clock
-from utils.api.inputs import ImageSource
 from utils.background import encoder as module
 from utils.background.encoder import EmbedAhead, WaitingCallers
 from utils.background.queue import EncodeQueue
@@ -23,6 +22,7 @@ from utils.errors import (
     RejectedByModel,
     TooManyRequests,
 )
+from utils.inference.request import ImageSource
 from utils.inference.shares import ACTIVE_S
 from utils.observability.context import ADDRESS, CALLER
 

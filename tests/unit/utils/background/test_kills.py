@@ -11,10 +11,10 @@ from pathlib import Path
 from harness import wait_until
 from tests.fake_segmenter import FakeSegmenter
 from tests.unit.utils.background.test_queue_states import ends_of, log_changes
-from utils.api.inputs import ImageSource
 from utils.background import encoder as module
 from utils.background.encoder import EmbedAhead
 from utils.background.queue import EncodeQueue
+from utils.inference.request import ImageSource
 
 LISTS = 12
 ENCODE_S = 0.01

@@ -13,10 +13,10 @@ import pytest
 from orchestrator.costs import max_batch_points
 from tests import fake_segmenter
 from tests.fake_segmenter import FakeSegmenter
-from utils.api.everything import Record, Step, box_nms, crop_boxes, everything, grid
-from utils.api.inputs import ImageSource
 from utils.api.requests import EverythingRequest
 from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded
+from utils.inference.everything import Record, Step, box_nms, crop_boxes, everything, grid
+from utils.inference.request import ImageSource
 
 FILE = ImageSource(b"file", None, "me")
 MAX_BYTES = 10_000
@@ -176,8 +176,8 @@ def test_errors_of_a_batch_are_not_retried():
 @pytest.fixture
 def restarting(monkeypatch):
     """Make the image unavailable after the first answer of `embed` for some attempts; return a function for that."""
-    monkeypatch.setattr("utils.api.everything.RETRY_INTERVAL_S", 0.001)
-    monkeypatch.setattr("utils.api.everything.MAX_RESTART_S", 0.01)
+    monkeypatch.setattr("utils.inference.everything.RETRY_INTERVAL_S", 0.001)
+    monkeypatch.setattr("utils.inference.everything.MAX_RESTART_S", 0.01)
 
     def for_attempts(segmenter: FakeSegmenter, count: int) -> FakeSegmenter:
         answer = json.dumps(IMAGE)

@@ -20,9 +20,10 @@ from orchestrator import tensors
 from orchestrator.call import Call, Outcome, RequestCancelled
 from orchestrator.costs import Workload
 from utils import errors
-from utils.api.inputs import ImageSource, Job, to_job
-from utils.api.jobs import chunks
+from utils.api.inputs import to_job
 from utils.api.requests import SegmentOptions, SegmentRequest
+from utils.inference.contents import chunks
+from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.shares import share_of
 from utils.inference.triton_segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
 from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
@@ -31,7 +32,7 @@ from utils.observability.logs import FloodLog, logger
 OPTIONS: dict[str, Any] = {"multimask_output": True, "mask_format": "png", "polygon_tolerance": 2.0}
 
 
-def job_of(*objects: dict[str, Any]) -> Job:
+def job_of(*objects: dict[str, Any]) -> InferenceRequest:
     fields = objects[0] if len(objects) == 1 else {"prompts": list(objects)}
     return to_job(SegmentRequest.model_validate({**OPTIONS, "model_version": 7, **fields}))
 
@@ -43,7 +44,7 @@ TWO = job_of({"pos_coords": [(1, 2)]}, {"box": (5, 6, 7, 8)})
 MASKS = {"mask_input": np.ones((1, 256, 256), np.float32), "mask_input_object": np.array([1], np.int32)}
 TWO = replace(TWO, inputs={**TWO.inputs, **MASKS})
 GRID = np.array([[1, 2], [3, 4]], np.float32)
-BATCH = Job({"point_coords": GRID}, {"crop_box": (1, 2, 30, 40), "min_mask_region_area": 7}, 3)
+BATCH = InferenceRequest({"point_coords": GRID}, {"crop_box": (1, 2, 30, 40), "min_mask_region_area": 7}, 3)
 UNKNOWN, COSTLY = Outcome(unknown_image=True), Outcome(costly=True)
 CACHED_IS_UNKNOWN = {tensors.SEGMENT_CACHED: UNKNOWN}
 
@@ -112,7 +113,7 @@ def segmenter_of(client: Client, timeout: float = 60, **instances: int) -> Trito
     return TritonSegmenter(client.infer, lambda: timeout, instances)
 
 
-def segment(client: Client, image: ImageSource = NEW, job: Job = ONE, timeout: float = 60):
+def segment(client: Client, image: ImageSource = NEW, job: InferenceRequest = ONE, timeout: float = 60):
     return asyncio.run(segmenter_of(client, timeout).segment(image, job))
 
 

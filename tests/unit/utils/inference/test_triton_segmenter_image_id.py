@@ -6,8 +6,8 @@ import hashlib
 import pytest
 
 from tests.unit.utils.inference.test_triton_segmenter import ALL_CALLS, LARGE, NEW, Client, segmenter_of
-from utils.api.inputs import ImageSource
 from utils.errors import InvalidRequest
+from utils.inference.request import ImageSource
 from utils.observability.context import IMAGE_ID
 
 FILE_ID, OTHER = hashlib.sha256(b"file").hexdigest(), "0" * 64

@@ -14,9 +14,9 @@ from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
-from utils.api.inputs import ImageSource, Job
-from utils.api.jobs import AnswerParts
 from utils.errors import ImageNotCached, RejectedByModel
+from utils.inference.request import ImageSource, InferenceRequest
+from utils.inference.segmenter import AnswerParts
 from utils.inference.triton_segmenter import _problem
 
 RADIUS = 60.0
@@ -66,18 +66,20 @@ class PipelineSegmenter:
         )
 
     async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
-        return self._answer(segment.segment, image, Job({}, {"encode": not (background and image.file)}))[2]
+        return self._answer(segment.segment, image, InferenceRequest({}, {"encode": not (background and image.file)}))[
+            2
+        ]
 
-    async def segment(self, image: ImageSource, job: Job) -> AnswerParts:
+    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         mask, picture, result = self._answer(segment.segment, image, job)
         return AnswerParts(mask, picture or None, result)
 
-    async def records(self, image: ImageSource, batch: Job) -> dict[str, Any]:
+    async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
         (document,) = self._answer(everything.records, image, batch)
         found: dict[str, Any] = orjson.loads(document)
         return found
 
-    def _answer(self, work: Any, image: ImageSource, job: Job) -> list[bytes]:
+    def _answer(self, work: Any, image: ImageSource, job: InferenceRequest) -> list[bytes]:
         call = {
             "image_id": image.image_id,
             "owner": image.owner,

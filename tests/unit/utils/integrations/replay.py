@@ -8,7 +8,7 @@ from orchestrator.masks import area_and_box, rle
 from tests import fake_segmenter
 from tests.fake_segmenter import IMAGE, FakeSegmenter
 from tests.http.asgi import Http
-from utils.api.inputs import ImageSource
+from utils.inference.request import ImageSource
 from utils.integrations.adapter import Adapter, Adapters
 from utils.integrations.service import MaskService
 from utils.settings import Settings

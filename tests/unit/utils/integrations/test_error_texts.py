@@ -24,8 +24,6 @@ from tests.fake_segmenter import FakeSegmenter
 from tests.http.asgi import Http
 from tests.unit.utils.edge.fakes import make_edge
 from tests.unit.utils.integrations.test_label_studio import CONFIG, drawn
-from utils.api.everything import result_of
-from utils.api.inputs import ImageSource
 from utils.edge.admission import Admission
 from utils.edge.middleware import Limits
 from utils.errors import (
@@ -37,6 +35,8 @@ from utils.errors import (
     RejectedByModel,
     ServiceError,
 )
+from utils.inference.everything import result_of
+from utils.inference.request import ImageSource
 from utils.inference.triton_segmenter import _problem
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters

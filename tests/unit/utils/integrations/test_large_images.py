@@ -16,8 +16,8 @@ from mobile_sam_client._scaling import Scaling
 from tests.http.asgi import Http
 from tests.unit.utils.integrations.pipeline_segmenter import RADIUS, PipelineSegmenter
 from tests.unit.utils.integrations.test_label_studio import CONFIG, decoded_brush, drawn
-from utils.api.inputs import ImageSource
 from utils.errors import RejectedByModel
+from utils.inference.request import ImageSource
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters
 from utils.integrations.cvat import DETECTOR, IN_BROWSER, INTERACTOR

@@ -15,16 +15,9 @@ if path := os.environ.get("MOBILE_SAM_ORCHESTRATOR_PATH"):  # set by this reposi
 from orchestrator.images import Preprocessing
 from orchestrator.masks import upsample
 from orchestrator.pictures import COLOURS, overlay
-from orchestrator.pipeline import (
-    BOX_BOTTOM_RIGHT,
-    BOX_TOP_LEFT,
-    NEGATIVE,
-    POSITIVE,
-    check_inside,
-    mask_inputs,
-    points_to_frame,
-)
+from orchestrator.pipeline import check_inside, mask_inputs, points_to_frame
 from orchestrator.problems import Rejected
+from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, NEGATIVE, POSITIVE
 
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 LABELS = (NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)

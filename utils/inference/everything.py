@@ -20,10 +20,10 @@ import orjson
 from orchestrator import tensors
 from orchestrator.costs import max_batch_points
 from orchestrator.reduced import Reduction
-from utils.api.inputs import ImageSource, Job
-from utils.api.jobs import Segmenter
 from utils.api.requests import EverythingRequest
 from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
+from utils.inference.request import ImageSource, InferenceRequest
+from utils.inference.segmenter import Segmenter
 
 MAX_GRID_POINTS = 20_000
 """Maximum number of points in all grids of a request: about five minutes on two cores."""
@@ -107,7 +107,7 @@ async def _segment_by_one_version(
 
 
 async def _in_parallel(
-    segmenter: Segmenter, image: ImageSource, batches: Sequence[Job]
+    segmenter: Segmenter, image: ImageSource, batches: Sequence[InferenceRequest]
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the answer to each batch in order; the model works on as many at once as it has processes."""
     tasks: deque[asyncio.Task[dict[str, Any]]] = deque()
@@ -124,7 +124,7 @@ async def _in_parallel(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _records(segmenter: Segmenter, image: ImageSource, batch: Job) -> dict[str, Any]:
+async def _records(segmenter: Segmenter, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
     """Return the answer to a batch; wait once for a restart of the model, which would cost the batches before it."""
     try:
         return await segmenter.records(image, batch)
@@ -203,7 +203,9 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
     return points
 
 
-def _batches(crop: Box, request: EverythingRequest, layer: int, reduction: Reduction, model_version: int) -> list[Job]:
+def _batches(
+    crop: Box, request: EverythingRequest, layer: int, reduction: Reduction, model_version: int
+) -> list[InferenceRequest]:
     points = grid(crop, _points_per_side(request, layer))
     left, top, right, bottom = reduction.cells(crop)
     image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
@@ -212,7 +214,7 @@ def _batches(crop: Box, request: EverythingRequest, layer: int, reduction: Reduc
     size = min(POINTS_PER_BATCH, max(1, fits))
     options = {"crop_box": crop, **request.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
     return [
-        Job({tensors.GRID_COORDS.name: points[start : start + size]}, options, model_version, GRID_FIELDS)
+        InferenceRequest({tensors.GRID_COORDS.name: points[start : start + size]}, options, model_version, GRID_FIELDS)
         for start in range(0, len(points), size)
     ]
 
