@@ -55,7 +55,7 @@ async def embed(request: Request) -> Response:
     """Encode an image before its first prompt and return its id, or queue several and return the job."""
     received = await receive(request, EmbedRequest)
     if several := list_of_images(received.fields, received.files):
-        job = await app.ahead.add(several, received.fields.model_version)
+        job = await app.background.add(several, received.fields.model_version)
         return json_response(orjson.dumps(job), 202)
     image = image_source(received.fields, received.file)
     return image_response(await app.segmenter.embed(image, received.fields.model_version))
@@ -67,8 +67,9 @@ async def everything(request: Request) -> Response:
     """Segment everything in an image; return the records of Segment Anything's automatic mask generator."""
     received = await receive(request, EverythingRequest)
     image = image_source(received.fields, received.file)
-    steps = segment_everything(app.segmenter, image, received.fields, app.settings.max_answer_bytes)
-    if received.fields.progress:
+    fields = received.fields
+    steps = segment_everything(app.segmenter, image, fields, fields.model_version, app.settings.max_answer_bytes)
+    if fields.progress:
         return await json_lines(steps)
     result = await result_of(steps, app.timeout_s())
     return image_response(await asyncio.to_thread(orjson.dumps, result))

@@ -91,7 +91,7 @@ def measure(server: Server, rounds: int, clicks: int = CLICKS, images: int = IMA
     with Client(server.url) as client:
         works: dict[str, Callable[[list[bytes]], object]] = {
             "loop": lambda files: [client.embed(file) for file in files],
-            "queue": lambda files: list(client.embed_ahead(files)),
+            "queue": lambda files: list(client.embed_in_background(files)),
         }
         client.embed(photo())  # warm-up
         for _ in tqdm(range(rounds), desc="ahead", unit="round"):

@@ -15,10 +15,12 @@ from starlette.middleware.cors import CORSMiddleware
 from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
 from utils import processes
 from utils.api.answers import ORIENTATION_HEADER, REFUSAL_LOG
+from utils.api.costly import check_room
 from utils.api.decoding import LocalDecoding
 from utils.api.info import InfoEndpoint, describe
+from utils.api.jobs import EmbedJobs
 from utils.api.openapi import pages
-from utils.background.encoder import EmbedAhead
+from utils.background.encoder import BackgroundEncoder
 from utils.background.queue import DEFAULT_CACHE_BYTES, EncodeQueue
 from utils.bento import (
     check_hooks,
@@ -44,11 +46,12 @@ from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapters
 from utils.integrations.service import MaskService
 from utils.observability.logs import ERROR_LOG, configure_logging, logger
-from utils.observability.metrics import Counts, prepare_files, triton_metrics
+from utils.observability.metrics import Counts, prepare_files
 from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
 from utils.triton import health, installation, repository, services, versions
+from utils.triton.metrics import triton_metrics
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
 from utils.triton.run import RunState, check_shared_memory, clean_up, remove_abandoned
@@ -75,7 +78,7 @@ class App:
     service: Any
     """A `bentoml.legacy.Service`."""
     segmenter: Segmenter
-    ahead: EmbedAhead
+    background: BackgroundEncoder
     settings: Settings
     timeout_s: Callable[[], float]
     """Returns the maximum time for one call of Triton, by the time that the encoder takes."""
@@ -137,18 +140,18 @@ def build() -> App:
         versions.Deployment(changed, Path(served)) if changed else None,
         partial(repository.is_configured, changed, settings, Path(served)) if changed else partial(bool, True),
     )
-    ahead = EmbedAhead(
+    background = BackgroundEncoder(
         _queue(source, served, plan, settings),
         Path(run.folder),
         lambda: app.segmenter,
         lambda: read_health().ready and not admission.stopping,
-        rate,
+        rate.check if rate else None,
         versions=models.versions,
     )
     segmenter = TritonSegmenter(
-        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), ahead.callers.one_more
+        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), background.callers.one_more
     )
-    app = App(service, segmenter, ahead, settings, timeout_s)
+    app = App(service, segmenter, background, settings, timeout_s)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
     lifecycle = WorkerLifecycle(
@@ -161,7 +164,7 @@ def build() -> App:
     active = RecentCallers()
     adapters = Adapters(
         tools,
-        MaskService(lambda: app.segmenter, settings, timeout_s, active, ahead),
+        MaskService(lambda: app.segmenter, settings, timeout_s, active, background),
         [each for each in ADAPTERS if each.name not in settings.integrations],
     )
     service.mount_asgi_app(adapters, path="/")
@@ -172,7 +175,8 @@ def build() -> App:
     )
     work_paths = WORK_PATHS.union(adapters.work, local.pages)
     counts = Counts(keys.names if keys and settings.metrics_by_key else None)
-    service.on_startup(partial(_start_worker, settings, origins, lifecycle, ahead, partial(counts.start, work_paths)))
+    start_counts = partial(counts.start, work_paths)
+    service.on_startup(partial(_start_worker, settings, origins, lifecycle, background, start_counts))
     # Outermost first: CORS preflight requests carry no API key.
     _allow_origins(service, settings)
     trace_requests(service, work_paths)
@@ -193,12 +197,12 @@ def build() -> App:
         admission=admission,
         health=read_health,
         counts=counts,
-        check_room={"/mobile_sam": segmenter.check_room},
+        check_room={"/mobile_sam": partial(check_room, segmenter)},
         triton_metrics=read_triton_metrics,
         metrics_need_key=metrics_need_key,
         admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,
         adapters=adapters,
-        jobs=ahead,
+        jobs=EmbedJobs(background),
         origins=origins,
         active=active,
     )
@@ -316,14 +320,14 @@ def _start_worker(
     settings: Settings,
     origins: Origins,
     lifecycle: WorkerLifecycle,
-    ahead: EmbedAhead,
+    background: BackgroundEncoder,
     start_counts: Callable[[], None],
     _: Any,
 ) -> None:
     prepare_files(by_key=settings.metrics_by_key)
     start_counts()
     threading.Thread(target=origins.look_up_own_name, daemon=True).start()
-    lifecycle.start(ahead.run())
+    lifecycle.start(background.run())
 
 
 async def _stop_worker(rate: RateLimit | None, _: Any) -> None:

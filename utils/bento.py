@@ -24,7 +24,6 @@ from opentelemetry.util.http import ExcludeList
 from tritonclient.http.aio import InferenceServerClient
 
 from utils.observability.logs import logger
-from utils.triton.run import METRICS_DIR
 
 HOOKS = {
     "bentoml._internal.configuration.containers:BentoMLContainer": (
@@ -70,13 +69,13 @@ STOP_RETRY_INTERVAL_S = 0.1
 """Time between two attempts to stop a busy process manager."""
 
 
-def configure_bentoml(folder: Path) -> None:
+def configure_bentoml(metrics_folder: Path) -> None:
     """Replace settings that BentoML reads from its configuration file before the service is imported.
 
     Its timeout and concurrency limit are off: their responses bypass the service's own limits and errors. Its spans are
-    off too: they take time, are never sent and would come between the exported ones. Metrics files are in the run
-    `folder`: by default all services of a user share one folder, and each of them clears it at start. Dead processes
-    are replaced in containers too; by default that happens only outside of them.
+    off too: they take time, are never sent and would come between the exported ones. Metrics files are in a folder
+    of this service: by default all services of a user share one, and each of them clears it at start. Dead
+    processes are replaced in containers too; by default that happens only outside of them.
     """
     traffic = BentoMLContainer.api_server_config.traffic
     timeout, concurrency = traffic.timeout.get(), traffic.max_concurrency.get()
@@ -90,7 +89,7 @@ def configure_bentoml(folder: Path) -> None:
     traffic.timeout.set(None)
     traffic.max_concurrency.set(None)
     BentoMLContainer.tracing_excluded_urls.set(ExcludeList([".*"]))
-    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / METRICS_DIR))
+    BentoMLContainer.prometheus_multiproc_dir.set(str(metrics_folder))
     os.environ.pop(CONTAINERIZED, None)
 
 

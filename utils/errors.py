@@ -57,6 +57,8 @@ URI: dict[str, Any] = {"format": "uri"}
 MAX_FIELD_CHARS, MAX_VALUE_CHARS, MAX_DETAIL_CHARS = 80, 1000, 4000
 """Lengths of a field's path, of an expected or received value, and of a problem's detail; longer texts are cut."""
 
+STOPPING_DETAIL = "the service is shutting down and accepts no new requests; retry later"
+
 
 @dataclass(frozen=True)
 class FieldError:
@@ -189,6 +191,11 @@ def unknown_version(model_version: int) -> InvalidRequest:
     return invalid("model_version", "a loaded version; GET /info lists them", str(model_version))
 
 
+def invalid_image_id(got: str) -> InvalidRequest:
+    """Return the error for a header `X-Image-Id` that is no id."""
+    return invalid("X-Image-Id", "one SHA-256 of an image file, 64 lower-case hexadecimal digits", quoted(got))
+
+
 class ImageNotFetched(InvalidRequest):
     """The service refused an image URL, or could not fetch the image."""
 
@@ -210,6 +217,9 @@ class BodyTooLarge(ServiceError, status=413, slug="body-too-large", title="The b
 class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API key is needed"):
     """The API key is missing or unknown."""
 
+    def __init__(self, got: str) -> None:
+        super().__init__(f"expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got {got}")
+
     def headers(self) -> dict[str, str]:
         """Return the authentication challenge (RFC 6750)."""
         return {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}
@@ -217,6 +227,12 @@ class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API 
 
 class ForeignPage(ServiceError, status=403, slug="foreign-page", title="The request may come from a foreign web page"):
     """A page of another origin may have sent the request."""
+
+    @classmethod
+    def from_origin(cls, origin: str, host: str) -> ForeignPage:
+        """Return the error for a page whose origin is not the service's own, which the Host names."""
+        expected = "expected no Origin, the Host's own, or one in MOBILE_SAM_CORS_ORIGINS"
+        return cls(expected, got=f"Origin {quoted(origin)} and Host {quoted(host)}")
 
 
 class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found"):
@@ -357,6 +373,9 @@ class Overloaded(Unavailable, slug="overloaded", title="The service is busy"):
 
 class Stopping(Unavailable, slug="stopping", title="The service is stopping"):
     """The service finishes accepted requests and accepts no new ones."""
+
+    def __init__(self, detail: str = STOPPING_DETAIL) -> None:
+        super().__init__(detail)
 
 
 class InferenceTimeout(ServiceError, status=504, slug="inference-timeout", title="The model took too long"):

@@ -24,10 +24,6 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from utils.triton.plan import ENGINES
-from utils.triton.run import METRICS_PORT_VARIABLE
-from utils.triton.run import VARIABLE as RUN_VARIABLE
-
 PREFIX = "MOBILE_SAM_"
 INFERENCE_TIMEOUT_S = 55.0
 """Default of `inference_timeout` with weights that encode an image within a second."""
@@ -44,8 +40,8 @@ OTHER_VARIABLES = (
     "MOBILE_SAM_EMBEDDING_CACHE_DIR",
     "MOBILE_SAM_ORCHESTRATOR_PATH",
     "MOBILE_SAM_PYTHON_BACKENDS",
-    METRICS_PORT_VARIABLE,
-    RUN_VARIABLE,
+    "MOBILE_SAM_TRITON_METRICS_PORT",
+    "MOBILE_SAM_TRITON_RUN",
 )
 """Variables with our prefix that are no field of `Settings`: of clients, of the orchestrator, and of Triton."""
 SERVICE_LINK = re.compile(
@@ -140,6 +136,10 @@ ImageOrigin = Annotated[
     _expect("origins such as https://images.example, and networks such as 10.20.0.0/16", _is_image_source),
 ]
 Integration = Annotated[str, _expect(f"none, or some of {', '.join(INTEGRATIONS)}", INTEGRATIONS.__contains__)]
+ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
+"""`onnxruntime`: float32, on a GPU if there is one. `openvino`: float32, on the CPU. `openvino-bf16`: the same with the
+encoder, and the decoder of all masks, in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16 for the
+encoder."""
 CHOSEN_ENGINES = ("auto", *ENGINES)
 
 
@@ -241,7 +241,7 @@ class Settings(BaseSettings):
     label_studio_api_key: str | None = None
     """Access token of a Label Studio user who can read the images."""
     engine: Annotated[str, _expect(f"one of {', '.join(CHOSEN_ENGINES)}", CHOSEN_ENGINES.__contains__)] = "auto"
-    """Engine of encoder and decoder: one of `utils.triton.plan.ENGINES`, or `auto`."""
+    """Engine of encoder and decoder: one of `ENGINES`, or `auto`."""
     threads: Count | None = None
     """Threads per encoder run; default: by cores."""
     encoders: Count | None = None

@@ -39,10 +39,10 @@ class _Sent(Generic[T]):
     job: str = ""
 
 
-async def embed_ahead(
+async def embed_in_background(
     client: BaseClient, images: Iterable[T], load: Callable[[T], Any]
 ) -> AsyncGenerator[tuple[T, str | Exception], None]:
-    """Yield each image with its id or its error, as `AsyncClient.embed_ahead`."""
+    """Yield each image with its id or its error, as `AsyncClient.embed_in_background`."""
     queue: deque[_Sent[T]] = deque()
     try:
         for image in images:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client import _answers
-from mobile_sam_client._ahead import embed_ahead
+from mobile_sam_client._ahead import embed_in_background
 from mobile_sam_client._base import BaseClient, lines_of
 from mobile_sam_client._datasets.shapes import segment_shapes, with_masks
 from mobile_sam_client._errors import ServiceUnreachable
@@ -64,12 +64,12 @@ class AsyncClient(BaseClient):
         (embedding,) = await self._ask("/embed", image, {"region": region}, read)
         return embedding
 
-    def embed_ahead(
+    def embed_in_background(
         self, images: Iterable[T], *, load: Callable[[T], Any] = lambda image: image
     ) -> AsyncGenerator[tuple[T, str | Exception], None]:
         """Encode images in the background, while no caller waits, and yield each with its id, or with its error.
 
-            for path, found in client.embed_ahead(Path("photos").glob("*.jpg")):
+            for path, found in client.embed_in_background(Path("photos").glob("*.jpg")):
                 print(path, found)
 
         Later calls with an image send its id only. Errors that concern one image are yielded, others are raised. Images
@@ -79,7 +79,7 @@ class AsyncClient(BaseClient):
             images: images, or what `load` takes.
             load: returns an image, or an awaitable of one; its errors are yielded.
         """
-        return embed_ahead(self, images, load)
+        return embed_in_background(self, images, load)
 
     async def segment(
         self,
@@ -248,7 +248,7 @@ class Client(BaseClient):
 
     info = _blocking(AsyncClient.info)
     embed = _blocking(AsyncClient.embed)
-    embed_ahead = _blocking_iterator(AsyncClient.embed_ahead)
+    embed_in_background = _blocking_iterator(AsyncClient.embed_in_background)
     segment = _blocking(AsyncClient.segment)
     segment_many = _blocking(AsyncClient.segment_many)
     everything = _blocking(AsyncClient.everything)

@@ -152,7 +152,7 @@ def test_client_goes_on_through_a_restart_of_the_service(server, folder, builtin
     files = [new_photo() for _ in range(40)]
     queued = Queued(server, 20)
     with contextlib.ExitStack() as stack, Client(server.url, api_key=KEYS["alice"]) as client:
-        results = client.embed_ahead(files)
+        results = client.embed_in_background(files)
         found = [next(results)]
         assert server.stop() == 0
         again = launch_server(

@@ -17,12 +17,12 @@ TEXTS = [base64.b64encode(file).decode() for file in FILES]
 @pytest.fixture(autouse=True)
 def queue(service, monkeypatch, tmp_path) -> EncodeQueue:
     queue = EncodeQueue(tmp_path / "queue.sqlite3", 8 * EMBEDDING_BYTES, EMBEDDING_BYTES)
-    monkeypatch.setattr(service.app.ahead, "_queue", queue)
+    monkeypatch.setattr(service.app.background, "_queue", queue)
 
     async def loaded() -> list[int]:
         return [3]
 
-    monkeypatch.setattr(service.app.ahead, "_versions", loaded)
+    monkeypatch.setattr(service.app.background, "_versions", loaded)
     return queue
 
 
@@ -75,7 +75,7 @@ def test_job_of_another_key_is_a_404(http, service, method):
 
 async def _queued_by(owner: str, service) -> str:
     CALLER.set(owner)
-    return str((await service.app.ahead.add([ImageSource(None, "an id", owner)]))["job"])
+    return str((await service.app.background.add([ImageSource(None, "an id", owner)]))["job"])
 
 
 @pytest.mark.parametrize(

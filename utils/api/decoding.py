@@ -17,7 +17,6 @@ from utils.api.inputs import image_source
 from utils.api.received import Model, parameters_of, parse_body, query_fields
 from utils.api.requests import DecoderRequest, ImageFields
 from utils.api.responses import Info
-from utils.edge.connections import EMBEDDING
 from utils.errors import (
     FieldError,
     InvalidRequest,
@@ -30,6 +29,7 @@ from utils.inference.contents import OpenFile
 from utils.inference.request import InferenceRequest
 from utils.inference.segmenter import Segmenter
 from utils.observability.context import CALLER
+from utils.observability.routes import EMBEDDING
 from utils.triton.versions import DECODER, read_record
 
 EMBEDDING_JOB = InferenceRequest({}, {"embedding": True})

@@ -5,6 +5,7 @@ The image is a file or an image id; its pixels are decoded in Triton's models, n
 
 import binascii
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -216,17 +217,13 @@ def _mask_input(text: str, field: str) -> npt.NDArray[np.float32]:
     except Exception:  # NumPy parses the header as Python source, which can raise anything
         raise invalid(field, MASK_INPUT, f"{len(data)} bytes that are not a NumPy file") from None
     rest = memoryview(data)[file.tell() :]
-    if (
-        dtype != np.dtype("<f4")
-        or shape not in {(tensors.MASK_SIDE, tensors.MASK_SIDE), (1, tensors.MASK_SIDE, tensors.MASK_SIDE)}
-        or fortran
-    ):
+    mask_hw = tensors.MASK_SIDE, tensors.MASK_SIDE
+    if dtype != np.dtype("<f4") or shape not in {mask_hw, (1, *mask_hw)} or fortran:
         raise invalid(field, MASK_INPUT, got)
-    if len(rest) != 4 * tensors.MASK_SIDE * tensors.MASK_SIDE:
-        raise invalid(
-            field, MASK_INPUT, f"{len(rest)} bytes of values instead of {4 * tensors.MASK_SIDE * tensors.MASK_SIDE}"
-        )
-    mask = np.frombuffer(rest, "<f4").reshape(tensors.MASK_SIDE, tensors.MASK_SIDE)
+    expected_bytes = dtype.itemsize * math.prod(mask_hw)
+    if len(rest) != expected_bytes:
+        raise invalid(field, MASK_INPUT, f"{len(rest)} bytes of values instead of {expected_bytes}")
+    mask = np.frombuffer(rest, "<f4").reshape(mask_hw)
     if not (mask.min() >= -MAX_LOGIT and mask.max() <= MAX_LOGIT):  # not with NaN either
         raise invalid(field, f"values from {-MAX_LOGIT:g} to {MAX_LOGIT:g}", "other values or NaN")
     return mask

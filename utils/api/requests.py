@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.polygons import TOLERANCE_PIXELS
+from utils.inference.everything import MAX_REGION_AREA, AutomaticMasks
 
 MAX_POINTS = 256
 MAX_OBJECTS = 256
 MAX_IMAGES = 256
 """Images in one list to encode in the background."""
 MAX_VERSION = 2**31 - 1
-MAX_REGION_AREA = 10**9
 MAX_THRESHOLD = 20
 """The model's logits are rarely beyond this."""
 
@@ -19,7 +19,6 @@ Coordinate = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Point = Annotated[tuple[Coordinate, Coordinate], Field(description="[x, y] in pixels of the displayed image")]
 Box = tuple[Coordinate, Coordinate, Coordinate, Coordinate]
 Region = Box | Literal["auto"]
-Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 Version = Annotated[int | None, Field(ge=1, le=MAX_VERSION, description="one of `GET /info`. Default: the newest")]
 
@@ -175,39 +174,7 @@ class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
     )
 
 
-class EverythingRequest(ImageFields):
-    """An image to segment completely. Parameter names and most defaults match Segment Anything's generator."""
+class EverythingRequest(AutomaticMasks, ImageFields):
+    """An image to segment completely."""
 
-    points_per_side: int = Field(32, ge=1, le=64, description="points along each side of the grid")
-    pred_iou_thresh: Fraction | None = Field(
-        None, description="minimum `predicted_iou` of a mask. Default: 0.88 for MobileSAM's weights"
-    )
-    stability_score_thresh: Fraction | None = Field(
-        None,
-        description="minimum `stability_score` of a mask: the IoU between the mask at a raised and a lowered "
-        "threshold. Default: 0.95 for MobileSAM's weights",
-    )
-    stability_score_offset: float = Field(
-        1.0,
-        gt=0,
-        le=20,
-        description="how far the threshold is raised and lowered for `stability_score`, in logits",
-    )
-    box_nms_thresh: Fraction = Field(
-        0.7, description="box IoU above which the mask with the lower score is dropped as a duplicate"
-    )
-    crop_n_layers: int = Field(0, ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops")
-    crop_nms_thresh: Fraction = Field(
-        0.7, description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"
-    )
-    crop_overlap_ratio: Fraction = Field(
-        512 / 1500,
-        description="overlap of the crops in layer 1, as a fraction of the shorter side; halved with each layer",
-    )
-    crop_n_points_downscale_factor: int = Field(
-        1, ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i"
-    )
-    min_mask_region_area: int = Field(
-        0, ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels"
-    )
     progress: bool = Field(False, description="stream JSON lines (`application/x-ndjson`); the last one has the result")

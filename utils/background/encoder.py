@@ -10,12 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-from starlette.types import Receive, Scope, Send
-
-from utils.api.answers import json_response
 from utils.background.queue import EncodeQueue
-from utils.edge.rate import RateLimit
 from utils.errors import ImageNotCached, InferenceUnavailable, Problem, ServiceError, unknown_version
 from utils.inference.request import ImageSource
 from utils.inference.segmenter import Segmenter
@@ -34,6 +29,9 @@ CHECK_S = 60.0
 """Time between two looks into the queue without a new job, for images that another process left."""
 ENDED_THE_SERVICE = f"the service ended during each of {MAX_ATTEMPTS} attempts: send the image alone to encode it"
 EVICTED = "evicted before its turn, or never sent: send the image again"
+
+
+Charge = Callable[[str, str, int], Awaitable[None]]
 
 
 class WaitingCallers:
@@ -66,8 +64,8 @@ class WaitingCallers:
         return ACTIVE_S
 
 
-class EmbedAhead:
-    """Jobs of callers, with the ASGI application of their paths, and the encoder of one API worker."""
+class BackgroundEncoder:
+    """Jobs of callers, and the encoder of one API worker."""
 
     def __init__(
         self,
@@ -75,17 +73,18 @@ class EmbedAhead:
         folder: Path,
         segmenter: Callable[[], Segmenter],
         ready: Callable[[], bool],
-        rate: RateLimit | None,
+        charge: Charge | None,
         *,
         versions: Callable[[], Awaitable[list[int]]],
     ) -> None:
         """Combine the parts. The worker that holds a lock in `folder` encodes, while it is `ready`.
 
-        Each image counts as a request in the rate limit. `versions` returns those that serve requests.
+        `charge` counts further requests in the rate limit, one for each image: by the key's name, the address, and
+        their number. `versions` returns those that serve requests.
         """
         self._queue, self._lock, self._segmenter = queue, folder / "encoder", segmenter
         self._versions = versions
-        self._ready, self._rate, self.callers = ready, rate, WaitingCallers(folder / "callers")
+        self._ready, self._charge, self.callers = ready, charge, WaitingCallers(folder / "callers")
         self._last_caller, self._rested_at, self._added = "", 0.0, asyncio.Event()
 
     async def add(self, images: Sequence[ImageSource], model_version: int | None = None) -> dict[str, Any]:
@@ -100,8 +99,8 @@ class EmbedAhead:
         if model_version is not None and model_version not in await self._versions():
             raise unknown_version(model_version)
         owner = CALLER.get()
-        if self._rate is not None and len(images) > 1:
-            await self._rate.check(owner, ADDRESS.get(), len(images) - 1)
+        if self._charge and len(images) > 1:
+            await self._charge(owner, ADDRESS.get(), len(images) - 1)
         sizes = []
         for image in images:
             sizes.append((await image_id_of(image), len(image.file or b"")))
@@ -137,13 +136,13 @@ class EmbedAhead:
         state = "failed" if problem else "done" if image.file is None else "queued"
         await asyncio.to_thread(self._queue.record, row, state, problem.encode() if problem else None)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the state of a job, which the method DELETE cancels first."""
-        job = scope["path"].rpartition("/")[2]
-        found = await asyncio.to_thread(self._queue.job, job, CALLER.get(), cancel=scope["method"] == "DELETE")
-        response = json_response(orjson.dumps(found))
-        response.headers["Cache-Control"] = "no-store"
-        await response(scope, receive, send)
+    async def job(self, job: str, *, cancel: bool = False) -> dict[str, Any]:
+        """Return the state of a caller's job, after it was cancelled if that is asked for.
+
+        Raises:
+            UnknownPath: the caller has no such job.
+        """
+        return await asyncio.to_thread(self._queue.job, job, CALLER.get(), cancel=cancel)
 
     async def metrics(self) -> bytes:
         """Return the number of images in each state in Prometheus' text format."""

@@ -1,12 +1,13 @@
 """Admin API (`/admin`): state and hot swap of the models. It exists only if there are admin keys."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
 from utils.api.answers import json_response
-from utils.api.responses import ModelList
+from utils.api.responses import Model, ModelList
 from utils.edge.keys import ApiKeys
 from utils.errors import ModelChange
 from utils.triton.models import Models
@@ -44,5 +45,6 @@ class Admin:
                     f"got {self._control_mode}"
                 )
             await action()
-        listed = ModelList(models=await self._models.states()).model_dump_json()
-        await json_response(listed.encode())(scope, receive, send)
+        models = [Model(**asdict(state)) for state in await self._models.states()]
+        document = ModelList(models=models).model_dump_json()
+        await json_response(document.encode())(scope, receive, send)

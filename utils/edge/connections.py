@@ -22,8 +22,8 @@ from starlette.types import Scope
 from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from utils.errors import HeadTooLarge, MalformedRequest, invalid
-from utils.observability.logs import FloodLog, logger, quoted
+from utils.errors import HeadTooLarge, MalformedRequest, invalid_image_id
+from utils.observability.logs import FloodLog, logger
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
 """Limits of one request's target and headers; h11 applies the first one to what is still arriving, trailers too."""
@@ -33,12 +33,9 @@ VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 """Ids that are safe in a log line and in a header."""
 IMAGE_ID_HEADER = b"x-image-id"
 VALID_IMAGE_ID = re.compile(rb"[0-9a-f]{64}")
-EXPECTED_IMAGE_ID = "one SHA-256 of an image file, 64 lower-case hexadecimal digits"
 IPV6_NETWORK = 64
 """Prefix length of the network that one household or host usually gets."""
 
-JOB, EMBEDDING = "/embed/{job}", "/embeddings/{image_id}"
-"""What stands for the paths of all jobs, and of all embeddings."""
 
 RESERVED_DESCRIPTORS = 96
 """File descriptors that a worker keeps free for connections to Triton, two files of each request there, and the log."""
@@ -260,7 +257,7 @@ def image_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """
     values = [value for name, value in headers if name == IMAGE_ID_HEADER]
     if values and not (len(values) == 1 and VALID_IMAGE_ID.fullmatch(values[0])):
-        raise invalid("X-Image-Id", EXPECTED_IMAGE_ID, quoted(b", ".join(values).decode("latin-1")))
+        raise invalid_image_id(b", ".join(values).decode("latin-1"))
     return b"".join(values).decode()
 
 
@@ -280,9 +277,3 @@ def network(ip: str) -> str:
     except ValueError:
         return ip
     return ip if parsed.version == 4 else str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))
-
-
-def route_of(scope: Scope) -> str:
-    """Return the path of a request, or the one that stands for all that differ by an id at their end."""
-    path: str = scope["path"]
-    return next((route for route in (JOB, EMBEDDING) if path.startswith(route.partition("{")[0])), path)

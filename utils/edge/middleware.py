@@ -28,17 +28,16 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from utils.api.answers import JSON_LINES, REFUSAL_LOG, problem_line, problem_of, problem_response
+from utils.api.jobs import EmbedJobs
 from utils.api.received import check_content_encoding
-from utils.background.encoder import EmbedAhead
 from utils.edge.admin import Admin
 from utils.edge.admission import (
     SMALL_ANSWER_BYTES,
-    STOPPING_DETAIL,
     Admission,
     StartAnswer,
 )
 from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected, run_application
-from utils.edge.connections import JOB, address, check_head, image_id, request_id, route_of
+from utils.edge.connections import address, check_head, image_id, request_id
 from utils.edge.keys import ApiKeys
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
@@ -71,9 +70,11 @@ from utils.observability.context import (
     caller,
 )
 from utils.observability.logs import ERROR_LOG, shown
-from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
+from utils.observability.metrics import OTHER_PATH, Counts
 from utils.observability.reading import Reading
+from utils.observability.routes import JOB, route_of
 from utils.triton.health import Health
+from utils.triton.metrics import health_metrics
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), ("/readyz", "/health"), "/metrics"
 READ, WRITE = ("GET", "HEAD"), ("POST",)
@@ -136,7 +137,7 @@ class Edge:
     """Limits of each key name, or without keys of each address."""
     metrics_need_key: bool = False
     admin: Admin | None = None
-    jobs: EmbedAhead | None = None
+    jobs: EmbedJobs | None = None
     """Jobs in the background; their paths need an API key."""
     active: RecentCallers = field(default_factory=RecentCallers)
     """Addresses that send work, noted here; others may share it."""
@@ -236,7 +237,7 @@ class Edge:
         health = self.health()
         response: Response = PlainTextResponse("ready\n")
         if self.admission.stopping or health.stopping:
-            response = problem_response(Stopping(STOPPING_DETAIL).problem())
+            response = problem_response(Stopping().problem())
         elif not health.ready:
             response = problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
         await response(scope, receive, send)
@@ -268,7 +269,7 @@ class Edge:
         if head["status"] != HTTPStatus.OK:
             raise InferenceFailed("the metrics could not be read; see the server's log")
         body += health_metrics(self.health()) + await self.triton_metrics()
-        body += await self.jobs.metrics() if self.jobs else b""
+        body += await self.jobs.encoder.metrics() if self.jobs else b""
         return body, Headers(raw=list(head["headers"]))["content-type"]
 
     async def _work(self, app: ASGIApp, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
@@ -282,7 +283,7 @@ class Edge:
         self.admission.check(caller())
         health = self.health()
         if health.stopping:
-            raise Stopping(STOPPING_DETAIL)
+            raise Stopping
         if not health.accepts_requests:
             raise InferenceUnavailable(f"the inference server is unavailable ({health.state}); retry later")
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):

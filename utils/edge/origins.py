@@ -19,7 +19,6 @@ PRIVATE_HOSTS = ("*.localhost", "*.local", "*.internal", "*.svc")
 """Names that no stranger's DNS can have; `*.local` includes Kubernetes' `*.svc.cluster.local`."""
 HOST = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
 """Host and port of a `Host` header."""
-EXPECTED_ORIGIN = "expected no Origin, the Host's own, or one in MOBILE_SAM_CORS_ORIGINS"
 EXPECTED_HOST = (
     "without API keys expected as Host an IP address, a name without a dot, this machine's name, "
     f"{', '.join(PRIVATE_HOSTS)} or one in MOBILE_SAM_HOSTS"
@@ -54,7 +53,7 @@ class Origins:
         host = next((value for name, value in texts if name == b"host"), "").lower()
         for origin in (value for name, value in texts if name == b"origin"):
             if "*" not in self._origins and origin not in self._origins and not _is_own(origin, host):
-                raise ForeignPage(EXPECTED_ORIGIN, got=f"Origin {quoted(origin)} and Host {quoted(host)}")
+                raise ForeignPage.from_origin(origin, host)
         if self._hosts is not None and not self._is_allowed(host):
             raise ForeignPage(EXPECTED_HOST, got=quoted(host))
 

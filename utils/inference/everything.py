@@ -10,17 +10,17 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 import orjson
+from pydantic import BaseModel, Field
 
 from orchestrator import tensors
 from orchestrator.costs import max_batch_points
 from orchestrator.reduced import Reduction
-from utils.api.requests import EverythingRequest
 from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
 from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.segmenter import Segmenter
@@ -40,6 +40,10 @@ GRID_FIELDS = (("points_per_side",),)
 INTERNAL_KEYS = ("box", "tidied")
 """Keys of the model's records that are not part of the response."""
 
+MAX_REGION_AREA = 10**9
+"""Largest `min_mask_region_area`, in pixels."""
+Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
+
 Box = tuple[int, int, int, int]
 Record = dict[str, Any]
 Step = dict[str, Any]
@@ -48,8 +52,49 @@ Step = dict[str, Any]
 The last one has the `result`: `embed`'s result with the records as `masks`."""
 
 
+class AutomaticMasks(BaseModel):
+    """Options of automatic masks. Names and most defaults are those of Segment Anything's generator."""
+
+    points_per_side: int = Field(32, ge=1, le=64, description="points along each side of the grid")
+    pred_iou_thresh: Fraction | None = Field(
+        None, description="minimum `predicted_iou` of a mask. Default: 0.88 for MobileSAM's weights"
+    )
+    stability_score_thresh: Fraction | None = Field(
+        None,
+        description="minimum `stability_score` of a mask: the IoU between the mask at a raised and a lowered "
+        "threshold. Default: 0.95 for MobileSAM's weights",
+    )
+    stability_score_offset: float = Field(
+        1.0,
+        gt=0,
+        le=20,
+        description="how far the threshold is raised and lowered for `stability_score`, in logits",
+    )
+    box_nms_thresh: Fraction = Field(
+        0.7, description="box IoU above which the mask with the lower score is dropped as a duplicate"
+    )
+    crop_n_layers: int = Field(0, ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops")
+    crop_nms_thresh: Fraction = Field(
+        0.7, description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"
+    )
+    crop_overlap_ratio: Fraction = Field(
+        512 / 1500,
+        description="overlap of the crops in layer 1, as a fraction of the shorter side; halved with each layer",
+    )
+    crop_n_points_downscale_factor: int = Field(
+        1, ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i"
+    )
+    min_mask_region_area: int = Field(
+        0, ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels"
+    )
+
+
 async def everything(
-    segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
+    segmenter: Segmenter,
+    image: ImageSource,
+    options: AutomaticMasks,
+    model_version: int | None,
+    max_answer_bytes: int,
 ) -> AsyncIterator[Step]:
     """Segment a whole image and yield the progress after each batch.
 
@@ -60,28 +105,32 @@ async def everything(
         ServiceError: the image is invalid, the response would be too large, or the model is unavailable.
     """
     try:
-        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes):
+        async for step in _segment_by_one_version(segmenter, image, options, model_version, max_answer_bytes):
             yield step
     except NotLoaded:
-        if request.model_version is not None:
-            raise unknown_version(request.model_version) from None
-        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes):
+        if model_version is not None:
+            raise unknown_version(model_version) from None
+        async for step in _segment_by_one_version(segmenter, image, options, model_version, max_answer_bytes):
             yield step
 
 
 async def _segment_by_one_version(
-    segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
+    segmenter: Segmenter,
+    image: ImageSource,
+    options: AutomaticMasks,
+    model_version: int | None,
+    max_answer_bytes: int,
 ) -> AsyncIterator[Step]:
-    result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
+    result: dict[str, Any] = orjson.loads(await segmenter.embed(image, model_version))
     height, width = result["height"], result["width"]
     x0, y0, x1, y1 = result.get("region", (0, 0, width, height))
-    crops = crop_boxes((y1 - y0, x1 - x0), request.crop_n_layers, request.crop_overlap_ratio, (x0, y0))
-    points = sum(_points_per_side(request, layer) ** 2 for _, layer in crops)
+    crops = crop_boxes((y1 - y0, x1 - x0), options.crop_n_layers, options.crop_overlap_ratio, (x0, y0))
+    points = sum(_points_per_side(options, layer) ** 2 for _, layer in crops)
     if points > MAX_GRID_POINTS:
         raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
     version = result["model_version"]
     reduction = Reduction((height, width), result.get("reduction", 1))
-    work = [_batches(crop, request, layer, reduction, version) for crop, layer in crops]
+    work = [_batches(crop, options, layer, reduction, version) for crop, layer in crops]
     done, total = 0, sum(map(len, work))
     yield {"done": done, "total": total, "orientation": result["orientation"]}
     kept: list[Record] = []
@@ -100,8 +149,8 @@ async def _segment_by_one_version(
                 if done < total:
                     yield {"done": done, "total": total}
         scores = [record["predicted_iou"] for record in found]
-        kept += await asyncio.to_thread(box_nms, found, scores, request.box_nms_thresh)
-    kept = await asyncio.to_thread(_remove_duplicates, kept, request, len(crops))
+        kept += await asyncio.to_thread(box_nms, found, scores, options.box_nms_thresh)
+    kept = await asyncio.to_thread(_remove_duplicates, kept, options, len(crops))
     masks = [{name: record[name] for name in record if name not in INTERNAL_KEYS} for record in kept]
     yield {"done": total, "total": total, "result": {**result, "masks": masks}}
 
@@ -204,23 +253,25 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
 
 
 def _batches(
-    crop: Box, request: EverythingRequest, layer: int, reduction: Reduction, model_version: int
+    crop: Box, options: AutomaticMasks, layer: int, reduction: Reduction, model_version: int
 ) -> list[InferenceRequest]:
-    points = grid(crop, _points_per_side(request, layer))
+    points = grid(crop, _points_per_side(options, layer))
     left, top, right, bottom = reduction.cells(crop)
     image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
-    fits = max_batch_points(image_cells, crop_cells, tidy=bool(request.min_mask_region_area))
+    fits = max_batch_points(image_cells, crop_cells, tidy=bool(options.min_mask_region_area))
     # Not even one may fit: the orchestrator rejects it.
     size = min(POINTS_PER_BATCH, max(1, fits))
-    options = {"crop_box": crop, **request.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
+    model_options = {"crop_box": crop, **options.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
     return [
-        InferenceRequest({tensors.GRID_COORDS.name: points[start : start + size]}, options, model_version, GRID_FIELDS)
+        InferenceRequest(
+            {tensors.GRID_COORDS.name: points[start : start + size]}, model_options, model_version, GRID_FIELDS
+        )
         for start in range(0, len(points), size)
     ]
 
 
-def _points_per_side(request: EverythingRequest, layer: int) -> int:
-    downscaled: int = request.points_per_side // request.crop_n_points_downscale_factor**layer
+def _points_per_side(options: AutomaticMasks, layer: int) -> int:
+    downscaled: int = options.points_per_side // options.crop_n_points_downscale_factor**layer
     return max(1, downscaled)
 
 
@@ -230,17 +281,17 @@ def _record_bytes(record: Record) -> int:
     return RECORD_OVERHEAD_BYTES + len(counts)
 
 
-def _remove_duplicates(records: list[Record], request: EverythingRequest, crops: int) -> list[Record]:
+def _remove_duplicates(records: list[Record], options: AutomaticMasks, crops: int) -> list[Record]:
     """Remove masks found in several crops, and masks that became duplicates when small regions were removed."""
     if crops > 1:
         priority = [1 / (record["crop_box"][2] * record["crop_box"][3]) for record in records]
-        records = box_nms(records, priority, request.crop_nms_thresh)
-    if request.min_mask_region_area:
+        records = box_nms(records, priority, options.crop_nms_thresh)
+    if options.min_mask_region_area:
         for record in records:
             x, y, width, height = record["bbox"]
             record["box"] = [x, y, x + width, y + height]
         priority = [0.0 if record["tidied"] else 1.0 for record in records]
-        records = box_nms(records, priority, max(request.box_nms_thresh, request.crop_nms_thresh))
+        records = box_nms(records, priority, max(options.box_nms_thresh, options.crop_nms_thresh))
     return records
 
 

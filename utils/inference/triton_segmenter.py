@@ -20,7 +20,6 @@ from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
 from orchestrator.call import CALL, Exchange, Outcome, input_bytes
-from utils.api.received import BYTE_ORDER_MARK, has_more_than
 from utils.errors import (
     FieldError,
     ImageNotCached,
@@ -58,8 +57,6 @@ MAX_COSTLY_WAITING = 8
 """Maximum number of costly requests waiting in one API worker, so that clicks keep their slots."""
 FULL_QUEUE_WAIT_S = 1.0
 """Time a costly request waits for room in a full queue before it is rejected."""
-JSON_MARGIN = b" \t\r\n" + BYTE_ORDER_MARK
-"""Bytes that may come before a JSON object."""
 IMAGE_ID_PATTERN = re.compile("[0-9a-f]{64}")
 """An image id that the log may have: callers can send any text."""
 PROMPT = re.compile(r"points\[(\d+)\]\[(\d+)\]|masks\[(\d+)\]")
@@ -111,21 +108,14 @@ class TritonSegmenter:
         outputs = await self._outputs(tensors.SEGMENT if background else tensors.SEGMENT_CACHED, image, job)
         return bytes(outputs[tensors.RESULT])
 
-    def check_room(self, body: bytes) -> None:
-        """Reject a costly segmentation request before it is parsed if the costly queue is full.
-
-        The braces of a JSON body are counted as objects; base64 images have none.
+    def check_costly_room(self) -> None:
+        """Check that another costly request of the caller may wait.
 
         Raises:
-            Overloaded: the request is costly, and the queue is full.
+            Overloaded: too many wait.
         """
-        turns = self._turns.get(tensors.SEGMENT_COSTLY)
-        try:
-            if turns:
-                turns.check(caller())
-        except Overloaded:
-            if body[:100].lstrip(JSON_MARGIN).startswith(b"{") and has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
-                raise
+        if turns := self._turns.get(tensors.SEGMENT_COSTLY):
+            turns.check(caller())
 
     async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         """Segment objects in an image."""

@@ -17,8 +17,9 @@ from safetensors.numpy import load
 
 from orchestrator.cache import MOBILE_SAM_SHAPES
 from utils.api.answers import json_response
-from utils.api.requests import MAX_POINTS, Fraction, Point
+from utils.api.requests import MAX_POINTS, Point
 from utils.errors import UnknownPath, invalid
+from utils.inference.everything import Fraction
 from utils.integrations.adapter import Adapter, Answer, ImageText, ToolCall, ToolRequest, image_of
 from utils.integrations.rasters import OUTLINE_NS, Record, cropped, outlines_of, run_lengths
 from utils.integrations.service import GRID, as_json, pixels_per_cell

@@ -16,8 +16,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from utils.edge.admission import Ending
 from utils.errors import ImageNotFetched, mib
+from utils.inference.ending import Ending
 from utils.inference.shares import Holding, Shares
 from utils.integrations.advice import SMALLER
 from utils.observability.context import caller

@@ -232,7 +232,7 @@ async def _task(call: ToolCall, config: LabelConfig, task: Task, *, alone: bool)
         document = await _on_image(call, task, key, partial(call.service.everything, fields=GRID))
         outputs = [(control, control.first_label)] * len(document["masks"])
     else:
-        await _on_image(call, task, key, call.service.embed if alone else call.service.embed_ahead)
+        await _on_image(call, task, key, call.service.embed if alone else call.service.embed_in_background)
         return []
     return await _prediction(call, document, image, outputs)
 

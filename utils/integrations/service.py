@@ -16,7 +16,7 @@ from utils.api.decoding import EMBEDDING_JOB
 from utils.api.inputs import to_job
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
-from utils.background.encoder import EmbedAhead
+from utils.background.encoder import BackgroundEncoder
 from utils.errors import InvalidRequest, invalid
 from utils.inference.everything import everything, result_of
 from utils.inference.request import ImageSource
@@ -60,7 +60,7 @@ class MaskService:
     """Returns the seconds for an answer."""
     active: RecentCallers = field(default_factory=RecentCallers)
     """Addresses of the worker's callers."""
-    ahead: EmbedAhead | None = None
+    background: BackgroundEncoder | None = None
     """Jobs of callers."""
 
     def __post_init__(self) -> None:
@@ -99,18 +99,18 @@ class MaskService:
         """Return the embedding of an image as a safetensors file."""
         return bytes((await self.segmenter().segment(scaled_down(image), EMBEDDING_JOB)).mask)
 
-    async def embed_ahead(self, image: ImageSource) -> dict[str, Any]:
+    async def embed_in_background(self, image: ImageSource) -> dict[str, Any]:
         """Queue an image and return its `image_id`."""
-        assert self.ahead
-        (queued,) = (await self.ahead.add([scaled_down(image)]))["images"]
+        assert self.background
+        (queued,) = (await self.background.add([scaled_down(image)]))["images"]
         if problem := queued.get("problem"):
             raise InvalidRequest(problem["detail"])
         return {"image_id": queued["image_id"]}
 
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
-        request = validated(EverythingRequest, fields)
-        steps = everything(self.segmenter(), scaled_down(image), request, self.settings.max_answer_bytes)
+        options = validated(EverythingRequest, fields)
+        steps = everything(self.segmenter(), scaled_down(image), options, None, self.settings.max_answer_bytes)
         document = await result_of(steps, self.timeout_s())
         masks = [_as_mask(record, GRID_RLE if "reduction" in document else "rle") for record in document["masks"]]
         return {**_with_grids({**document, "masks": masks}), "work_s": 0.0}

@@ -17,8 +17,9 @@ from starlette.responses import JSONResponse, Response
 
 from orchestrator.polygons import Ring
 from utils.api.inputs import MAX_TOTAL_POINTS
-from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Box, Fraction, Point
+from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Box, Point
 from utils.errors import Problem, invalid
+from utils.inference.everything import Fraction
 from utils.inference.request import ImageSource
 from utils.integrations.adapter import Adapter, ImageText, ToolCall, ToolRequest, image_of
 from utils.integrations.rasters import POLYGON_NS, Record, closed, polygons_of

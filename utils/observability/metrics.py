@@ -1,4 +1,4 @@
-"""Metrics: answers by reason, requests in progress, Triton's health and Triton's own.
+"""Metrics of answers by reason, and of requests in progress; `utils.triton.metrics` has Triton's.
 
 Every label has a bounded number of values. BentoML's own metrics use the request's path as a label; the edge lets only
 known paths through.
@@ -14,16 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
-
 from utils import processes
 from utils.observability.context import CALLER
 from utils.observability.logs import logger
-from utils.triton.health import Health
 
-RESTART_CAUSES = ("died", "failed", "hung", "stopped")
-"""Causes of Triton's restarts. Like all counters with few known labels, they are exported as 0 from start-up:
-`increase()` misses the first step of a counter that first appears at 1."""
 RESERVED_BYTES = {"counter": 2**17, "gauge_livesum": 2**16, "histogram": 2**19}
 """Sizes of new metrics files, by kind as prometheus_client names them. BentoML's histogram has 5 kB for each pair of
 path and status."""
@@ -35,9 +29,6 @@ OTHER_PATH = "other"
 """Label of all unknown paths."""
 MAX_KEYS, OTHER_KEYS = 100, "other"
 """Names of keys that are labels, and the label of all further ones."""
-TRITON_TIMEOUT_S = 1.0
-"""Time for Triton's answer, which usually takes milliseconds; shorter than the timeouts of scrapers."""
-UP_METRIC = "mobile_sam_triton_metrics_up"
 
 
 class Counts:
@@ -126,29 +117,3 @@ def prepare_files(*, by_key: bool = False) -> None:
             mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
             with contextlib.suppress(OSError), path.open("r+b") as counts:
                 counts.truncate(int.from_bytes(counts.read(4), sys.byteorder))  # the number of bytes in use
-
-
-def health_metrics(health: Health) -> bytes:
-    """Return Triton's health in Prometheus' text format; the watchdog has no metrics registry."""
-    restarts = dict.fromkeys(RESTART_CAUSES, 0) | dict(health.restarts)
-    lines = [
-        "# HELP mobile_sam_ready Whether every model has completed an inference recently",
-        "# TYPE mobile_sam_ready gauge",
-        f"mobile_sam_ready {int(health.ready)}",
-        "# HELP mobile_sam_triton_restarts_total Restarts of Triton, by cause",
-        "# TYPE mobile_sam_triton_restarts_total counter",
-        *(f'mobile_sam_triton_restarts_total{{cause="{cause}"}} {n}' for cause, n in sorted(restarts.items())),
-    ]
-    return "\n".join([*lines, ""]).encode()
-
-
-async def triton_metrics(port: int) -> bytes:
-    """Return a gauge that tells whether Triton answered at its metrics port on this machine, and its metrics if so."""
-    try:
-        # This machine's own Triton needs neither the environment's proxy nor certificates.
-        async with httpx.AsyncClient(timeout=TRITON_TIMEOUT_S, trust_env=False, verify=False) as client:  # noqa: S501
-            answer = (await client.get(f"http://127.0.0.1:{port}/metrics")).raise_for_status().content
-    except httpx.HTTPError:
-        answer = None
-    help_and_type = f"# HELP {UP_METRIC} Whether Triton's metrics could be read\n# TYPE {UP_METRIC} gauge\n"
-    return f"{help_and_type}{UP_METRIC} {int(answer is not None)}\n".encode() + (answer or b"")

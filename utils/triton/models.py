@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from orchestrator import tensors
-from utils.api.responses import Model
 from utils.errors import InferenceUnavailable, ModelChange
 from utils.observability.logs import logger
 from utils.triton.run import RunState
@@ -25,8 +25,25 @@ CHECK_TIMEOUT_S = 60.0
 """Time for each inference of the check of a new version, which queues behind callers' requests."""
 POLL_INTERVAL_S = 0.1
 SHOWN_SHA256_DIGITS = 12
-UNKNOWN = {"version": None, "state": "", "reason": ""}
-"""What Triton leaves out of its list for a model that was never loaded."""
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """State of a version of a model."""
+
+    name: str
+    version: int | None
+    """None if the model was never loaded."""
+    state: str
+    """As Triton names it, such as `READY`; empty if it was never loaded."""
+    reason: str
+    """Why the version is unavailable; else empty."""
+
+    @classmethod
+    def from_index(cls, entry: Mapping[str, Any]) -> "ModelState":
+        """Return the state in an entry of Triton's list, which leaves out what it does not know."""
+        version = entry.get("version")
+        return cls(entry["name"], int(version) if version else None, entry.get("state", ""), entry.get("reason", ""))
 
 
 @dataclass(frozen=True)
@@ -46,11 +63,11 @@ class Models:
     is_configured: Callable[[], bool] = lambda: True
     """Returns whether the weights in the repository can run in the configuration of that folder."""
 
-    async def states(self, *, ready: bool = False) -> list[Model]:
+    async def states(self, *, ready: bool = False) -> list[ModelState]:
         """Return all versions of all models, or only the ready ones."""
         # For ready ones, Triton does not scan the repository.
         found = (await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).json()
-        return [Model.model_validate({**UNKNOWN, **each}) for each in found]
+        return [ModelState.from_index(entry) for entry in found]
 
     async def versions(self) -> list[int]:
         """Return the versions that all orchestrator models have ready, ascending; the last one is the default."""

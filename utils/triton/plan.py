@@ -21,18 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from orchestrator.tensors import EVERYTHING, SEGMENT, SEGMENT_CACHED, SEGMENT_COSTLY
+from utils.settings import ENGINES, Settings
 from utils.triton.machine import Machine
-
-if TYPE_CHECKING:  # it imports `ENGINES`
-    from utils.settings import Settings
-
-ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
-"""`onnxruntime`: float32, on a GPU if there is one. `openvino`: float32, on the CPU. `openvino-bf16`: the same with the
-encoder, and the decoder of all masks, in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16 for the
-encoder."""
 
 MOBILE_SAM_ENGINES = ("openvino-bf16", "openvino", "onnxruntime")
 """Engines for weights whose descriptor is not known, such as those in a bucket."""

@@ -14,7 +14,7 @@ from utils.observability import traces
 from utils.observability.logs import logger
 from utils.settings import SettingsError
 from utils.triton import health
-from utils.triton.run import KEY_HEADER, RunState
+from utils.triton.run import KEY_HEADER, METRICS_DIR, RunState
 
 POLL_INTERVAL_S = 0.2
 CONTROL_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
@@ -40,7 +40,7 @@ def make_runner(
         announce: called with the service's address once that is known, before Triton is ready.
     """
     folder = Path(RunState.current().folder)  # created here, by the process that lives longest
-    configure_bentoml(folder)
+    configure_bentoml(folder / METRICS_DIR)
     set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line, announce), public_warning)
     return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=flags)
 

@@ -59,7 +59,7 @@ def embed(
                 server = LabelStudioProjects(label_studio.rstrip("/"), http, _token())
                 found, load = await server.images(project), server.file
             with output.progress("Images", len(found)) as update, output.log_to_stderr():
-                async for image, result in client.embed_ahead(found, load=load):
+                async for image, result in client.embed_in_background(found, load=load):
                     update(advance=1)
                     if isinstance(result, Exception):
                         failed = True

@@ -14,8 +14,8 @@ from tests.e2e.pages import blocks
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.test_docs import anchors
 from tests.skips import require
-from utils.observability.metrics import health_metrics
 from utils.triton.health import Health
+from utils.triton.metrics import health_metrics
 
 FOLDER = ROOT / "deploy" / "monitoring"
 ALERTS = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]

@@ -6,10 +6,6 @@ from typing import Any
 from orchestrator import problems
 from utils import errors
 from utils.api.received import ANSWER_TYPES
-from utils.edge.admission import STOPPING_DETAIL
-from utils.edge.connections import EXPECTED_IMAGE_ID, HEAD_TOO_LARGE
-from utils.edge.keys import EXPECTED_KEY
-from utils.edge.origins import EXPECTED_ORIGIN
 from utils.errors import MEDIA_TYPE, FieldError, Problem, summary
 from utils.settings import Settings
 
@@ -24,10 +20,10 @@ def _rejected(problem: tuple[int, str, str], field: str, expected: str, got: str
     return Problem(*problem, summary([error]), [error])
 
 
-UNAUTHORIZED = errors.Unauthorized(f"{EXPECTED_KEY}, got no key").problem()
+UNAUTHORIZED = errors.Unauthorized("no key").problem()
 UNAVAILABLE = errors.InferenceUnavailable("the inference server is starting or restarting; retry later").problem()
-NOT_READY = (UNAVAILABLE, errors.Stopping(STOPPING_DETAIL).problem())
-FOREIGN_PAGE = errors.ForeignPage(EXPECTED_ORIGIN, got="Origin 'https://a.example' and Host 'localhost:3000'").problem()
+NOT_READY = (UNAVAILABLE, errors.Stopping().problem())
+FOREIGN_PAGE = errors.ForeignPage.from_origin("https://a.example", "localhost:3000").problem()
 NOT_LOADED = "Triton could not load mobile_sam; what was loaded stays loaded: see the service's log"
 MODEL_CHANGE = (FOREIGN_PAGE, errors.ModelChange(NOT_LOADED).problem())
 NOT_ACCEPTABLE = errors.NotAcceptable(ANSWER_TYPES, "'text/html'").problem()
@@ -43,7 +39,7 @@ SERVICE: tuple[Problem, ...] = (
     errors.UnsupportedEncoding("gzip").problem(),
     errors.InvalidRequest(errors=INVALID_FIELDS).problem(),
     errors.TooManyRequests("rate limit exceeded (10 requests per second); retry in 1 s").problem(),
-    errors.HeadTooLarge(HEAD_TOO_LARGE).problem(),
+    errors.HeadTooLarge("expected at most 100 headers and trailers together, got more").problem(),
     errors.ServiceError("unexpected error; see the server's log").problem(),
     errors.InferenceFailed("the model could not process this request; see the server's log").problem(),
     *NOT_READY,
@@ -80,7 +76,7 @@ QUEUE = (
 """Problems of lists of images."""
 JOB = (
     errors.UnknownPath("there is no such job of this caller, or no longer").problem(),
-    errors.invalid("X-Image-Id", EXPECTED_IMAGE_ID, "'an id'").problem(),
+    errors.invalid_image_id("an id").problem(),
     QUEUE_UNAVAILABLE,
 )
 SERVED, OTHER = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f", "0" * 64

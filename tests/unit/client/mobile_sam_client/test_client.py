@@ -28,7 +28,7 @@ def test_both_clients_have_the_same_methods_and_parameters():
         return {name.removeprefix("a"): inspect.signature(call) for name, call in functions if name[0] != "_"}
 
     assert signatures(Client) == signatures(AsyncClient)
-    one = ["close", "embed", "embed_ahead", "everything", "info", "masks_for"]
+    one = ["close", "embed", "embed_in_background", "everything", "info", "masks_for"]
     assert list(signatures(Client)) == [*one, "segment", "segment_many"]
     prompt = ["pos_coords", "labels", "neg_coords", "box", "mask_input"]
     assert list(signatures(Client)["segment"].parameters) == ["self", "image", *prompt, "segmented_image", "options"]

@@ -11,7 +11,7 @@ import pytest
 from tests.fake_segmenter import FakeSegmenter
 from tests.unit.utils.edge.fakes import Clock
 from utils.background import encoder as module
-from utils.background.encoder import EmbedAhead, WaitingCallers
+from utils.background.encoder import BackgroundEncoder, WaitingCallers
 from utils.background.queue import EncodeQueue
 from utils.edge.rate import RateLimit
 from utils.errors import (
@@ -29,14 +29,14 @@ from utils.observability.context import ADDRESS, CALLER
 IDS = [ImageSource(None, str(number)) for number in range(3)]
 
 
-class Ahead(EmbedAhead):
+class Ahead(BackgroundEncoder):
     """Jobs with a fake segmenter."""
 
     def __init__(self, tmp_path, rate: str | None = None) -> None:
         self.segmenter, self.is_ready = FakeSegmenter(), True
         queue = EncodeQueue(tmp_path / "queue.sqlite3", 2**30, 0)
-        limit = RateLimit(rate, None) if rate else None
-        super().__init__(queue, tmp_path, lambda: self.segmenter, lambda: self.is_ready, limit, versions=self.loaded)
+        charge = RateLimit(rate, None).check if rate else None
+        super().__init__(queue, tmp_path, lambda: self.segmenter, lambda: self.is_ready, charge, versions=self.loaded)
 
     async def loaded(self) -> list[int]:
         return [1, 3]

@@ -31,7 +31,9 @@ def segmenter_of(*batches: list[Record] | Exception) -> FakeSegmenter:
 
 def steps_of(segmenter: FakeSegmenter, image: ImageSource = FILE, **fields: Any) -> list[Step]:
     async def collect() -> list[Step]:
-        return [step async for step in everything(segmenter, image, EverythingRequest(**fields), MAX_BYTES)]
+        request = EverythingRequest(**fields)
+        steps = everything(segmenter, image, request, request.model_version, MAX_BYTES)
+        return [step async for step in steps]
 
     return asyncio.run(collect())
 

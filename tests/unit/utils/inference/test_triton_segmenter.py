@@ -207,18 +207,6 @@ def test_many_objects_go_to_the_costly_model_at_once(objects):
     assert client.models == [tensors.SEGMENT_COSTLY if costly else tensors.SEGMENT_CACHED]
 
 
-async def test_check_room_rejects_costly_requests_while_the_queue_is_full():
-    segmenter = segmenter_of(Client(), mobile_sam_costly=1)
-    few, several = (b'{"prompts": [' + b"{}," * count for count in (MIN_COSTLY_OBJECTS - 1, MIN_COSTLY_OBJECTS))
-    segmenter.check_room(several)
-    turns = segmenter._turns[tensors.SEGMENT_COSTLY]
-    assert turns._room
-    turns._room.take("unknown", MAX_COSTLY_WAITING, lambda: pytest.fail("lost"))
-    segmenter.check_room(few)
-    with pytest.raises(errors.Overloaded, match="costly requests that wait: a caller's share is 6, this one has 8"):
-        segmenter.check_room(several)
-
-
 @pytest.mark.parametrize(("seconds", "wait_s", "rejected"), [(0.01, 2, 0), (60, 0.01, 1)], ids=["room", "no room"])
 async def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, seconds, wait_s, rejected):
     monkeypatch.setattr("utils.inference.triton_segmenter.FULL_QUEUE_WAIT_S", wait_s)

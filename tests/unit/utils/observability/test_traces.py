@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from utils.edge.connections import EMBEDDING
 from utils.observability import traces
 from utils.observability.context import TRACE_ID
+from utils.observability.routes import EMBEDDING
 from utils.observability.traces import (
     NoParents,
     TracingMiddleware,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness import wait_until
-from utils.observability.metrics import health_metrics
 from utils.triton import health
 from utils.triton.health import Health, is_triton_unused, lock_requests
+from utils.triton.metrics import health_metrics
 
 ROOT = Path(__file__).resolve().parents[4]
 
