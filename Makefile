@@ -88,6 +88,7 @@ check: env-dev ## develop: run linters, formatter, dependency and type checkers,
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/deptry .
+	@PYTHONPATH=client $(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/mypy
 	@for model in triton_backends/*/model.py model_repository/*/1/model.py examples/*/model_repository/*/1/model.py; do \
 		MYPYPATH=triton_backends/common:. $(BIN)/mypy $$model || exit 1; done
