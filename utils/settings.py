@@ -136,10 +136,9 @@ ImageOrigin = Annotated[
     _expect("origins such as https://images.example, and networks such as 10.20.0.0/16", _is_image_source),
 ]
 Integration = Annotated[str, _expect(f"none, or some of {', '.join(INTEGRATIONS)}", INTEGRATIONS.__contains__)]
-ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
+ENGINES = ("onnxruntime", "openvino", "openvino-bf16")
 """`onnxruntime`: float32, on a GPU if there is one. `openvino`: float32, on the CPU. `openvino-bf16`: the same with the
-encoder, and the decoder of all masks, in bfloat16. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16 for the
-encoder."""
+encoder, and the decoder of all masks, in bfloat16."""
 CHOSEN_ENGINES = ("auto", *ENGINES)
 
 

@@ -8,8 +8,7 @@ It serves models with `backend: "onnxruntime"` on a Triton without that backend,
 - the `parameters` of `onnxruntime_engine`, and `cudnn_conv_algo_search` (0 exhaustive, 1 heuristic, 2 default),
   `gpu_mem_limit` (bytes), `arena_extend_strategy` (0 next power of two, 1 same as requested); `use_tf32` (0: products
   in float32, not TF32), which NVIDIA's ignores;
-- `optimization.execution_accelerators`: `gpu_execution_accelerator` `tensorrt` with `precision_mode` and
-  `max_workspace_size_bytes`; `cpu_execution_accelerator` `openvino`.
+- `optimization.execution_accelerators`: `cpu_execution_accelerator` `openvino`.
 
 A device or engine that is not available is an error at load, never a silent change.
 """
@@ -50,11 +49,11 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     Raises:
         ValueError: the config asks for a provider that this ONNX Runtime lacks, or for an unknown one.
     """
+    accelerated = accelerators(config)
     if kind == "GPU":
-        providers = [tensorrt_provider(entry, device) for entry in accelerators(config, "gpu", "tensorrt")]
-        providers.append(cuda_provider(config, device))
+        providers = [cuda_provider(config, device)]
     else:
-        providers = [("OpenVINOExecutionProvider", {}) for _ in accelerators(config, "cpu", "openvino")]
+        providers = [("OpenVINOExecutionProvider", {})] * accelerated
     available = ort.get_available_providers()
     for name, _ in providers:
         if name not in available:
@@ -64,24 +63,18 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     return [*providers, CPU]
 
 
-def accelerators(config: dict[str, Any], kind: str, expected: str) -> list[dict[str, Any]]:
-    """Return the entries of `cpu_execution_accelerator` or `gpu_execution_accelerator`; only one name is known."""
-    entries = config.get("optimization", {}).get("execution_accelerators", {}).get(f"{kind}_execution_accelerator", [])
-    for name in (entry["name"] for entry in entries):
-        if name != expected:
-            raise ValueError(f"unknown execution accelerator {name!r}, expected {expected!r}")
-    return list(entries)
+def accelerators(config: dict[str, Any]) -> int:
+    """Return the number of `execution_accelerators`, of which only OpenVINO on a CPU is known.
 
-
-def tensorrt_provider(accelerator: dict[str, Any], device: int) -> Provider:
-    """Return the provider of a `gpu_execution_accelerator` entry."""
-    settings = accelerator.get("parameters", {})
-    options = {"device_id": str(device)}
-    if settings.get("precision_mode") == "FP16":
-        options["trt_fp16_enable"] = "1"
-    if "max_workspace_size_bytes" in settings:
-        options["trt_max_workspace_size"] = settings["max_workspace_size_bytes"]
-    return "TensorrtExecutionProvider", options
+    Raises:
+        ValueError: there is another one.
+    """
+    entries = config.get("optimization", {}).get("execution_accelerators", {})
+    on_cpu, on_gpu = (entries.get(f"{device}_execution_accelerator", []) for device in ("cpu", "gpu"))
+    for name in (entry["name"] for entry in (*on_cpu, *on_gpu)):
+        if name != "openvino":
+            raise ValueError(f"unknown execution accelerator {name!r}, expected 'openvino'")
+    return len(on_cpu)
 
 
 def cuda_provider(config: dict[str, Any], device: int) -> Provider:

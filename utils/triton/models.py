@@ -168,7 +168,7 @@ class Models:
                 raise ModelChange(f"version {version} is not used: {error}") from None
 
     async def _change(self, model: str, action: str) -> None:
-        # No timeout: TensorRT builds engines for minutes.
+        # No timeout: an engine may be built for minutes as its model is loaded.
         response = await self._post(f"models/{model}/{action}", None)
         if response.is_error:
             logger.error("Triton could not %s %s: %s", action, model, response.text)

@@ -41,7 +41,7 @@ DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
 """Prompts per decoder run; more than 8 exceed a CPU's caches."""
 
 Backend = Literal["onnxruntime", "openvino"]
-Precision = Literal["f32", "bf16", "f16"]
+Precision = Literal["f32", "bf16"]
 
 
 class PlanError(ValueError):
@@ -59,12 +59,11 @@ class Network:
     threads: int
     """CPU threads per run; unused on a GPU."""
     gpu: bool = False
-    tensorrt: bool = False
 
     @property
     def engine(self) -> str:
         """Return engine and precision, as shown in answers."""
-        name = "tensorrt" if self.tensorrt else "cuda" if self.gpu else self.backend
+        name = "cuda" if self.gpu else self.backend
         return f"{name} {self.precision}"
 
 
@@ -104,11 +103,7 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
     engine = best_engine(machine, engines) if settings.engine == "auto" else settings.engine
     _check_engine(engine, machine)
     if machine.gpus and not engine.startswith("openvino"):
-        tensorrt = engine == "tensorrt"
-        precision: Precision = "f16" if tensorrt else "f32"
-        encoder = Network(
-            "onnxruntime", precision, settings.encoders or ENCODERS_PER_GPU, 1, gpu=True, tensorrt=tensorrt
-        )
+        encoder = Network("onnxruntime", "f32", settings.encoders or ENCODERS_PER_GPU, 1, gpu=True)
         decoder = Network("onnxruntime", "f32", 1, 1, gpu=True)
         total_encoders = encoder.instances * machine.gpus
         batch = DECODER_BATCH_GPU
@@ -118,7 +113,7 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         total_encoders = settings.encoders or max(1, min(machine.cores // CORES_PER_ENCODER, int(fitting)))
         decoders = max(1, machine.cores // CORES_PER_DECODER)
         threads_each = settings.threads or max(1, machine.cores // total_encoders)
-        precision = "bf16" if engine == "openvino-bf16" else "f32"
+        precision: Precision = "bf16" if engine == "openvino-bf16" else "f32"
         encoder = Network(backend, precision, total_encoders, threads_each)
         # In bfloat16 the decoder changes too many masks of further clicks (docs/engines.md).
         decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
@@ -148,5 +143,3 @@ def _check_engine(engine: str, machine: Machine) -> None:
         raise PlanError(f"the engine {engine} needs the package openvino, which is not installed")
     if engine == "openvino-bf16" and not machine.bf16:
         raise PlanError(f"the engine {engine} needs a CPU with AMX or AVX512-BF16, and this one has neither")
-    if engine == "tensorrt" and not machine.gpus:
-        raise PlanError(f"the engine {engine} needs an NVIDIA GPU and an ONNX Runtime with GPU support")

@@ -27,8 +27,6 @@ from utils.triton.versions import DECODER, ENCODER
 CONFIG = "config.pbtxt"
 SERVICES = "services"
 """Name of the folder in the cache folder with a folder for each running service."""
-TENSORRT_WORKSPACE_BYTES = 2 * 2**30
-"""Memory for TensorRT's search for the fastest kernels."""
 
 
 def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
@@ -206,10 +204,6 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
         _set_threads(config, network)
         if config.name == ENCODER:  # the watchdog runs it before callers do, and a run takes long
             config.ClearField("model_warmup")
-    if network.tensorrt:
-        accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
-        accelerator.parameters["precision_mode"] = "FP16"
-        accelerator.parameters["max_workspace_size_bytes"] = str(TENSORRT_WORKSPACE_BYTES)
 
 
 def _set_precision(config: ModelConfig, network: Network) -> None:

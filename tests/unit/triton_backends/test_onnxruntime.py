@@ -42,20 +42,12 @@ def test_gpu_instance_without_the_libraries_of_cuda_is_an_error(backend, tmp_pat
 
 
 def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
-    names = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "OpenVINOExecutionProvider"]
+    names = ["CUDAExecutionProvider", "OpenVINOExecutionProvider"]
     monkeypatch.setattr(backend.ort, "get_available_providers", lambda: names)
-    accelerator = {
-        "name": "tensorrt",
-        "parameters": {"precision_mode": "FP16", "max_workspace_size_bytes": "1000"},
-    }
-    gpu = {
-        **parameters(cudnn_conv_algo_search="1", gpu_mem_limit="5000", arena_extend_strategy="1", use_tf32="0"),
-        "optimization": {"execution_accelerators": {"gpu_execution_accelerator": [accelerator]}},
-    }
+    gpu = parameters(cudnn_conv_algo_search="1", gpu_mem_limit="5000", arena_extend_strategy="1", use_tf32="0")
     cuda = {"cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": "5000", "arena_extend_strategy": "kSameAsRequested"}
     cuda["use_tf32"] = "0"
     assert backend.execution_providers(gpu, "GPU", 2) == [
-        ("TensorrtExecutionProvider", {"device_id": "2", "trt_fp16_enable": "1", "trt_max_workspace_size": "1000"}),
         ("CUDAExecutionProvider", {"device_id": "2", **cuda}),
         ("CPUExecutionProvider", {}),
     ]
@@ -63,7 +55,9 @@ def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
     assert backend.execution_providers(cpu, "CPU", 0)[0] == ("OpenVINOExecutionProvider", {})
 
 
-def test_unknown_accelerator_is_an_error(backend):
-    config_with = {"optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": "magic"}]}}}
-    with pytest.raises(ValueError, match="unknown execution accelerator 'magic', expected 'openvino'"):
+@pytest.mark.parametrize(("device", "name"), [("cpu", "magic"), ("gpu", "tensorrt")])
+def test_unknown_accelerator_is_an_error(backend, device, name):
+    accelerators = {f"{device}_execution_accelerator": [{"name": name}]}
+    config_with = {"optimization": {"execution_accelerators": accelerators}}
+    with pytest.raises(ValueError, match=f"unknown execution accelerator '{name}', expected 'openvino'"):
         backend.execution_providers(config_with, "CPU", 0)

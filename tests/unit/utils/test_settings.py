@@ -67,7 +67,7 @@ def test_value_is_accepted_and_converted_to_its_type(read, name, text, value):
         *refused("MAX_BODY_BYTES", "expected a positive whole number, got {!r}", "many", "0", "-5", "1.5", "nan"),
         *refused("INFERENCE_TIMEOUT", "expected a positive number, got {!r}", "soon", "0", "-5", "nan", "inf"),
         *refused("EMBEDDING_CACHE_BYTES", "expected a positive whole number or 0, got {!r}", "-1"),
-        *refused("ENGINE", "expected one of auto, onnxruntime, openvino, openvino-bf16, tensorrt, got {!r}", "fast"),
+        *refused("ENGINE", "expected one of auto, onnxruntime, openvino, openvino-bf16, got {!r}", "fast"),
         *refused(
             "REDIS_URL",
             "expected a URL with redis://, rediss://, unix://",

@@ -5,10 +5,10 @@ import pytest
 
 from tests.http.asgi import Http
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
-from utils.api.responses import Model
 from utils.edge.admin import MODELS, Admin
 from utils.edge.keys import ApiKeys
 from utils.triton.health import Health
+from utils.triton.models import ModelState
 from utils.triton.versions import LOAD_ORDER
 
 KEY, CALLERS_KEY = "an-operators-own-key", "any-other-callers-key"
@@ -21,9 +21,9 @@ class FakeModels:
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
 
-    async def states(self) -> list[Model]:
+    async def states(self) -> list[ModelState]:
         versions = ((2, "READY", ""), (1, "UNAVAILABLE", "unloaded"))
-        return [Model(name="mobile_sam", version=n, state=state, reason=reason) for n, state, reason in versions]
+        return [ModelState("mobile_sam", version, state, reason) for version, state, reason in versions]
 
     async def sync(self) -> None:
         self.calls.append(("load", "all"))

@@ -31,7 +31,6 @@ FLOAT32, SMALL = ("openvino", "onnxruntime"), ("onnxruntime",)
         (WITH_BF16, MOBILE_SAM_ENGINES, "onnxruntime", ("onnxruntime f32", "onnxruntime f32")),
         (WITH_BF16, SMALL, "openvino", ("openvino f32", "openvino f32")),
         (WITH_BF16, SMALL, "openvino-bf16", ("openvino bf16", "openvino f32")),
-        (GPU, MOBILE_SAM_ENGINES, "tensorrt", ("tensorrt f16", "cuda f32")),
         (GPU, MOBILE_SAM_ENGINES, "openvino", ("openvino f32", "openvino f32")),
     ],
 )
@@ -46,7 +45,6 @@ def test_engine_is_the_fastest_or_the_one_set_and_the_plans_text_names_it(machin
     ("machine", "engine", "message"),
     [
         (LAPTOP, "openvino-bf16", "openvino-bf16 needs a CPU with AMX or AVX512-BF16"),
-        (LAPTOP, "tensorrt", "tensorrt needs an NVIDIA GPU and an ONNX Runtime with GPU support"),
         (replace(LAPTOP, openvino=False), "openvino", "needs the package openvino"),
     ],
 )
