@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,22 +27,10 @@ class Tensor(np.ndarray[Any, Any]):
         """Return the same data as a plain array."""
         return self.view(np.ndarray)
 
-    def permute(self, *axes: int) -> Tensor:
-        """Return the array with its axes in this order."""
-        return self.transpose(axes)
 
-    def contiguous(self) -> Tensor:
-        """Return the array in C order."""
-        return tensor(np.ascontiguousarray(self))
-
-
-def tensor(data: Any, *, device: str = "cpu") -> Tensor:  # noqa: ARG001 (the parameters of PyTorch)
-    """Return data as an array; `device` is ignored."""
+def tensor(data: Any) -> Tensor:
+    """Return data as such an array."""
     return np.asarray(data).view(Tensor)
-
-
-torch = SimpleNamespace(tensor=tensor, as_tensor=tensor)
-"""The functions of PyTorch that Segment Anything's examples call, for programs without PyTorch."""
 
 
 class ResizeLongestSide:

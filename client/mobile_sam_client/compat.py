@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client._client import Client
-from mobile_sam_client._frames import FRAME, Array, Floats, ResizeLongestSide, Tensor, tensor, torch, upsampled
+from mobile_sam_client._frames import FRAME, Array, Floats, ResizeLongestSide, Tensor, tensor, upsampled
 from mobile_sam_client._options import EverythingOptions, MaskOptions
 from mobile_sam_client._prompts import MASK_SHAPE, Prompt
 from mobile_sam_client._results import Embedding, MaskResult
 
-__all__ = ["ResizeLongestSide", "Sam", "SamAutomaticMaskGenerator", "SamPredictor", "sam_model_registry", "torch"]
+__all__ = ["ResizeLongestSide", "Sam", "SamAutomaticMaskGenerator", "SamPredictor", "sam_model_registry"]
 
 NO_EMBEDDINGS = "the service returns no embeddings; use set_image with predict or predict_torch"
 

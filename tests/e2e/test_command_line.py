@@ -1,13 +1,11 @@
 """The `mobile-sam` command and `client/request.py` with the real service."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from PIL import Image
 from pycocotools.coco import COCO
@@ -83,24 +81,3 @@ def test_request_script_writes_mask_picture_and_records(server, tmp_path):
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "records.json").read_text())
     assert (result["width"], result["height"]) == (480, 320)
-
-
-@pytest.mark.slow
-def test_local_service_uses_the_key_and_leaves_no_process(tmp_path):
-    file = ROOT / "model_repository" / "mobile_sam" / "1" / "weights.json"
-    if file.is_file() and json.loads(file.read_text())["name"] != "builtin":
-        pytest.skip("the checkout has other weights, which this would replace by the built-in ones")
-    (tmp_path / "photo.png").write_bytes(scene(1))
-    cache = str(tmp_path / "cache")
-    environment = {"WEIGHTS": "builtin", "MOBILE_SAM_EMBEDDING_CACHE_DIR": cache, "MOBILE_SAM_API_KEYS": f"me:{KEY}"}
-    done = mobile_sam(tmp_path, "embed", "photo.png", "--local", MOBILE_SAM_API_KEY=KEY, **environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("  photo.png\n")
-    assert not [process for process in psutil.process_iter() if _uses_cache(process, cache)]
-
-
-def _uses_cache(process: psutil.Process, cache: str) -> bool:
-    try:
-        return process.environ().get("MOBILE_SAM_EMBEDDING_CACHE_DIR") == cache and process.pid != os.getpid()
-    except psutil.Error:
-        return False

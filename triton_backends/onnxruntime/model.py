@@ -49,11 +49,8 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     Raises:
         ValueError: the config asks for a provider that this ONNX Runtime lacks, or for an unknown one.
     """
-    accelerated = accelerators(config)
-    if kind == "GPU":
-        providers = [cuda_provider(config, device)]
-    else:
-        providers = [("OpenVINOExecutionProvider", {})] * accelerated
+    on_cpu = [("OpenVINOExecutionProvider", {})] * accelerators(config)
+    providers = [cuda_provider(config, device)] if kind == "GPU" else on_cpu
     available = ort.get_available_providers()
     for name, _ in providers:
         if name not in available:

@@ -1,7 +1,6 @@
 """The command line `mobile-sam`: the command group, with error handling and exit statuses, and its small commands."""
 
 import io
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,33 +14,19 @@ from typer.core import TyperGroup
 from mobile_sam_client import Engine, MobileSamError
 from mobile_sam_client._commands import output
 from mobile_sam_client._commands.batch import batch
-from mobile_sam_client._commands.connection import PROBE_TIMEOUT_S, ServiceOptions, probing_client
+from mobile_sam_client._commands.connection import PROBE_TIMEOUT_S, ServiceOptions, probing_client, why_not_ready
 from mobile_sam_client._commands.convert import convert
 from mobile_sam_client._commands.embed import embed
 from mobile_sam_client._commands.everything import everything
-from mobile_sam_client._commands.local_service import HOST, serve_command, serve_environment, why_not_ready
 from mobile_sam_client._commands.masks import masks
 from mobile_sam_client._commands.options import option, with_groups
 from mobile_sam_client._commands.output import CommandError, describe_with_file, print_error, print_json, print_line
 from mobile_sam_client._commands.segment import segment
 
 
-def serve(
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = HOST,
-    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port to listen on.")] = 3000,
-) -> None:
-    """Start the service by `make serve` in the project's checkout, and run it until Ctrl-C.
-
-    The checkout is the current folder, or the one that this command is installed from.
-    The command exits with make's status.
-    """
-    command = serve_command(host, port)
-    os.execve(command[0], command, serve_environment())  # noqa: S606 (no shell is needed)
-
-
 def info(service: ServiceOptions) -> None:
     """Show the service's version, weights, engine, limits and readiness."""
-    with service.address() as address, probing_client(address) as client:
+    with probing_client(service.address()) as client:
         about, reason = client.info(), why_not_ready(client.url, PROBE_TIMEOUT_S)
         if service.as_json:
             print_json({"url": client.url, "ready": reason is None, **asdict(about)})
@@ -69,8 +54,7 @@ def _engine_text(engine: Engine) -> str:
 
 
 NOTES = (
-    "`--url`, before or after the command, or the variable MOBILE_SAM_URL is the address of the service; `--local` "
-    "starts one for this run only.",
+    "`--url`, before or after the command, or the variable MOBILE_SAM_URL is the address of the service.",
     "The API key is read from the variable MOBILE_SAM_API_KEY.",
     "Exit status: 0 success; 1 failure, also of one image of many; 2 wrong usage; 130 interrupted.",
 )
@@ -103,7 +87,6 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     ),
     convert: ("mobile-sam convert found/annotations.json --images photos --to yolo --out yolo",),
     embed: ("mobile-sam embed 'photos/*.jpg'",),
-    serve: ("mobile-sam serve", "mobile-sam serve --port 3001"),
     info: ("mobile-sam info", "mobile-sam info --json"),
 }
 """The commands in the order of the help, with their examples."""

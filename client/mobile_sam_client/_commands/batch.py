@@ -140,13 +140,13 @@ class Batch(Run):
         """Segment all images with the service of a command. If some are done, an error is left to `report`."""
         if service.max_side:
             self.jobs = {name: {**job, "max_side": service.max_side} for name, job in self.jobs.items()}
-        with service.address() as url:
-            try:
-                asyncio.run(self.segment_all(partial(service.client, AsyncClient, url), concurrency))
-            except (MobileSamError, CommandError, KeyboardInterrupt) as error:
-                if not (self.done or self.failures):  # nothing to write
-                    raise
-                self.stop_reason = "" if isinstance(error, KeyboardInterrupt) else output.describe_with_file(error)
+        make_client = partial(service.client, AsyncClient, service.address())
+        try:
+            asyncio.run(self.segment_all(make_client, concurrency))
+        except (MobileSamError, CommandError, KeyboardInterrupt) as error:
+            if not (self.done or self.failures):  # nothing to write
+                raise
+            self.stop_reason = "" if isinstance(error, KeyboardInterrupt) else output.describe_with_file(error)
 
     def load(self, name: str) -> tuple[bytes, LabelledImage | None]:
         """Read an image file, and its result of an earlier run if image, request and weights are unchanged."""

@@ -1,21 +1,21 @@
-"""The service that a command asks, by `--url` or `--local`, and work on several images with it."""
+"""The service that a command asks, and work on several images with it."""
 
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import httpx
 import typer
 
 from mobile_sam_client import BodyTooLarge, Client, Everything, InvalidImage, InvalidRequest, Problem, Segmentation
 from mobile_sam_client._base import checked_url
 from mobile_sam_client._commands import output
 from mobile_sam_client._commands.files import STANDARD, check_writable, find_images, output_file, read_image
-from mobile_sam_client._commands.local_service import local_service
 from mobile_sam_client._commands.options import number, option
 from mobile_sam_client._commands.output import CannotWrite, CommandError, describe, print_error
 from mobile_sam_client._results import Weights
@@ -42,6 +42,15 @@ def probing_client(url: str) -> Client:
     return make_client(partial(Client, timeout=PROBE_TIMEOUT_S, retries=0), url)
 
 
+def why_not_ready(url: str, timeout: float) -> str | None:
+    """Return the answer of a service's `/readyz`, or the connection error; None if it is ready."""
+    try:
+        response = httpx.get(f"{url.rstrip('/')}/readyz", timeout=timeout)
+    except httpx.HTTPError as error:
+        return str(error) or type(error).__name__
+    return None if response.status_code == httpx.codes.OK else " ".join(response.text.split())[:200]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServiceOptions:
     """Options of the commands that ask the service."""
@@ -52,21 +61,11 @@ class ServiceOptions:
     url: Annotated[
         str | None, option("URL of the service, by default that in MOBILE_SAM_URL, or http://127.0.0.1:3000.", "URL")
     ] = None
-    local: Annotated[
-        bool,
-        typer.Option(
-            "--local",
-            help="Start a service for this run only. Needs the project's checkout as the current folder, or a client "
-            "installed from it.",
-        ),
-    ] = False
 
-    def address(self) -> AbstractContextManager[str]:
-        """Return the URL of the service for a block: that of `--url`, or of a local service, which ends with it."""
-        if self.local and self.url:
-            raise typer.BadParameter("--url and --local cannot be combined")
+    def address(self) -> str:
+        """Return the URL of the service."""
         try:
-            return local_service() if self.local else nullcontext(checked_url(self.url))
+            return checked_url(self.url)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
 
@@ -137,15 +136,15 @@ class ImageOptions(ServiceOptions):
                 ready[image] = file if image == STANDARD else None  # which is read once
         done: list[Weights] = []
         if ready:
-            with self.address() as url:
-                with probing_client(url) as client, suppress(Problem):  # a Problem shows that it is reachable
-                    client.info()
-                with self.client(Client, url) as client, output.log_to_stderr():
-                    for image, content in ready.items():
-                        with _errors_printed(image):
-                            found, members, lines = work(client, content or read_image(image), image, outputs[image])
-                            self._print(image, found, members, lines, err=STANDARD in outputs[image])
-                            done.append(found.weights)
+            url = self.address()
+            with probing_client(url) as client, suppress(Problem):  # a Problem shows that it is reachable
+                client.info()
+            with self.client(Client, url) as client, output.log_to_stderr():
+                for image, content in ready.items():
+                    with _errors_printed(image):
+                        found, members, lines = work(client, content or read_image(image), image, outputs[image])
+                        self._print(image, found, members, lines, err=STANDARD in outputs[image])
+                        done.append(found.weights)
         if done:
             output.print_weights(done[-1], name=not (self.as_json or STANDARD in all_outputs))
         if len(done) < len(outputs):

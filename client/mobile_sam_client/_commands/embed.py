@@ -70,11 +70,11 @@ def embed(
                         print_line(f"{result}  {image}")
         return failed
 
-    with service.address() as url:
-        with connection.probing_client(url) as probe, suppress(Problem):  # which shows that it is reachable
-            probe.info()
-        if asyncio.run(work(url)):
-            raise typer.Exit(1)
+    url = service.address()
+    with connection.probing_client(url) as probe, suppress(Problem):  # which shows that it is reachable
+        probe.info()
+    if asyncio.run(work(url)):
+        raise typer.Exit(1)
 
 
 def _files(path: Path) -> list[Path]:

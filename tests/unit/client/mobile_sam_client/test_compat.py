@@ -15,7 +15,6 @@ from mobile_sam_client.compat import (
     SamAutomaticMaskGenerator,
     SamPredictor,
     sam_model_registry,
-    torch,
 )
 from orchestrator.images import LONGEST_SIDE
 from orchestrator.masks import upsample
@@ -135,7 +134,7 @@ def test_points_without_labels_are_rejected(predictor):
 
 def test_batches_of_boxes_and_points_are_one_request_in_pixels_of_the_image(predictor, service):
     service.replies = [fake.segment_reply([fake.three_candidates()[0], {**fake.three_candidates()[1], "object": 1}])]
-    boxes = torch.tensor([[0, 0, 6, 4], [1, 2, 5, 3]], device=predictor.device)
+    boxes = np.array([[0, 0, 6, 4], [1, 2, 5, 3]])
     points = predictor.transform.apply_coords(np.array([[[1, 2]], [[3.5, 1]]]), (4, 6))
     masks, scores, low_res = predictor.predict_torch(
         points, np.ones((2, 1)), predictor.transform.apply_boxes_torch(boxes, (4, 6)), multimask_output=False
@@ -156,9 +155,8 @@ def test_batch_of_images_has_masks_in_their_original_sizes(service, monkeypatch)
         sam = sam_model_registry["vit_h"](checkpoint="sam_vit_h.pth")
     service.replies = [fake.json_reply({**fake.IMAGE, "width": 1024, "height": 683})]
     service.replies += [fake.segment_reply(fake.three_candidates()[:1]), fake.json_reply(fake.INFO)]
-    image = torch.as_tensor(ResizeLongestSide(sam.image_encoder.img_size).apply_image(RGB), device=sam.device)
-    image = image.permute(2, 0, 1).contiguous()
-    given = {"image": image, "original_size": (4, 6), "boxes": torch.tensor([[0, 0, 1024, 683]])}
+    image = ResizeLongestSide(sam.image_encoder.img_size).apply_image(RGB).transpose(2, 0, 1)
+    given = {"image": image, "original_size": (4, 6), "boxes": np.array([[0, 0, 1024, 683]])}
     (answer,) = sam.to(device="cuda").eval()([given], multimask_output=False)
     assert service.fields[1]["prompts"] == [{"box": [0, 0, 1024, 683]}]
     assert answer["masks"].shape == (1, 1, 4, 6)

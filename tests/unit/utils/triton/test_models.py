@@ -15,10 +15,10 @@ import pytest
 
 from sam_onnx.repository import replace_file
 from tests.unit.utils.triton.conftest import add_version, remove_version
-from utils.api.responses import Model
+
 from utils.errors import InferenceUnavailable, ModelChange
 from utils.triton import models as module
-from utils.triton.models import Models
+from utils.triton.models import Models, ModelState
 from utils.triton.run import KEY_HEADER, RunState
 from utils.triton.versions import LOAD_ORDER, Deployment, read_record, versions
 from utils.triton.watchdog.probes import EngineError, LocalTriton
@@ -82,8 +82,8 @@ def test_states_are_parsed_from_the_index(models, triton):
         {"name": "new"},
     ]
     assert asyncio.run(models.states()) == [
-        Model(name="mobile_sam", version=1, state="UNAVAILABLE", reason="unloaded"),
-        Model(name="new", version=None, state="", reason=""),
+        ModelState("mobile_sam", 1, "UNAVAILABLE", "unloaded"),
+        ModelState("new", None, "", ""),
     ]
 
 

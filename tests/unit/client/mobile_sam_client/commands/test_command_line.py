@@ -24,7 +24,7 @@ def run_process(*command: str, **environment: str) -> subprocess.CompletedProces
     return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
 
 
-@pytest.mark.parametrize("command", ["segment", "everything", "batch", "convert", "embed", "serve", "info"])
+@pytest.mark.parametrize("command", ["segment", "everything", "batch", "convert", "embed", "info"])
 def test_every_command_is_listed_and_has_examples(run, command):
     assert f" {command} " in run("--help").output
     done = run(f"{command} --help")
@@ -145,7 +145,6 @@ def test_address_needs_no_scheme(run, sam, monkeypatch, address, url):
     assert json.loads(run(f"info --json --url {address}").stdout)["url"] == url
     assert json.loads(run(f"--url {address} info --json").stdout)["url"] == url
     assert json.loads(run(f"--url other.test info --json --url {address}").stdout)["url"] == url
-    assert "--url and --local cannot be combined" in run(f"--url {address} info --local").stderr
     monkeypatch.setenv("MOBILE_SAM_URL", address)
     assert json.loads(run("info --json").stdout)["url"] == url
 

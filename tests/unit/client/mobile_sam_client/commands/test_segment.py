@@ -121,7 +121,6 @@ def test_larger_image_is_scaled_down_and_its_mask_back(run, sam, photo, tmp_path
         ("--point 1,2 --out - --json", "cannot be combined with a file on standard output"),
         ("--point 1,2 .", ". is a folder; use `mobile-sam batch . --out FOLDER`, or name images: './*.jpg'"),
         ("--point 1,2 --url http://", "expected a URL such as http://127.0.0.1:3000"),
-        ("--point 1,2 --url http://127.0.0.1:1 --local", "--url and --local cannot be combined"),
     ],
 )
 def test_wrong_usage_is_reported_before_any_request(run, sam, photo, arguments, message):
