@@ -25,8 +25,9 @@ from mobile_sam_client._errors import (
 )
 from mobile_sam_client._images import ImageInput
 from mobile_sam_client._options import EverythingOptions, MaskOptions
+from mobile_sam_client._pictures import Rle
 from mobile_sam_client._prompts import Prompt
-from mobile_sam_client._results import Embedding, Engine, Everything, Info, Loaded, Record, Rle, Segmentation, Weights
+from mobile_sam_client._results import Embedding, Engine, Everything, Info, Loaded, Record, Segmentation, Weights
 
 __all__ = [
     "AsyncClient",

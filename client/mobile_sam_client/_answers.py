@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from mobile_sam_client._errors import MobileSamError, NotThisService, one_line, problem_from_document
 from mobile_sam_client._exports import Photo
+from mobile_sam_client._pictures import Rle
 from mobile_sam_client._prompts import MASK_SHAPE
-from mobile_sam_client._results import Embedding, Engine, Everything, Info, Loaded, Record, Rle, Segmentation, Weights
+from mobile_sam_client._results import Embedding, Engine, Everything, Info, Loaded, Record, Segmentation, Weights
 
 PROBLEM_TYPE = "application/problem+json"
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -18,8 +18,8 @@ import httpx
 from mobile_sam_client import _answers
 from mobile_sam_client._errors import ImageNotCached, ServiceUnreachable
 from mobile_sam_client._images import ImageFile, ImageInput, displayed_pixels, hashed, load_source
-from mobile_sam_client._prompts import region_field, request_body
-from mobile_sam_client._results import Embedding, ImageResult, Segmentation
+from mobile_sam_client._prompts import Region, region_field, request_body
+from mobile_sam_client._results import Embedding, ImageResult, Info, Segmentation
 from mobile_sam_client._scaling import Scaling
 from mobile_sam_client._wire import Wire
 
@@ -141,6 +141,16 @@ class BaseClient:
     async def _parse(self, parser: Callable[..., T], *arguments: Any) -> T:
         """Parse an answer; malformed ones raise `NotThisService`."""
         return await self._wire.run(_answers.expect_valid_answer(self.url)(parser), *arguments)
+
+    async def _info(self) -> Info:
+        return await self._parse(_answers.parse_info, await self._wire.read(await self._send("GET", "/info")))
+
+    async def _embed(self, image: ImageInput, region: Region | None) -> Embedding:
+        async def read(response: httpx.Response, source: ImageFile) -> list[Embedding]:
+            return [await self._parse(_answers.parse_embedding, await self._wire.read(response), source.file)]
+
+        (embedding,) = await self._ask("/embed", image, {"region": region}, read)
+        return embedding
 
     async def _segment(self, image: ImageInput, count: int, **fields: Any) -> list[Segmentation]:
         """Return the best mask of each of `count` objects."""

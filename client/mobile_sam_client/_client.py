@@ -49,7 +49,7 @@ class AsyncClient(BaseClient):
 
         client.info().max_image_pixels
         """
-        return await self._parse(_answers.parse_info, await self._wire.read(await self._send("GET", "/info")))
+        return await self._info()
 
     async def embed(self, image: ImageInput, *, region: Region | None = None) -> Embedding:
         """Encode an image, or a region of it, ahead of the first prompt. Pass the result as `image` to later calls.
@@ -57,12 +57,7 @@ class AsyncClient(BaseClient):
         photo = client.embed("photo.jpg")
         client.segment(photo, pos_coords=(320, 240))
         """
-
-        async def read(response: httpx.Response, source: ImageFile) -> list[Embedding]:
-            return [await self._parse(_answers.parse_embedding, await self._wire.read(response), source.file)]
-
-        (embedding,) = await self._ask("/embed", image, {"region": region}, read)
-        return embedding
+        return await self._embed(image, region)
 
     def embed_in_background(
         self, images: Iterable[T], *, load: Callable[[T], Any] = lambda image: image
@@ -174,7 +169,7 @@ class AsyncClient(BaseClient):
         `data` of the detections gets `mask_score`, `box_iou` (of the mask's box and the given one) and `note`: a
         remark, or why a mask is empty. Images are read from their paths, one after another.
         """
-        info = await AsyncClient.info(self)
+        info = await self._info()
         found = {}
         for path, detections in dataset.annotations.items():
             source = await self._wire.run(load_source, path)

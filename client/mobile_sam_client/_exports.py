@@ -5,18 +5,17 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from mobile_sam_client._pictures import Pixels, draw
+from mobile_sam_client._pictures import Pixels, Rle, draw
+from mobile_sam_client._polygons import Ring
 
 if TYPE_CHECKING:
     import supervision
-
-    from mobile_sam_client._results import MaskResult
 
 Photo = Callable[[], Pixels]
 """Returns the pixels of a result's image, (H, W, 3) uint8 RGB."""
@@ -26,6 +25,37 @@ CHANNELS = 4
 LENGTH_BITS = (3, 4, 8, 16)
 """Bit widths of run lengths, smallest first."""
 MAX_LENGTHS = [2**bits for bits in LENGTH_BITS]
+
+
+class Exportable(Protocol):
+    """A mask with its numbers, as `MaskResult` has them."""
+
+    @property
+    def rle(self) -> Rle:
+        """The mask in COCO's compressed RLE."""
+
+    @property
+    def area(self) -> int:
+        """Number of pixels in the mask."""
+
+    @property
+    def score(self) -> float:
+        """The model's estimate of the mask's IoU."""
+
+    @property
+    def box_xyxy(self) -> tuple[int, int, int, int]:
+        """Box around the mask; x1 and y1 are exclusive."""
+
+    @property
+    def bbox_xywh(self) -> tuple[int, int, int, int]:
+        """Left, top, width and height of the mask in pixels."""
+
+    def polygons(self, tolerance: float = 0.5) -> list[list[Ring]]:
+        """Return the mask as polygons, each a list of rings."""
+
+    def _decode_mask(self) -> npt.NDArray[np.bool_]: ...
+
+    def _scores(self) -> dict[str, float]: ...
 
 
 class Exports:
@@ -124,14 +154,14 @@ class Exports:
             for value in _label_studio_values(result, kind, tolerance)
         ]
 
-    def _results(self) -> Sequence[MaskResult]:
+    def _results(self) -> Sequence[Exportable]:
         raise NotImplementedError
 
     def _size_hw(self) -> tuple[int, int]:
         raise NotImplementedError
 
 
-def coco_fields(result: MaskResult) -> dict[str, Any]:
+def coco_fields(result: Exportable) -> dict[str, Any]:
     """Return what a COCO annotation says about a mask: `segmentation`, `area`, `bbox` and its scores."""
     return {"segmentation": result.rle, "area": result.area, "bbox": list(result.bbox_xywh), **result._scores()}
 
@@ -141,7 +171,7 @@ def coco_annotation(fields: dict[str, Any], annotation_id: int, image_id: int, c
     return {"id": annotation_id, "image_id": image_id, "category_id": category_id, "iscrowd": 0, **fields}
 
 
-def _feature(result: MaskResult, tolerance: float) -> dict[str, Any]:
+def _feature(result: Exportable, tolerance: float) -> dict[str, Any]:
     """Return a GeoJSON feature; its rings are closed, and have the orientation that RFC 7946 asks for."""
     polygons = [[[*ring.tolist(), ring[0].tolist()] for ring in polygon] for polygon in result.polygons(tolerance)]
     geometry: dict[str, Any] | None = None
@@ -175,7 +205,7 @@ def _brush_rle(mask: npt.NDArray[np.bool_]) -> list[int]:
     return [*int(stream.ljust(8 * count, "0"), 2).to_bytes(count, "big")]
 
 
-def _label_studio_values(result: MaskResult, kind: str, tolerance: float) -> list[dict[str, Any]]:
+def _label_studio_values(result: Exportable, kind: str, tolerance: float) -> list[dict[str, Any]]:
     """Return a mask as values of Label Studio's results; polygons are in percent of the image."""
     if kind == "brushlabels":
         return [{"format": "rle", "rle": _brush_rle(result._decode_mask())}]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar
 
+import httpx
 import numpy as np
 from pycocotools import mask as coco
 
 from mobile_sam_client._answers import best_first, parse_logits
-from mobile_sam_client._client import AsyncClient
 from mobile_sam_client._errors import ImageNotCached, Problem
 from mobile_sam_client._exports import Photo
 from mobile_sam_client._frames import FRAME, Array
 from mobile_sam_client._images import ImageInput, load_source
-from mobile_sam_client._prompts import MASK_SHAPE
-from mobile_sam_client._results import Embedding, ImageResult, Rle, Segmentation
+from mobile_sam_client._pictures import Rle
+from mobile_sam_client._prompts import MASK_SHAPE, Region
+from mobile_sam_client._results import Embedding, ImageResult, Info, Segmentation
+from mobile_sam_client._scaling import Scaling
+from mobile_sam_client._wire import Wire
 
 try:
     import cv2
@@ -29,13 +32,34 @@ MAX_IMAGES = 32
 """Embeddings that a client keeps, the last ones: 2 MB each, with SAM 2 8 MB."""
 BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING = 2, 3, -1
 
+T = TypeVar("T")
+
+
+class ServiceClient(Protocol):
+    """What is used of a client of either kind."""
+
+    model_version: int | None
+    _wire: Wire
+
+    async def _info(self) -> Info: ...
+
+    async def _embed(self, image: ImageInput, region: Region | None) -> Embedding: ...
+
+    async def _parse(self, parser: Callable[..., T], *arguments: Any) -> T: ...
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None = None, image_id: str | None = None
+    ) -> httpx.Response: ...
+
+    def _scaling(self, image: ImageInput, file: bytes) -> Scaling | None: ...
+
 
 class LocalDecoding:
     """The embeddings and the decoder that a client has fetched. An embedding is decoded by its own weights only."""
 
-    def __init__(self, client: Any) -> None:
-        """Start without any; `client` is of either kind."""
-        self._client = cast(AsyncClient, client)
+    def __init__(self, client: ServiceClient) -> None:
+        """Start without any."""
+        self._client = client
         self._images: dict[str, _LocalImage] = {}
         self._decoder: tuple[str, Any] = "", None
         self._offered, self._fetching = True, False
@@ -55,7 +79,7 @@ class LocalDecoding:
                 return None
             self._fetching = True
             try:
-                found = self._images[key] = await self._fetch(await AsyncClient.embed(client, image, region=region))
+                found = self._images[key] = await self._fetch(await client._embed(image, region))
                 if len(self._images) > MAX_IMAGES:
                     del self._images[next(iter(self._images))]
             except Problem as problem:
@@ -80,7 +104,7 @@ class LocalDecoding:
         if sha256 != weights:
             raise Problem({"status": 409})
         if self._decoder[0] != weights:
-            accepted = {each.weights.sha256: each.prompts for each in (await AsyncClient.info(client)).loaded}
+            accepted = {each.weights.sha256: each.prompts for each in (await client._info()).loaded}
             if len(accepted.get(weights, ())) < 3:
                 raise Problem({"status": 404})
             file, providers = await self._get(f"/decoder.onnx{query}&weights={weights}"), ["CPUExecutionProvider"]

@@ -7,15 +7,12 @@ import io
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 from pycocotools import mask as rle_tools
-
-if TYPE_CHECKING:
-    from mobile_sam_client._results import Rle
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -27,6 +24,14 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2
 """Hue step that keeps successive colours far apart."""
 TINT = 115
 """Opacity of the tint, of 256."""
+
+
+class Rle(TypedDict):
+    """A mask in COCO's compressed RLE."""
+
+    size: list[int]
+    """[height, width] in pixels."""
+    counts: str
 
 
 def draw(pixels: Pixels, rles: Sequence[Rle]) -> Pixels:

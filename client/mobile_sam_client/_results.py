@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,8 @@ from pycocotools import mask as coco
 
 from mobile_sam_client._errors import NotThisService
 from mobile_sam_client._exports import Exports, Photo, coco_fields
-from mobile_sam_client._pictures import encode
+from mobile_sam_client._pictures import Rle, encode
 from mobile_sam_client._polygons import Ring, polygons
-
-
-class Rle(TypedDict):
-    """A mask in COCO's compressed RLE."""
-
-    size: list[int]
-    """[height, width] in pixels."""
-    counts: str
 
 
 @dataclass(frozen=True)

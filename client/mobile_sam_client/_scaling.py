@@ -13,8 +13,8 @@ from pycocotools import mask as coco
 
 from mobile_sam_client._images import displayed_pixels, displayed_wh
 from mobile_sam_client._orientation import read_orientation
-from mobile_sam_client._pictures import encode
-from mobile_sam_client._results import Embedding, Everything, ImageResult, MaskResult, Record, Rle, Segmentation
+from mobile_sam_client._pictures import Rle, encode
+from mobile_sam_client._results import Embedding, Everything, ImageResult, MaskResult, Record, Segmentation
 
 
 @dataclass(frozen=True)
