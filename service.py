@@ -67,7 +67,7 @@ async def everything(request: Request) -> Response:
     """Segment everything in an image; return the records of Segment Anything's automatic mask generator."""
     received = await receive(request, EverythingRequest)
     image = image_source(received.fields, received.file)
-    steps = segment_everything(app.segmenter, image, received.fields, app.settings.max_answer_bytes)
+    steps = segment_everything(app.segmenter, image, received.fields, app.settings.max_answer_bytes, app.time_left_s)
     if received.fields.progress:
         return await json_lines(steps)
     result = await result_of(steps, app.timeout_s())

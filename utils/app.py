@@ -78,6 +78,8 @@ class App:
     settings: Settings
     timeout_s: Callable[[], float]
     """Returns the maximum time for one call of Triton, by the time that the encoder takes."""
+    time_left_s: Callable[[], float]
+    """Returns the time for which a service that stops waits for a request, infinite until then."""
 
 
 def build() -> App:
@@ -147,7 +149,7 @@ def build() -> App:
     segmenter = TritonSegmenter(
         infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), ahead.callers.one_more
     )
-    app = App(service, segmenter, ahead, settings, timeout_s)
+    app = App(service, segmenter, ahead, settings, timeout_s, admission.time_left_s)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
     lifecycle = WorkerLifecycle(

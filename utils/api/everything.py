@@ -7,8 +7,9 @@ The procedure follows Segment Anything's automatic mask generator (https://githu
 import asyncio
 import contextlib
 import math
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,15 @@ import orjson
 
 from orchestrator.costs import max_batch_points
 from orchestrator.reduced import Reduction
-from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
+from utils.api.errors import (
+    AnswerTooLarge,
+    InferenceTimeout,
+    InferenceUnavailable,
+    NotLoaded,
+    Stopping,
+    invalid,
+    unknown_version,
+)
 from utils.api.inputs import ImageSource, Job
 from utils.api.jobs import Segmenter
 from utils.api.requests import EverythingRequest
@@ -49,28 +58,38 @@ The last one has the `result`: `embed`'s result with the records as `masks`."""
 
 
 async def everything(
-    segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
+    segmenter: Segmenter,
+    image: ImageSource,
+    request: EverythingRequest,
+    max_answer_bytes: int,
+    time_left_s: Callable[[], float] = lambda: math.inf,
 ) -> AsyncIterator[Step]:
     """Segment a whole image and yield the progress after each batch.
 
     All batches use one model version. If that is unloaded meanwhile and the request did not ask for it, the work starts
     again with the newest version. The size of all records, duplicates included, is limited to `max_answer_bytes`.
+    `time_left_s` returns the seconds for which a service that stops waits for this request.
 
     Raises:
-        ServiceError: the image is invalid, the response would be too large, or the model is unavailable.
+        ServiceError: the image is invalid, the response would be too large, the model is unavailable, or the service
+            stops and the batches so far took so long that the others would not end in time.
     """
     try:
-        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes):
+        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes, time_left_s):
             yield step
     except NotLoaded:
         if request.model_version is not None:
             raise unknown_version(request.model_version) from None
-        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes):
+        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes, time_left_s):
             yield step
 
 
 async def _segment_by_one_version(
-    segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
+    segmenter: Segmenter,
+    image: ImageSource,
+    request: EverythingRequest,
+    max_answer_bytes: int,
+    time_left_s: Callable[[], float],
 ) -> AsyncIterator[Step]:
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
     height, width = result["height"], result["width"]
@@ -83,6 +102,7 @@ async def _segment_by_one_version(
     reduction = Reduction((height, width), result.get("reduction", 1))
     work = [_batches(crop, request, layer, reduction, version) for crop, layer in crops]
     done, total = 0, sum(map(len, work))
+    began = time.monotonic()
     yield {"done": done, "total": total, "orientation": result["orientation"]}
     kept: list[Record] = []
     image = replace(image, image_id=result["image_id"])
@@ -97,6 +117,8 @@ async def _segment_by_one_version(
                 found += answer["masks"]
                 result["engine"] = answer["engine"]  # the decoder's precision may differ from that of other answers
                 done += 1
+                if (time.monotonic() - began) / done * (total - done) > time_left_s():
+                    raise Stopping("the service is shutting down and would not finish this request in time")
                 if done < total:
                     yield {"done": done, "total": total}
         scores = [record["predicted_iou"] for record in found]

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -65,9 +67,21 @@ class Admission:
         self.answers = Shares(max_answer_bytes, "answers that wait to be read", mib)
         self._endings: set[Ending] = set()
         self._aborted = False
-        self.stopping = False
-        """True if new requests are refused because the service stops."""
+        self._finish_by = math.inf
         self.in_progress = 0
+
+    @property
+    def stopping(self) -> bool:
+        """Return whether new requests are refused because the service stops."""
+        return self._finish_by < math.inf
+
+    def stop(self, finish_timeout_s: float) -> None:
+        """Refuse new requests, and wait this long for those in progress."""
+        self._finish_by = time.monotonic() + finish_timeout_s
+
+    def time_left_s(self) -> float:
+        """Return the seconds for which requests in progress are waited for, infinite until the service stops."""
+        return self._finish_by - time.monotonic()
 
     def check(self, caller: str = "") -> None:
         """Check that another request of a caller can be accepted.

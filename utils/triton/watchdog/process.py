@@ -143,8 +143,10 @@ class TritonServer:
     def stop(self) -> None:
         """Ask the server to stop, then kill what is left."""
         self._process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(self._timings.stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            logger.warning("Triton did not stop within %g s, and is killed", self._timings.stop_timeout_s)
         self.kill()
 
     def kill(self) -> None:

@@ -211,6 +211,7 @@ class Watchdog:
             triton.stop()
         else:
             triton.kill()  # while it loads models, Triton ignores SIGTERM
+        logger.info("Triton has stopped")
         self._publish("stopped", reason)
 
     def _repair_service(self) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import math
+import time
 
 import pytest
 
@@ -26,6 +28,19 @@ def test_callers_have_shares_of_the_slots():
                 admission.check("a")
     admission.check("a")
     assert not admission.requests.held
+
+
+def test_stopping_service_accepts_no_request_and_says_how_long_it_waits_for_others(monkeypatch):
+    admission = Admission(8, 0)
+    admission.check("a")
+    assert (admission.stopping, admission.time_left_s()) == (False, math.inf)
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    admission.stop(25)
+    now += 5
+    assert (admission.stopping, admission.time_left_s()) == (True, 20)
+    with pytest.raises(Stopping):
+        admission.check("a")
 
 
 def test_request_no_longer_counts_once_its_answer_starts():

@@ -55,7 +55,7 @@ class Shutdown:
         worker._lock = mock.Mock(close=partial(self._note, "lock released"))
         if self.orphan:
             worker.parent = -1
-        admission.stopping = True
+        admission.stop(10)
         request = None
         if self.requests:
             admission.in_progress += 1

@@ -71,7 +71,8 @@ KEYS = cast("ApiKeys", ApiKeys.from_setting("a:0123456789abcdef", None))
 
 def ask(requests: int = 0, *, stopping: bool = False) -> None:
     admission = Admission(32, max_body_bytes=1)
-    admission.stopping = stopping
+    if stopping:
+        admission.stop(10)
     for number in range(requests):
         admission.requests.take(f"caller {number}", 1, lambda: None)
     admission.check()

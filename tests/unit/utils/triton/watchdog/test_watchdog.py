@@ -166,7 +166,7 @@ def test_stop_waits_for_workers_with_requests_and_leaves_no_process(watched):
     assert watched.process.wait(TIMEOUT_S) == 0
     assert (watched.folder / "ended").exists()
     assert watched.health.state == "stopped"
-    assert re.findall("stopping.*", watched.log) == ["stopping"]
+    assert re.findall("stopping.*|Triton has.*", watched.log) == ["stopping", "Triton has stopped"]
     _, alive = psutil.wait_procs(descendants, timeout=TIMEOUT_S)
     assert not alive
 
