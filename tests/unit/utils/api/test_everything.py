@@ -14,7 +14,6 @@ import pytest
 from orchestrator.costs import max_batch_points
 from tests import fake_segmenter
 from tests.fake_segmenter import FakeSegmenter
-from utils.api import everything as module
 from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded, Stopping
 from utils.api.everything import Record, Step, box_nms, crop_boxes, everything, grid
 from utils.api.inputs import ImageSource
@@ -300,7 +299,7 @@ def test_batches_run_at_once_and_keep_their_order():
 def test_work_that_a_stopping_service_would_not_wait_for_ends_after_a_batch(monkeypatch, left_s, batches):
     segmenter = segmenter_of()
     # 10 s for each batch.
-    monkeypatch.setattr(module.time, "monotonic", lambda: 10.0 * len(segmenter.batches))
+    monkeypatch.setattr("time.monotonic", lambda: 10.0 * len(segmenter.batches))
     fields: dict[str, Any] = {"points_per_side": 6}
     request = EverythingRequest(**fields)
 
