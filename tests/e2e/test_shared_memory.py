@@ -30,8 +30,9 @@ def wrapper() -> list[str]:
 
 def test_start_with_full_shared_memory_ends_with_one_line(builtin_repository: Path, tmp_path: Path, wrapper):
     fill = f'head --bytes=1G /dev/zero >{SHARED_MEMORY}/filler; exec "$0" "$@"'
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)}
-    server = launch_server(tmp_path / "log", wrapper=[*wrapper, "sh", "-c", fill], **settings)
+    server = launch_server(
+        tmp_path / "log", wrapper=[*wrapper, "sh", "-c", fill], MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)
+    )
     assert server.process.wait(READY_TIMEOUT_S) == 1
     lines = server.log.read_text().splitlines()
     problem = "/dev/shm has 0 MiB free, 256 MiB are needed: enlarge it (docker run --shm-size=1g), or free some of it"
@@ -42,8 +43,7 @@ def test_start_with_full_shared_memory_ends_with_one_line(builtin_repository: Pa
 def test_shared_memory_that_fills_up_is_reported_once_until_there_is_room(
     builtin_repository: Path, tmp_path: Path, wrapper
 ):
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)}
-    server = launch_server(tmp_path / "log", wrapper=wrapper, **settings)
+    server = launch_server(tmp_path / "log", wrapper=wrapper, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
     try:
         server.wait_until_ready()
         workers = {worker.pid for worker in server.workers()}
