@@ -171,6 +171,21 @@ def test_stop_waits_for_workers_with_requests_and_leaves_no_process(watched):
     assert not alive
 
 
+def test_triton_that_does_not_stop_is_killed_and_the_log_says_so(watched):
+    lock, descendants = lock_requests(watched.health_file), watched.descendants()
+    watched.process.terminate()
+    watched.wait_until(lambda: watched.health.state == "stopping")
+    os.kill(watched.starts()[0], signal.SIGSTOP)
+    lock.close()
+    assert watched.process.wait(TIMEOUT_S) == 0
+    assert re.findall("Triton (?:did|has).*", watched.log) == [
+        "Triton did not stop within 2 s, and is killed",
+        "Triton has stopped",
+    ]
+    _, alive = psutil.wait_procs(descendants, timeout=TIMEOUT_S)
+    assert not alive
+
+
 def test_triton_and_readiness_end_with_a_killed_watchdog(watched):
     descendants = watched.descendants()
     watched.process.kill()
