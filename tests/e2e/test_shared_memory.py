@@ -1,6 +1,5 @@
 """Full shared memory: the service says so once, and works again when there is room."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def test_start_with_full_shared_memory_ends_with_one_line(builtin_repository: Pa
     )
     assert server.process.wait(READY_TIMEOUT_S) == 1
     lines = server.log.read_text().splitlines()
-    problem = "/dev/shm has 0 MiB free, 256 MiB are needed: enlarge it (docker run --shm-size=1g), or free some of it"
+    problem = "/dev/shm has less than 256 MiB free: enlarge it (docker run --shm-size=1g), or free some of it"
     assert lines[-1] == f"error: {problem}"
     assert "Traceback" not in server.log.read_text()
 
@@ -52,7 +51,7 @@ def test_shared_memory_that_fills_up_is_reported_once_until_there_is_room(
         with full_shared_memory(server):
             wait_until(lambda: server.readiness() == 503)
             problem = requests.get(f"{server.url}/readyz", timeout=60).json()
-            assert re.fullmatch(r"failing: /dev/shm has \d MiB free, 32 MiB are needed", problem["detail"])
+            assert problem["detail"] == "failing: /dev/shm has less than 32 MiB free"
             for seed in range(4):
                 answers = [
                     server.post(input_image=small, **CLICK),
@@ -64,7 +63,7 @@ def test_shared_memory_that_fills_up_is_reported_once_until_there_is_room(
         assert server.post(input_image=as_base64(scene(9, (1800, 1200))), **CLICK).status_code == 200
         assert {worker.pid for worker in server.workers()} == workers
         log = server.log.read_text()
-        assert log.count("Triton is failing: /dev/shm has") == 1
+        assert log.count("Triton is failing:") == 1
         assert "Traceback" not in log
         check_stop(server, server.family())
     finally:

@@ -134,7 +134,7 @@ class Watchdog:
                 if ready:
                     self._encode_s = examination.encode_s
                     fault = triton.process_fault()
-                    problem = fault.detail if fault else examination.problem() or shared_memory_problem()
+                    problem = fault.detail if fault else shared_memory_problem() or examination.problem()
                     self._publish("failing" if problem else "ready", problem)
                 else:
                     self._publish(*self._last)
