@@ -67,10 +67,10 @@ def test_stop_ends_automatic_masks_that_take_too_long_and_finishes_the_rest(
     server: Server, stop: Callable[[Server], None]
 ):
     processes = server.wait_until_ready().family()
-    streams = [begun_stream(server, seed) for seed in (1, 2)]
-    queued = [as_base64(scene(seed)) for seed in range(10, 16)]
-    assert server.post("/embed", images=queued).status_code == 202
     image_id = server.post("/embed", input_image=as_base64(scene(3))).json()["image_id"]
+    streams = [begun_stream(server, seed) for seed in (1, 2)]
+    queued = [as_base64(scene(seed)) for seed in range(10, 13)]
+    assert server.post("/embed", images=queued).status_code == 202
     fields = {"image_id": image_id, "region": [40, 40, 240, 240], "pos_coords": [[100, 100]], "mask_format": "rle"}
     with server.sending(**fields) as click:
         # Answered after the click has begun, which came first.
