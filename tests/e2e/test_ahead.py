@@ -196,6 +196,7 @@ def test_images_end_once_after_a_kill_in_an_encode(server, folder, queue_file, k
 
 
 # Runs last, because it ends the service.
+@pytest.mark.timeout(900)
 def test_client_goes_on_through_a_kill_and_a_restart_of_the_service(
     server, folder, queue_file, builtin_repository, key_file
 ):
