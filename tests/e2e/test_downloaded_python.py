@@ -87,7 +87,7 @@ def test_service_runs_on_a_downloaded_python(builtin_repository, tmp_path):
 
     def install(**variables: str) -> tuple[int, list[str]]:
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, env, "cpu", "client"],
+            [sys.executable, "-c", PROGRAM, env, "cpu"],
             cwd=ROOT,
             env={**os.environ, "PATH": str(tmp_path), **variables},
             stdout=subprocess.PIPE,
