@@ -97,7 +97,8 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, builtin_s
     click: dict[str, Any] = {"input_image": as_base64(scene(90)), "pos_coords": [[100, 80]], "mask_format": "rle"}
 
     address = f"s3://{storage}/{BUCKET}/{FOLDER}"
-    server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS, **ADMIN, **SMALL)
+    settings: dict[str, Any] = {**CREDENTIALS, **ADMIN, **SMALL}
+    server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **settings)
     server.wait_until_ready()
     try:
         info = requests.get(f"{server.url}/info", timeout=60).json()
