@@ -10,7 +10,7 @@ from tests.chaos.callers import click, photo
 from tests.chaos.newcomer import Newcomer
 from tests.chaos.scenarios.sharing import ATTACKS, AnAttack, beside, ipv4
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 ATTACK_S = 8.0
 COUNTS = (2, 4)
