@@ -1,4 +1,4 @@
-"""Short runs of the benchmarks that need no service of their own; the machine may be busy, so no figure is judged."""
+"""Short runs of the benchmarks; their figures are not judged, because the machine may be busy."""
 
 from pathlib import Path
 
@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import ahead, capacity, local, quality, regions
+from benchmarks import ahead, bench, capacity, gate, local, masks, quality, regions, scale
+from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
+from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
 from harness.browser import chromium, find_chromium
+from harness.load import client_process
 from tests.skips import missing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -25,6 +28,12 @@ def labelled(tmp_path: Path) -> LabelledObject:
     (tmp_path / "objects.json").write_text(f"[{entry}]")
     (found,) = read_objects(tmp_path)
     return found
+
+
+def test_bench_compares_the_service_with_the_raw_model_and_itself_without_triton():
+    with client_process() as client:
+        closed = bench.measure("builtin", client, rounds=1, only=CACHED)["closed"]
+    assert {OURS, WITHOUT_TRITON} < {row.split("|")[2].strip() for row in closed.splitlines()}
 
 
 def test_ahead_compares_clicks_beside_a_queue_with_clicks_alone_and_the_queue_with_a_loop(builtin_server):
@@ -62,3 +71,22 @@ def test_masks_in_regions_are_scored_by_size(builtin_server, labelled, tmp_path,
     monkeypatch.setattr(regions, "MOSAICS", (1, 5))
     scores = regions.measure_all(builtin_server.url, [labelled], tmp_path)
     assert {at: np.shape(found) for at, found in scores.items()} == {(0, 5): (1, 9), (2, 1): (1, 9)}
+
+
+def test_masks_compares_the_command_with_encoding_and_requests_alone():
+    rows = masks.measure("builtin", rounds=1, images=3).splitlines()[2:]
+    assert [row.split("|")[1].strip() for row in rows] == [masks.COMMAND, masks.ENCODING, masks.REQUESTS]
+
+
+def test_gate_compares_the_engines_of_this_machine(builtin_repository, labelled):
+    rows, keeping = gate.compare("builtin", builtin_repository, [labelled])
+    assert {row[1] for row in rows} >= {ONNX_RUNTIME, OPENVINO_F32}
+    assert gate.BASELINE in keeping
+
+
+def test_scale_measures_replicas_while_one_is_killed(tmp_path):
+    plan = {"replicas": 2, "annotators": 6, "images": 12, "image_s": 1, "clicks_per_minute": 120}
+    plan |= {"steady_s": 3, "quiet_s": 2, "fault_s": 2, "requests_per_second": 100, "requests_per_minute": 1000}
+    found = scale.measure(plan, tmp_path, ["kill"])
+    assert [row[0] for row in found.rows][::3] == ["encodes per image, by image, Redis", "kill -9 of a replica"]
+    assert {call.weights for load in found.loads for call in load.calls} == {"builtin"}
