@@ -135,27 +135,25 @@ async def test_several_limits_count_in_one_step_or_not_at_all(server):
 @asynccontextmanager
 async def slow_proxy(port: int, delay: Callable[[], float]) -> AsyncIterator[str]:
     """Run a server in front of Redis that delays each answer; yield its URL."""
-    tasks: set[asyncio.Task[None]] = set()
+    connections: list[asyncio.Task[None]] = []
 
     async def copy(source, target, wait) -> None:
         while data := await source.read(65_536):
             await asyncio.sleep(wait())
             target.write(data)
         target.close()
+        await target.wait_closed()
 
     async def serve(reader, writer) -> None:
         from_redis, to_redis = await asyncio.open_connection("127.0.0.1", port)
-        for copying in (copy(reader, to_redis, lambda: 0), copy(from_redis, writer, delay)):
-            task = asyncio.create_task(copying)
-            tasks.add(task)
+        commands = copy(reader, to_redis, lambda: 0)
+        connections.append(asyncio.current_task())
+        await asyncio.gather(commands, copy(from_redis, writer, delay))
 
-    proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with proxy:
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as proxy:
         host, listening = proxy.sockets[0].getsockname()
         yield f"redis://{host}:{listening}"
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*connections)
 
 
 @pytest.mark.timeout(120)
