@@ -146,9 +146,8 @@ async def slow_proxy(port: int, delay: Callable[[], float]) -> AsyncIterator[str
 
     async def serve(reader, writer) -> None:
         from_redis, to_redis = await asyncio.open_connection("127.0.0.1", port)
-        commands = copy(reader, to_redis, lambda: 0)
-        connections.append(asyncio.current_task())
-        await asyncio.gather(commands, copy(from_redis, writer, delay))
+        for copying in (copy(reader, to_redis, lambda: 0), copy(from_redis, writer, delay)):
+            connections.append(asyncio.create_task(copying))
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as proxy:
         host, listening = proxy.sockets[0].getsockname()
