@@ -202,7 +202,15 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
     write_other_weights(repository, 3)
     decoder = repository / "mobile_sam_decoder" / "3" / "model.onnx"
     intact = decoder.read_bytes()
-    for content, message in ((None, "decoder/3/model.onnx is missing"), (b"not a model", "mobile_sam_decoder")):
+    of_version_1 = (repository / "mobile_sam_decoder" / "1" / "model.onnx").read_bytes()
+    of_another_shape = (repository / "mobile_sam_encoder" / "3" / "model.onnx").read_bytes()
+    foreign = "decoder/3/model.onnx is not the file that was written with the weights other"
+    for content, message in (
+        (None, "decoder/3/model.onnx is missing"),
+        (b"not a model", foreign),
+        (of_version_1, foreign),
+        (of_another_shape, foreign),
+    ):
         decoder.unlink() if content is None else decoder.write_bytes(content)
         answer = post_admin(server)
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:mobile-sam:model-change")
@@ -226,7 +234,6 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
 
 def test_version_whose_encoder_ignores_the_image_is_not_used(server, repository):
     before = result_of(server.post(input_image=as_base64(scene(94)), **CLICK))
-    write_other_weights(repository, 4)
     write_broken_encoder(repository, 4)
     answer = post_admin(server)
     assert answer.status_code == 409
