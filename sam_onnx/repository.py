@@ -81,7 +81,8 @@ class Version:
         """Write an encoder, a decoder and `weights.json`, and copy the code if this version has none.
 
         Each file is replaced atomically, and `weights.json` is absent while the files do not match. It has the
-        SHA-256 of each, so that a service finds one that was put there later. `source` is the id of the weights. The weights of a large network are written to a file beside it, and removed from the model.
+        SHA-256 of each, so that a service finds one that was put there later. `source` is the id of the weights. The
+        weights of a large network are written to a file beside it, and removed from the model.
 
         Raises:
             ExportError: a file cannot be written, or another version's tensors have other shapes.

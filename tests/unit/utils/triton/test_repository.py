@@ -270,7 +270,9 @@ def test_record_that_names_no_files_is_accepted(two_weights, tmp_path):
         record = json.loads(path.read_text())
         del record["networks"]
         path.write_text(json.dumps(record))
-    assert check_repository(one, take_snapshot(one, tmp_path / "home")) is None
+    replace_file(one / "mobile_sam_encoder" / "1" / "model.onnx", b"by another builder")
+    taken = take_snapshot(one, tmp_path / "home")
+    assert (taken / "mobile_sam_encoder" / "1" / "model.onnx").read_bytes() == b"by another builder"
 
 
 def test_a_missing_file_of_the_snapshot_is_named_by_its_path_in_the_repository(tmp_path):
