@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image, PngImagePlugin, WebPImagePlugin
+from PIL import Image, PngImagePlugin, _webp
 
 from orchestrator.images import decode, open_image
 from orchestrator.problems import Rejected
@@ -65,7 +65,7 @@ def apng(side: int = SIDE, *, bits: int = 8) -> bytes:
 def decoded_frames(monkeypatch) -> list[str]:
     """Formats of the frames that are decoded, in their order."""
     frames: list[str] = []
-    decoder = WebPImagePlugin._webp.WebPAnimDecoder
+    decoder = _webp.WebPAnimDecoder
 
     class Counting:
         def __init__(self, data: bytes) -> None:
@@ -78,7 +78,7 @@ def decoded_frames(monkeypatch) -> list[str]:
         def __getattr__(self, name: str) -> object:
             return getattr(self._decoder, name)
 
-    monkeypatch.setattr(WebPImagePlugin._webp, "WebPAnimDecoder", Counting)
+    monkeypatch.setattr(_webp, "WebPAnimDecoder", Counting)
     prepare = PngImagePlugin.PngImageFile.load_prepare
 
     def counted(image: PngImagePlugin.PngImageFile) -> None:
@@ -120,5 +120,5 @@ def test_gif_is_refused():
     file = io.BytesIO()
     frames = [Image.new("P", (SIDE, SIDE), number) for number in range(2)]
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
-    with pytest.raises(Rejected, match="unsupported-image-format.*GIF"):
+    with pytest.raises(Rejected, match=r"unsupported-image-format.*GIF"):
         open_image(file.getvalue(), MAX_PIXELS)
