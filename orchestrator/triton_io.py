@@ -157,6 +157,13 @@ class OrchestratorModel:
         )
         self._report_loaded(json.dumps(descriptor))
 
+    def finalize(self) -> None:
+        """Report that the weights are not loaded any more.
+
+        A later load has an earlier time if the clock is set back.
+        """
+        self._loaded[1].set(0)
+
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; an error of one does not affect the others."""
         return [self._answer(request) for request in requests]
@@ -219,7 +226,8 @@ class OrchestratorModel:
     def _report_loaded(self, descriptor: str) -> None:
         """Export the loaded weights and their descriptor as a metric, from which the service makes `/info`.
 
-        The series of an unloaded model stays: of several series of a version, the one with the highest value counts.
+        The series of an unloaded model stays, with the value 0. While a model replaces another, both have a time: of
+        several series of a version, the one with the highest value counts.
         """
         family = pb_utils.MetricFamily(
             "mobile_sam_loaded_timestamp_seconds",

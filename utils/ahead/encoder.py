@@ -39,7 +39,8 @@ EVICTED = "evicted before its turn, or never sent: send the image again"
 class WaitingCallers:
     """Callers of all API workers who wait for Triton.
 
-    Each holds a shared lock of a file, whose modification time is that of the last answer.
+    Each holds a shared lock of a file, whose modification time is that of the last answer, by the machine's monotonic
+    clock: nobody sets it.
     """
 
     def __init__(self, file: Path) -> None:
@@ -50,8 +51,8 @@ class WaitingCallers:
         """Count a caller."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # the folder is gone, and the service with it
-                file = stack.enter_context(self._file.open("w"))
-                stack.callback(os.utime, file.fileno())
+                file = stack.enter_context(self._file.open("a"))
+                stack.callback(_note_time, file.fileno())
                 fcntl.flock(file, fcntl.LOCK_SH)
             yield
 
@@ -62,8 +63,15 @@ class WaitingCallers:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return 0.0
-            return abs(time.time() - os.fstat(file.fileno()).st_mtime)  # the clock may have been set back
+            idle_s = time.monotonic() - os.fstat(file.fileno()).st_mtime
+            return idle_s if idle_s >= 0 else ACTIVE_S  # the file's first time is by another clock
         return ACTIVE_S
+
+
+def _note_time(descriptor: int) -> None:
+    """Set the modification time of a file to now by the monotonic clock."""
+    now = time.monotonic()
+    os.utime(descriptor, (now, now))
 
 
 class EmbedAhead:

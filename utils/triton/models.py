@@ -14,7 +14,15 @@ from utils.api.responses import Model
 from utils.observability.logs import logger
 from utils.triton import tensors
 from utils.triton.run import RunState
-from utils.triton.versions import DECODER, LOAD_ORDER, Deployment, missing_files, read_record, versions
+from utils.triton.versions import (
+    DECODER,
+    LOAD_ORDER,
+    Deployment,
+    MixedWeights,
+    missing_files,
+    read_record,
+    versions,
+)
 from utils.triton.watchdog.probes import LocalTriton, check_engines
 
 INDEX_TIMEOUT_S = 5.0
@@ -104,7 +112,7 @@ class Models:
         """Take a snapshot of new versions; return the links of those that they replace, and the snapshots' folders.
 
         Raises:
-            ModelChange: the snapshot cannot be written.
+            ModelChange: the snapshot cannot be written, or the files of a version are of different weights.
         """
         if self.deployment is None:
             return {}, {}
@@ -115,6 +123,8 @@ class Models:
         except OSError as error:
             reason = error.strerror or error
             raise ModelChange(f"version {_listed(new)} cannot be copied: {reason}") from None
+        except MixedWeights as error:
+            raise ModelChange(f"version {_listed(new)} is not used: {error}") from None
 
     def _checked_changes(self) -> tuple[set[int], set[int]]:
         """Return the versions added to the repository and those removed from it.

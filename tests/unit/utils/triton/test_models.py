@@ -187,6 +187,18 @@ def test_a_snapshot_that_cannot_be_written_is_a_rejection(models, deployment, mo
     assert versions(deployment.folder, "mobile_sam") == [1]
 
 
+def test_a_version_with_a_network_of_other_weights_is_a_rejection(models, deployment, triton):
+    before = deployment.links()
+    add_version(deployment.repository, 2)
+    record = {"name": "tune", "networks": {"mobile_sam_encoder/model.onnx": "0" * 64}}
+    replace_file(deployment.repository / "mobile_sam" / "2" / "weights.json", json.dumps(record).encode())
+    file = deployment.repository / "mobile_sam_encoder" / "2" / "model.onnx"
+    assert f"version 2 is not used: {file} is not the file that was written with the weights tune" in rejection(
+        models.sync
+    )
+    assert (deployment.links(), triton.requests) == (before, [])
+
+
 @pytest.mark.usefixtures("triton")
 def test_the_log_names_versions_and_weights_of_each_load(models, deployment, caplog):
     add_version(deployment.repository, 2)
