@@ -21,7 +21,7 @@ from utils.api.jobs import Segmenter
 from utils.edge.rate import RateLimit
 from utils.edge.shares import ACTIVE_S
 from utils.observability.context import ADDRESS, CALLER, caller
-from utils.observability.logs import logger
+from utils.observability.outage import Outage
 from utils.triton.segmenter import check_image_id, image_id_of
 
 REST_FACTOR = 24.0
@@ -95,6 +95,7 @@ class EmbedAhead:
         self._versions = versions
         self._ready, self._rate, self.callers = ready, rate, WaitingCallers(folder / "callers")
         self._last_caller, self._rested_at, self._added = "", 0.0, asyncio.Event()
+        self._outage = Outage("images of the queue are encoded again")
 
     async def add(self, images: Sequence[ImageSource], model_version: int | None = None) -> dict[str, Any]:
         """Queue images whose files are kept first, and return the job, in which unusable files have failed.
@@ -175,7 +176,7 @@ class EmbedAhead:
                 await asyncio.sleep(RETRY_S)
             except Exception as error:
                 if not isinstance(error, ServiceError):
-                    logger.exception("the queue of images waits")
+                    self._outage.begin("the queue of images waits", error)
                 await asyncio.sleep(RETRY_S)
 
     async def _step(self) -> bool:
@@ -186,6 +187,7 @@ class EmbedAhead:
             return True
         row = await asyncio.to_thread(self._queue.begin, self._last_caller)
         if row is None:
+            self._outage.end()
             return False
         CALLER.set(row["owner"])
         ADDRESS.set(row["caller"])
@@ -197,5 +199,6 @@ class EmbedAhead:
         # Above the pixel limit, only adapters' images are queued: others were refused when they were added.
         image = ImageSource(None, row["image_id"], row["owner"], scale_down=True)
         await self._attempt(row["id"], image, row["model_version"], final=row["attempts"] >= MAX_ATTEMPTS)
+        self._outage.end()
         self._rested_at = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
         return True

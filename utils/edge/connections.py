@@ -22,8 +22,9 @@ from starlette.types import Scope
 from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from orchestrator.flood_log import FloodLog
 from utils.api.errors import HeadTooLarge, MalformedRequest, invalid
-from utils.observability.logs import FloodLog, logger, quoted
+from utils.observability.logs import logger, quoted
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
 """Limits of one request's target and headers; h11 applies the first one to what is still arriving, trailers too."""

@@ -11,7 +11,8 @@ import httpx
 
 from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.api.responses import Model
-from utils.observability.logs import logger
+from utils.observability.context import ADDRESS
+from utils.observability.logs import ERROR_LOG, logger
 from utils.triton import tensors
 from utils.triton.run import RunState
 from utils.triton.versions import (
@@ -164,7 +165,8 @@ class Models:
         # No timeout: TensorRT builds engines for minutes.
         response = await self._post(f"models/{model}/{action}", None)
         if response.is_error:
-            logger.error("Triton could not %s %s: %s", action, model, response.text)
+            line = f"Triton could not {action} {model}: {response.text}"
+            ERROR_LOG.log(f"Triton: {action} of {model}", line, ADDRESS.get(""))
             raise ModelChange(f"Triton could not {action} {model}; what was loaded stays loaded: see the service's log")
         weights = f": {self._described(model)}" if action == "load" and self.deployment else ""
         logger.info("%s: %s done%s", model, action, weights)

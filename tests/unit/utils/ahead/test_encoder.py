@@ -332,7 +332,8 @@ def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypa
     ahead.add_all(IDS[:1])
     monkeypatch.undo()
     monkeypatch.setattr(module, "RETRY_S", 0.01)
-    errors = iter([ZeroDivisionError()])
+    caplog.set_level("INFO")
+    errors = iter([ZeroDivisionError(), ZeroDivisionError()])
 
     async def failing(*_: Any, background: bool) -> bytes:
         for error in errors:
@@ -342,5 +343,7 @@ def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypa
     ahead.segmenter.embed = failing
 
     asyncio.run(run_for(ahead, 0.5))
-    assert "the queue of images waits" in caplog.text
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["the queue of images waits", "images of the queue are encoded again"]
+    assert "ZeroDivisionError" in caplog.text
     assert b'{state="done"} 1' in ahead._queue.metrics()

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +14,12 @@ from unittest import mock
 import httpx
 import pytest
 
+from orchestrator.flood_log import FloodLog
 from sam_onnx.repository import replace_file
 from tests.unit.utils.triton.conftest import add_version, remove_version
 from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.api.responses import Model
+from utils.observability.logs import logger
 from utils.triton import models as module
 from utils.triton.models import Models
 from utils.triton.run import KEY_HEADER, RunState
@@ -156,6 +159,17 @@ def test_a_failed_load_aborts_the_sync_and_hides_paths(models, triton, deploymen
     assert [model for model, _ in triton.requests] == ["mobile_sam_encoder"]
     # A restarted Triton does not load it.
     assert [versions(deployment.folder, model) for model in LOAD_ORDER] == [[1]] * len(LOAD_ORDER)
+
+
+def test_failed_loads_are_logged_a_few_times_and_then_counted(models, triton, monkeypatch, caplog):
+    log = FloodLog(logger, max_lines=2, window_s=10, level=logging.ERROR)
+    monkeypatch.setattr("utils.triton.models.ERROR_LOG", log)
+    triton.fails_to_load = {"mobile_sam_decoder"}
+    for _ in range(5):
+        assert "could not load" in rejection(lambda: models.load("mobile_sam_decoder"))
+    assert caplog.text.count("Triton could not load mobile_sam_decoder") == 2
+    log.summarise_ended(all_windows=True)
+    assert "Triton: load of mobile_sam_decoder: 3 more in 0 s" in caplog.text
 
 
 def names(deployment: Deployment, version: int) -> list[str]:

@@ -18,13 +18,14 @@ from tritonclient.utils import InferenceServerException
 
 from orchestrator.call import Call, Outcome, RequestCancelled
 from orchestrator.costs import Workload
+from orchestrator.flood_log import FloodLog
 from utils.api import errors
 from utils.api.inputs import ImageSource, Job, to_job
 from utils.api.jobs import chunks
 from utils.api.requests import SegmentOptions, SegmentRequest
 from utils.edge.shares import share_of
 from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
-from utils.observability.logs import FloodLog, logger
+from utils.observability.logs import logger
 from utils.triton import tensors
 from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
 
