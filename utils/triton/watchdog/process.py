@@ -19,7 +19,8 @@ from utils.triton.installation import NVIDIA_DRIVER
 from utils.triton.run import SHARED_MEMORY
 from utils.triton.watchdog import Timings
 
-LOG = FloodLog(logging.getLogger("watchdog"), max_lines=5, window_s=10, level=logging.ERROR)
+logger = logging.getLogger("watchdog")
+LOG = FloodLog(logger, max_lines=5, window_s=10, level=logging.ERROR)
 """Lines of the watchdog, which a Triton that fails again and again repeats."""
 
 STUB_NAME = "triton_python_b"
