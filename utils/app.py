@@ -147,7 +147,12 @@ def build() -> App:
         versions=models.versions,
     )
     segmenter = TritonSegmenter(
-        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), ahead.callers.one_more
+        infer,
+        timeout_s,
+        plan.instances,
+        partial(health.report_fault, run.health_file),
+        ahead.callers.one_more,
+        settings.max_requests,
     )
     app = App(service, segmenter, ahead, settings, timeout_s, admission.time_left_s)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)

@@ -12,6 +12,8 @@ from utils.edge.shares import Shares
 
 SMALL_ANSWER_BYTES = 65_536
 """Size up to which answers are not counted: the transport's buffer holds that much of any answer."""
+MAX_CROWD = 8
+"""Number of times `max_requests` that many callers together may have in progress."""
 StartAnswer = Callable[[int], None]
 STOPPING_DETAIL = "the service is shutting down and accepts no new requests; retry later"
 LOST_DETAIL = "this request was ended because other callers needed its room; retry later"
@@ -52,17 +54,28 @@ class Ending:
 
 
 class Admission:
-    """Requests in progress in one API worker, and the bytes of their bodies and answers."""
+    """Requests in progress in one API worker, and the bytes of their bodies and answers.
+
+    Up to four callers share `max_requests`. For each further one there is a quarter of them more, so that its share
+    does not shrink to a single request: the page of one person sends up to six at once, and its clicks must not wait
+    for its own new image, nor be refused because of it.
+
+    That is more than the time limit of an answer allows for, which is the time to encode `max_requests` new images per
+    worker (`Settings.timeout_s`). So new images that wait for the encoder have that limit of their own
+    (`TritonSegmenter.max_new_images`). Other requests take no encode, and callers take turns at their models: a
+    newcomer's click waits for at most one request of each other caller, however many they have here.
+    """
 
     def __init__(self, max_requests: int, max_body_bytes: int, max_answer_bytes: int = 0) -> None:
         """Start without any requests.
 
         Args:
-            max_requests: requests in progress; a request stops counting when its answer begins.
+            max_requests: requests in progress of few callers; `MAX_CROWD` times as many of many callers. A request
+                stops counting when its answer begins.
             max_body_bytes: bytes of all bodies together, including those that are still arriving.
             max_answer_bytes: bytes of all answers that are being sent.
         """
-        self.requests = Shares(max_requests, "requests in progress")
+        self.requests = Shares(max_requests, "requests in progress", max_capacity=MAX_CROWD * max_requests)
         self.bodies = Shares(max_body_bytes, "request bodies in memory", mib)
         self.answers = Shares(max_answer_bytes, "answers that wait to be read", mib)
         self._endings: set[Ending] = set()

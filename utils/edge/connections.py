@@ -41,8 +41,8 @@ IPV6_NETWORK = 64
 JOB, EMBEDDING = "/embed/{job}", "/embeddings/{image_id}"
 """What stands for the paths of all jobs, and of all embeddings."""
 
-RESERVED_DESCRIPTORS = 96
-"""File descriptors that a worker keeps free for connections to Triton, two files of each request there, and the log."""
+RESERVED_DESCRIPTORS = 544
+"""File descriptors that a worker keeps free for connections to Triton, two files of each request, and the log."""
 MIN_CONNECTIONS = 8
 SWEEP_INTERVAL_S = 5.0
 HEADERS_TIMEOUT_S = 20.0

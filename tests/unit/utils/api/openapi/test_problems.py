@@ -73,8 +73,8 @@ def ask(requests: int = 0, *, stopping: bool = False) -> None:
     admission = Admission(32, max_body_bytes=1)
     if stopping:
         admission.stop(10)
-    for number in range(requests):
-        admission.requests.take(f"caller {number}", 1, lambda: None)
+    for _ in range(requests):
+        admission.requests.take("", 1, lambda: None)
     admission.check()
 
 
@@ -89,7 +89,7 @@ def large_image() -> bytes:
     [
         ("malformed-body", lambda: parse_body(b"hello", SegmentRequest)),
         ("invalid-request", lambda: parse_body(INVALID, SegmentRequest)),
-        ("overloaded", lambda: ask(32)),
+        ("overloaded", lambda: ask(24)),
         ("stopping", lambda: ask(stopping=True)),
         ("unauthorized", lambda: KEYS.name_of([])),
         ("image-too-large", lambda: images.open_image(large_image(), 25_000_000)),
