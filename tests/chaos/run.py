@@ -34,6 +34,7 @@ from tests.chaos.scenarios import (
     shared_memory,
     sharing,
     slow_redis,
+    soak,
 )
 
 FULL = os.environ.get("CHAOS") == "full"
@@ -49,7 +50,7 @@ SCENARIOS: dict[str, Scenario] = {
     "shm-full": shared_memory.full_shared_memory,
     "clock": clock.moved_clock,
     "slow-redis": slow_redis.slow_redis,
-    **({"soak": partial(load.soak, minutes=60)} if FULL else {}),
+    **({"soak": partial(soak.soak, minutes=60)} if FULL else {}),
 }
 """Injected faults."""
 ATTACKS: dict[str, Scenario] = {
