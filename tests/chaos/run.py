@@ -71,7 +71,7 @@ OVERLOADS: dict[str, Scenario] = {
     "answers": costly.unread,
     **{f"sharing-{name}": partial(sharing.crowded, attack=attack) for name, attack in sharing.ATTACKS.items()},
     "sharing-ipv6": sharing.ipv6,
-    "sharing-nginx": partial(sharing.proxied, front=sharing.behind_nginx),
+    "sharing-nginx": partial(sharing.proxied, front=sharing.behind_nginx, absorbed=("bodies",)),
     "sharing-envoy": partial(sharing.proxied, front=sharing.behind_envoy),
 }
 """Hostile requests; some may be refused because there are too many."""

@@ -38,7 +38,9 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
             "answers/s",
             at_least=True,
         )
-        yield Figure(name, f"p99 of {len(refused)} refusals", 1000 * percentile(refused or [0.0], 99), 100, "ms")
+        yield Figure(
+            name, f"p99 of {len(refused)} refusals", 1000 * percentile(refused or [float("inf")], 99), 100, "ms"
+        )
         yield unexpected_outcomes(name, outcomes, {"ok", "overloaded", "closed"})
         yield ready_afterwards(name, server)
 

@@ -3,13 +3,14 @@
 import base64
 import hashlib
 import io
+import re
 import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from harness.load import JSON, Request, json_request
 from tests.chaos import hostile
 from tests.chaos.callers import photo
 from tests.chaos.figures import Figure, Start, died, listed, not_run, ready_afterwards, restarts
+from tests.chaos.newcomer import ADDRESS as NEWCOMER
 from tests.chaos.newcomer import KNOWN, Ask, Newcomer, Seen
 from tests.chaos.origins import origin
 from tests.chaos.tool_requests import label_config
@@ -231,6 +233,7 @@ def crowded(
     *,
     front: Front = direct,
     addresses: Callable[[int], list[str]] = ipv4,
+    absorbed: bool = False,
     seconds: float = ATTACK_S,
 ) -> Iterator[Figure]:
     """Attack from each number of addresses, and measure a newcomer beside the attackers.
@@ -241,6 +244,7 @@ def crowded(
         counts: numbers of attackers, in ascending order: the first ones of each are those of the one before.
         front: what is in front of the service.
         addresses: function of the number of attackers.
+        absorbed: what is in front of the service keeps the attack from it.
         seconds: length of each attack.
     """
     with attack() as chosen, start(**chosen.settings) as server, front(server) as port:
@@ -252,7 +256,10 @@ def crowded(
             seen, counted = beside(newcomer, chosen, port, addresses(count), count, seconds=seconds)
             kind = "keys" if chosen.one_address else "addresses"
             name = f"{chosen.name}, {chosen.connections(count)} connections, {count} {kind}"
-            yield Figure(name, f"attackers' attempts ({listed(counted, 4)})", counted.total(), 1, at_least=True)
+            label = f"attackers' attempts with success, or open at the end ({listed(counted, 4)})"
+            yield Figure(name, label, successes(counted), count, at_least=True)
+            callers = 1 if chosen.one_address else count
+            yield _seen_attackers(name, server, 0 if absorbed else callers)
             yield from newcomer.figures(name, alone, seen, count)
             yield Figure(name, "restarts of Triton", restarts(server) - restarted, 0)
             yield died(name, server, workers)
@@ -273,15 +280,36 @@ def beside(
     return seen, counted
 
 
-def proxied(start: Start, front: Front, count: int = 4) -> Iterator[Figure]:
-    """Run all attacks from four addresses through a proxy."""
+def successes(attempts: Counter[str]) -> int:
+    """Return the number of attempts that hold something at the end, or had an answer."""
+    return sum(number for result, number in attempts.items() if result.startswith("2") or result == hostile.OPEN)
+
+
+def _seen_attackers(name: str, server: Server, expected: int) -> Figure:
+    """Return how far the number of attackers in the service's log, of all attacks so far, is from the expected one."""
+    seen = set(re.findall(r"\] (\S+):\d+ \(scheme=", server.log.read_text())) - {NEWCOMER, hostile.LOCAL}
+    label = f"attackers that the service saw: {len(seen)}; difference from {expected}"
+    return Figure(name, label, abs(len(seen) - expected), 0)
+
+
+def proxied(
+    start: Start, front: Front, absorbed: Container[str] = (), counts: Sequence[int] = COUNTS
+) -> Iterator[Figure]:
+    """Run all attacks through a proxy.
+
+    Args:
+        start: starts services.
+        front: the proxy.
+        absorbed: attacks that the proxy keeps from the service.
+        counts: numbers of attackers.
+    """
     name = front.__name__.replace("_", " ")
     if front is behind_nginx and not nginx.installed():
         yield not_run(f"sharing, {name}", "nginx is not installed")
         return
-    for attack in ATTACKS.values():
-        for figure in crowded(start, attack, (count,), front=front):
-            yield Figure(f"{name}: {figure.scenario}", *_values(figure))
+    for kind, attack in ATTACKS.items():
+        for figure in crowded(start, attack, counts, front=front, absorbed=kind in absorbed):
+            yield replace(figure, scenario=f"{name}: {figure.scenario}")
 
 
 def ipv6(start: Start) -> Iterator[Figure]:
@@ -295,11 +323,7 @@ def ipv6(start: Start) -> Iterator[Figure]:
     }
     for host, (callers, addresses) in hosts.items():
         for figure in crowded(start, slots, (callers,), front=behind_nginx, addresses=addresses):
-            yield Figure(f"{host}: {figure.scenario}", *_values(figure))
-
-
-def _values(figure: Figure) -> tuple[str, float, float, str, bool]:
-    return figure.label, figure.value, figure.goal, figure.unit, figure.at_least
+            yield replace(figure, scenario=f"{host}: {figure.scenario}")
 
 
 def _has_ipv6() -> bool:
