@@ -259,7 +259,7 @@ def crowded(
             label = f"attackers' attempts with success, or open at the end ({listed(counted, 4)})"
             yield Figure(name, label, successes(counted), count, at_least=True)
             callers = 1 if chosen.one_address else count
-            yield _seen_attackers(name, server, 0 if absorbed else callers)
+            yield from _seen_attackers(name, server, 0 if absorbed else callers)
             yield from newcomer.figures(name, alone, seen, count)
             yield Figure(name, "restarts of Triton", restarts(server) - restarted, 0)
             yield died(name, server, workers)
@@ -285,11 +285,13 @@ def successes(attempts: Counter[str]) -> int:
     return sum(number for result, number in attempts.items() if result.startswith("2") or result == hostile.OPEN)
 
 
-def _seen_attackers(name: str, server: Server, expected: int) -> Figure:
-    """Return how far the number of attackers in the service's log, of all attacks so far, is from the expected one."""
-    seen = set(re.findall(r"\] (\S+):\d+ \(scheme=", server.log.read_text())) - {NEWCOMER, hostile.LOCAL}
-    label = f"attackers that the service saw: {len(seen)}; difference from {expected}"
-    return Figure(name, label, abs(len(seen) - expected), 0)
+def _seen_attackers(name: str, server: Server, expected: int) -> Iterator[Figure]:
+    """Yield figures of the attackers' addresses in the service's log, of all attacks so far; 0: none are expected."""
+    lines = re.findall(r"\] (\S+?)(?::\d+)? (?:\(scheme=|[A-Z]+ /)", server.log.read_text())
+    seen = set(lines) - {NEWCOMER, hostile.LOCAL}
+    if expected:
+        yield Figure(name, f"attackers in the service's log, of {expected}", len(seen), 1, at_least=True)
+    yield Figure(name, f"more attackers in the service's log than {expected}", max(0, len(seen) - expected), 0)
 
 
 def proxied(
