@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+import os
 import re
 import socket
 import tempfile
@@ -40,9 +41,11 @@ EVERYTHING_CONNECTIONS, READING_CONNECTIONS, FETCHING_CONNECTIONS, LISTING_CONNE
 UPLOADS_PER_ADDRESS = 12
 UPLOAD_BYTES = 2**25
 READ_BYTES_PER_S = 5000 // READING_CONNECTIONS
-LIST_IMAGES, NEWCOMERS_IMAGES = 32, 4
+NEWCOMERS_IMAGES = 4
 CACHE_BYTES = 2**29
 """Size of the cache: half of it is the queue's, about 120 images."""
+QUEUED_IMAGES = 80
+"""Images of all attackers' lists and one more; a longer list is above a caller's share, and is refused by itself."""
 FETCH_S = 1.0
 NAMES = ("newcomer", *(f"attacker{number}" for number in range(max(COUNTS))))
 KEYS = {name: f"{name}-key-of-24-letters......" for name in NAMES}
@@ -144,14 +147,14 @@ def queue() -> Iterator[Attack]:
 
     def lists(port: int, addresses: Sequence[str], attackers: int) -> tuple[Any, ...]:
         keys = [KEYS[name] for name in NAMES[1 : attackers + 1]]
-        requests = [
-            json_request({"images": _small_images(number)}, "/embed", {"X-API-Key": key})
-            for number, key in enumerate(keys)
-        ]
+        images = _small_images(QUEUED_IMAGES // (attackers + 1))
+        requests = [json_request({"images": images}, "/embed", {"X-API-Key": key}, _other_images) for key in keys]
         return requests, addresses
 
+    few = json_request({"images": _small_images(NEWCOMERS_IMAGES)}, "/embed", renew=_other_images)
+
     def four(session: requests.Session, url: str) -> str:
-        answer = session.post(f"{url}/embed", json={"images": _small_images(99)[:NEWCOMERS_IMAGES]}, timeout=60)
+        answer = session.post(f"{url}/embed", few.content(), headers=JSON, timeout=60)
         if answer.status_code == 202:  # cancelled, so that the newcomer never has more than one list
             session.delete(f"{url}/embed/{answer.json()['job']}", timeout=60)
             return "ok"
@@ -349,14 +352,20 @@ def _predict(url: str) -> dict[str, Any]:
     return {"label_config": label_config("segment", 0), "tasks": [task]}
 
 
-def _small_images(seed: int) -> list[str]:
-    """Return a list of images in base64 that depend on the seed."""
-    found = []
-    for number in range(LIST_IMAGES):
+def _small_images(count: int) -> list[str]:
+    """Return a list of images in base64, for `_other_images`."""
+    images = []
+    for number in range(count):
         file = io.BytesIO()
-        Image.new("RGB", (64, 48), (seed, number, 0)).save(file, "PNG")
-        found.append(base64.b64encode(file.getvalue()).decode())
-    return found
+        Image.new("RGB", (64, 48), (number, 0, 0)).save(file, "PNG")
+        file.write(bytes(-file.tell() % 3))  # so that base64 can be appended
+        images.append(base64.b64encode(file.getvalue()).decode())
+    return images
+
+
+def _other_images(body: bytes) -> bytes:
+    """Append random bytes to each image file of a list: the service encodes a known image only once."""
+    return re.sub(rb'"(?=[,\]])', lambda _: base64.b64encode(os.urandom(9)) + b'"', body)
 
 
 def _plain_image() -> bytes:
