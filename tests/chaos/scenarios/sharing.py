@@ -260,7 +260,8 @@ def crowded(
             kind = "keys" if chosen.one_address else "addresses"
             name = f"{chosen.name}, {chosen.connections(count)} connections, {count} {kind}"
             label = f"attackers' attempts with success, or open at the end ({listed(counted, 4)})"
-            yield Figure(name, label, successes(counted), count, at_least=True)
+            # The others may still have all that they can get from the attack before.
+            yield Figure(name, label, successes(counted), count // 2, at_least=True)
             callers = 1 if chosen.one_address else count
             yield from _seen_attackers(name, server, 0 if absorbed else callers)
             yield from newcomer.figures(name, alone, seen, count)
