@@ -263,7 +263,8 @@ def crowded(
             # The others may still have all that they can get from the attack before.
             yield Figure(name, label, successes(counted), count // 2, at_least=True)
             callers = 1 if chosen.one_address else count
-            yield from _seen_attackers(name, server, 0 if absorbed else callers)
+            answered = any(result[:1].isdigit() for result in counted)
+            yield from _seen_attackers(name, server, 0 if absorbed else callers, logged=answered)
             yield from newcomer.figures(name, alone, seen, count)
             yield Figure(name, "restarts of Triton", restarts(server) - restarted, 0)
             yield died(name, server, workers)
@@ -289,11 +290,18 @@ def successes(attempts: Counter[str]) -> int:
     return sum(number for result, number in attempts.items() if result.startswith("2") or result == hostile.OPEN)
 
 
-def _seen_attackers(name: str, server: Server, expected: int) -> Iterator[Figure]:
-    """Yield figures of the attackers' addresses in the service's log, of all attacks so far; 0: none are expected."""
+def _seen_attackers(name: str, server: Server, expected: int, *, logged: bool) -> Iterator[Figure]:
+    """Yield figures of the attackers' addresses in the service's log, of all attacks so far.
+
+    Args:
+        name: name of the attack.
+        server: the service.
+        expected: number of attackers; 0: none of them reaches the service.
+        logged: some requests were answered. Those that attackers leave unanswered are not logged.
+    """
     lines = re.findall(r"\] (\S+?)(?::\d+)? (?:\(scheme=|[A-Z]+ /)", server.log.read_text())
     seen = set(lines) - {NEWCOMER, hostile.LOCAL}
-    if expected:
+    if expected and logged:
         yield Figure(name, f"attackers in the service's log, of {expected}", len(seen), 1, at_least=True)
     yield Figure(name, f"more attackers in the service's log than {expected}", max(0, len(seen) - expected), 0)
 
