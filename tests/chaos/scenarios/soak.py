@@ -19,8 +19,8 @@ from tests.chaos.figures import MEGABYTE, Figure, Start, listed, ready_afterward
 from tests.chaos.processes import memory_files, shared_memory
 from utils.settings import INTEGRATIONS
 
-CACHE_BYTES = 128 * MEGABYTE
-"""Size of the cache of embeddings: it is full before the first sample that counts."""
+CACHE_BYTES = 256 * MEGABYTE
+"""Size of the cache of embeddings: it is full before the first sample that counts, and keeps queued images for minutes."""
 WARM_UP_SHARE = 1 / 6
 """Part of the time after which samples count."""
 SAMPLES_EVERY_S = 10.0
