@@ -20,7 +20,7 @@ from tests.chaos.processes import memory_files, shared_memory
 from utils.settings import INTEGRATIONS
 
 CACHE_BYTES = 256 * MEGABYTE
-"""Size of the cache of embeddings: it is full before the first sample that counts, and keeps queued images long enough."""
+"""Size of the cache of embeddings: it is full before the first sample that counts, and outlasts the queue."""
 WARM_UP_SHARE = 1 / 6
 """Part of the time after which samples count."""
 SAMPLES_EVERY_S = 10.0
