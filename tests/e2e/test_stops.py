@@ -54,7 +54,12 @@ def interrupt_all_processes(server: Server) -> None:
 
 def begun_stream(server: Server, seed: int) -> tuple[requests.Response, Iterator[bytes]]:
     """Start automatic masks that take minutes, and return the answer and its further lines after the first batch."""
-    fields = {"input_image": as_base64(scene(seed, (1800, 1200))), "points_per_side": 141, "progress": True}
+    fields = {
+        "input_image": as_base64(scene(seed, (1800, 1200))),
+        "points_per_side": 63,
+        "crop_n_layers": 1,
+        "progress": True,
+    }
     response = requests.post(f"{server.url}/everything", json=fields, stream=True, timeout=300)
     lines = response.iter_lines()
     while json.loads(next(lines))["done"] == 0:
