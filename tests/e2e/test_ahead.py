@@ -16,7 +16,6 @@ from benchmarks.photo import CLICK, new_photo, photo
 from harness import Server, launch_server, wait_until
 from harness.server import until_end
 from mobile_sam_client import Client
-from tests.chaos.processes import left_over
 from tests.services import KEYS
 from tests.unit.utils.ahead.test_queue_states import ends_of, log_changes
 
@@ -205,11 +204,8 @@ def test_client_goes_on_through_a_kill_and_a_restart_of_the_service(
     with contextlib.ExitStack() as stack, Client(server.url, api_key=KEYS["alice"]) as client:
         results = client.embed_ahead(files)
         found = [next(results)]
-        family = server.family()
         wait_for_an_encode(folder)
-        server.process.kill()
-        server.process.wait()
-        assert left_over(family, 60) == []
+        server.kill()  # a worker that is only told to stop would finish the encode
 
         second = start(folder, builtin_repository, key_file, server.port).wait_until_ready()
         stack.callback(second.kill)
@@ -218,8 +214,8 @@ def test_client_goes_on_through_a_kill_and_a_restart_of_the_service(
         third = start(folder, builtin_repository, key_file, server.port)
         stack.enter_context(until_end(third))
         queued.server = third
-        check_all_ended_once(third, queue_file, queued)
         found += results
+        check_all_ended_once(third, queue_file, queued)
     assert found == [(file, hashlib.sha256(file).hexdigest()) for file in files]
     with contextlib.closing(sqlite3.connect(queue_file)) as db:
         (interrupted,) = db.execute("SELECT count(*) FROM images WHERE attempts > 1").fetchone()
