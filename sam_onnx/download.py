@@ -178,9 +178,13 @@ def _check_redirect(response: requests.Response, *_: Any, **__: Any) -> None:
         return
     target = urljoin(response.url, response.headers["Location"])
     if response.url.startswith("https:") and not target.startswith("https:"):
-        raise DownloadError(f"expected {shown(response.url)} to stay with https, got a redirect to {shown(target)}")
-    if _is_inside(target) and not _is_inside(response.url):
-        raise DownloadError(f"expected a public address from {shown(response.url)}, got a redirect to {shown(target)}")
+        expected = f"{shown(response.url)} to stay with https"
+    elif _is_inside(target) and not _is_inside(response.url):
+        expected = f"a public address from {shown(response.url)}"
+    else:
+        return
+    response.close()
+    raise DownloadError(f"expected {expected}, got a redirect to {shown(target)}")
 
 
 def _is_inside(url: str) -> bool:
