@@ -1,5 +1,6 @@
 """Hostile answers to a download of weights, from a local server: each is one line, and nothing is taken for weights."""
 
+import io
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -108,6 +109,7 @@ def test_length_that_is_no_number_is_not_needed(server, tmp_path):
 
 def redirect(url: str, target: str) -> requests.Response:
     answer = requests.Response()
+    answer.raw = io.BytesIO()
     answer.status_code, answer.url, answer.headers["Location"] = 302, url, target
     return answer
 
