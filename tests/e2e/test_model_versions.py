@@ -22,6 +22,7 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from harness import Server, serving, wait_until
 from harness.repository import make_repository
+from sam_onnx import model as models
 from tests.e2e.local import decode, get, metadata
 from tests.e2e.pictures import as_base64, scene
 from tests.services import write_broken_encoder, write_other_weights
@@ -202,13 +203,13 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
     write_other_weights(repository, 3)
     decoder = repository / "mobile_sam_decoder" / "3" / "model.onnx"
     intact = decoder.read_bytes()
-    of_version_1 = (repository / "mobile_sam_decoder" / "1" / "model.onnx").read_bytes()
+    _, (_, of_other_weights) = models.builtin()
     of_another_shape = (repository / "mobile_sam_encoder" / "3" / "model.onnx").read_bytes()
     foreign = "decoder/3/model.onnx is not the file that was written with the weights other"
     for content, message in (
         (None, "decoder/3/model.onnx is missing"),
         (b"not a model", foreign),
-        (of_version_1, foreign),
+        (of_other_weights.SerializeToString(), foreign),
         (of_another_shape, foreign),
     ):
         decoder.unlink() if content is None else decoder.write_bytes(content)
