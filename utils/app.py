@@ -167,7 +167,7 @@ def build() -> App:
     active = RecentCallers()
     adapters = Adapters(
         tools,
-        MaskService(lambda: app.segmenter, settings, timeout_s, active, ahead),
+        MaskService(lambda: app.segmenter, settings, timeout_s, active, ahead, admission.time_left_s),
         [each for each in ADAPTERS if each.name not in settings.integrations],
     )
     service.mount_asgi_app(adapters, path="/")

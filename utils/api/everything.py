@@ -117,7 +117,7 @@ async def _segment_by_one_version(
                 found += answer["masks"]
                 result["engine"] = answer["engine"]  # the decoder's precision may differ from that of other answers
                 done += 1
-                if (time.monotonic() - began) / done * (total - done) > time_left_s():
+                if done < total and (time.monotonic() - began) / done * (total - done) > time_left_s():
                     raise Stopping("the service is shutting down and would not finish this request in time")
                 if done < total:
                     yield {"done": done, "total": total}

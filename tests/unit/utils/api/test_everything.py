@@ -314,6 +314,17 @@ def test_work_that_a_stopping_service_would_not_wait_for_ends_after_a_batch(monk
     assert len(segmenter.batches) == batches
 
 
+def test_work_whose_batches_are_all_done_is_finished_although_the_service_waits_no_longer():
+    segmenter = segmenter_of()
+    fields: dict[str, Any] = {"points_per_side": 1}
+    request = EverythingRequest(**fields)
+
+    async def steps() -> list[Step]:
+        return [step async for step in everything(segmenter, FILE, request, MAX_BYTES, lambda: -1.0)]
+
+    assert "result" in asyncio.run(steps())[-1]
+
+
 def test_batches_beside_one_that_fails_are_cancelled():
     segmenter, ended = segmenter_of(), list[str]()
     segmenter.parallel_batches = 3

@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from tests.fake_segmenter import FakeSegmenter
-from utils.api.errors import InvalidRequest, Overloaded
+from utils.api.errors import InvalidRequest, Overloaded, Stopping
+from utils.api.inputs import ImageSource
 from utils.edge.shares import RecentCallers
 from utils.integrations.service import MAX_WAITING, PAUSE_FACTOR, MaskService
 from utils.settings import Settings
@@ -103,3 +104,9 @@ def test_costly_conversions_take_turns_and_end_when_the_caller_leaves():
 
     asyncio.run(run())
     assert sorted(calls) == ["first", *["second"] * 5]
+
+
+def test_automatic_masks_of_a_tool_end_with_a_service_that_would_not_wait_for_them():
+    service = MaskService(FakeSegmenter, Settings(), time_left_s=lambda: 0.0)
+    with pytest.raises(Stopping, match="would not finish this request in time"):
+        asyncio.run(service.everything(ImageSource(b"file", None), {"points_per_side": 8}))
