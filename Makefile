@@ -240,7 +240,7 @@ image-test: env-dev ## develop: build and run the images with Docker, as root on
 compose-test: env-compose ## develop: run the services of docker-compose.yml, as image-test runs the images; 3 minutes
 	@$(RUN) pytest --capture=no tests/containers/test_compose.py
 
-fresh-test: env-dev ## develop: run `make serve` and a part of `make test`, as committed, in an empty Debian, as image-test runs the images; 5 minutes
+fresh-test: env-dev ## develop: run `make serve` and `make test`, as committed, in an empty Debian, as image-test runs the images; 5 minutes
 	@$(RUN) pytest --capture=no tests/containers/test_fresh.py
 
 # uv.lock names the index, so that it is not committed: the requirements files have its versions and hashes.
