@@ -67,6 +67,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
+    if hasattr(terminalreporter.config, "workerinput"):  # xdist's processes also have a reporter
+        return
     terminalreporter.config.stash[REASONS] = skips.collected(terminalreporter.getreports("skipped"))
 
 
