@@ -105,7 +105,7 @@ text-test: env-text ## develop: test the examples with a language model, with a 
 batch-test: env-batch ## develop: test batches on a local Ray whose workers get killed; about 5 minutes
 	@$(RUN) pytest tests/e2e/test_batch.py tests/unit/deploy/test_batch_files.py
 
-family-test: env-dev env-family ## develop: compare the answers of the SAM family's authors' code with the stored ones, and these with the large graphs; 2 minutes
+family-test: env-dev env-family ## develop: compare the answers of the SAM family's authors' code with the stored ones, and these with the deep graphs; 2 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
 	@$(RUN) pytest -m slow tests/unit/sam_onnx
 	@$(RUN) python -m benchmarks.family --rounds 1 $(FAMILY_VENV)/bin/python efficientvit_sam_l0

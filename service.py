@@ -68,7 +68,14 @@ async def everything(request: Request) -> Response:
     received = await receive(request, EverythingRequest)
     image = image_source(received.fields, received.file)
     fields = received.fields
-    steps = segment_everything(app.segmenter, image, fields, fields.model_version, app.settings.max_answer_bytes)
+    steps = segment_everything(
+        app.segmenter,
+        image,
+        fields,
+        fields.model_version,
+        app.settings.max_answer_bytes,
+        time_left_s=app.time_left_s,
+    )
     if fields.progress:
         return await json_lines(steps)
     result = await result_of(steps, app.timeout_s())

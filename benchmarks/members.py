@@ -18,8 +18,8 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
         {**TINY_HIERA, **WIDE_HIERA, "depths": (2, 3, 16, 3), "global_blocks": (12, 16, 20)},
     ),
     "sam2.1_hiera_large": ("sam2", {**cases_sam2.LARGE, "width": 144, "embedding": 256}),
-    "sam_vit_b": ("sam", cases.MODELS["vit_b"]),
-    "sam_hq_vit_b": ("hq", cases.MODELS["vit_b"]),
+    "sam_vit_b": ("sam", cases.VIT_B),
+    "sam_hq_vit_b": ("hq", cases.VIT_B),
     "sam_vit_l": ("sam", {"width": 1024, "depth": 24, "heads": 16, "global_blocks": (5, 11, 17, 23)}),
     "sam_vit_h": ("sam", {"width": 1280, "depth": 32, "heads": 16, "global_blocks": (7, 15, 23, 31)}),
 }

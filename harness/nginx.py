@@ -4,6 +4,7 @@ with running(folder, server.port) as proxy:
     requests.get(f"{proxy.url}/livez")
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -60,7 +61,9 @@ def running(folder: Path, service_port: int) -> Iterator[Server]:
     (port,) = free_ports(1)
     file, log = folder / "nginx.conf", folder / "log"
     file.write_text(CONFIGURATION.format(port=port, service=service_port))
-    command = [PROGRAM, "-p", str(folder), "-c", str(file), "-g", "daemon off;"]
+    # A superuser's nginx works as nobody, who cannot write to the folder.
+    user = "user root;" if os.geteuid() == 0 else ""
+    command = [PROGRAM, "-p", str(folder), "-c", str(file), "-g", f"daemon off; {user}"]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
     server = Server(process, f"http://127.0.0.1:{port}", log)

@@ -20,7 +20,7 @@ from harness.load import Request, json_request
 from harness.waiting import free_ports, seconds_until, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
-READY_TIMEOUT_S, STOP_TIMEOUT_S = 120, 60
+READY_TIMEOUT_S, STOP_TIMEOUT_S = 300, 120
 SERVICE = "service.py:svc"
 SHARED_MEMORY = Path("/dev/shm")
 _stopping: list[Server] = []

@@ -7,6 +7,9 @@ import socket
 import time
 from collections.abc import Callable
 
+TIMEOUT_S = 120
+"""Seconds that a condition may take on a machine that is busy, or pauses."""
+
 
 def free_ports(count: int) -> list[int]:
     """Return unused ports below the range for outgoing connections, because a server may bind them much later."""
@@ -30,6 +33,8 @@ def seconds_until(condition: Callable[[], object], seconds: float, every: float 
     return time.monotonic() - began
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60, what: str = "", every: float = 0.02) -> None:
+def wait_until(
+    condition: Callable[[], object], seconds: float = TIMEOUT_S, what: str = "", every: float = 0.02
+) -> None:
     """Wait until a condition holds; fail the test if it does not in time, with `what` as the message."""
     assert math.isfinite(seconds_until(condition, seconds, every)), what

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import importlib
 import json
+import logging
 import os
 import time
 import warnings
@@ -40,6 +41,7 @@ from orchestrator.call import (
     Stages,
 )
 from orchestrator.embeddings import SOURCES, Embeddings
+from orchestrator.flood_log import FloodLog
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, keep_free_blocks, return_large_blocks_on_free
 from orchestrator.pipeline import Pipeline
@@ -56,6 +58,22 @@ a decoder that others use as well."""
 ENVIRONMENT_PREFIX = "MOBILE_SAM_"
 PYTHON_BACKENDS = "MOBILE_SAM_PYTHON_BACKENDS"
 """Environment variable of the service: names of this Triton's backends that are `triton_backends`."""
+
+
+class TritonHandler(logging.Handler):
+    """Handler that writes to Triton's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a warning or an error."""
+        write = pb_utils.Logger.log_error if record.levelno >= logging.ERROR else pb_utils.Logger.log_warn
+        write(one_line(record.getMessage()))
+
+
+_logger = logging.getLogger("mobile_sam.triton")
+_logger.addHandler(TritonHandler())
+_logger.propagate = False
+_LOG = FloodLog(_logger, max_lines=5, window_s=10, level=logging.ERROR)
+"""Failures, which callers or an outage repeat for each request."""
 
 
 class OrchestratorModel:
@@ -157,12 +175,20 @@ class OrchestratorModel:
         )
         self._report_loaded(json.dumps(descriptor))
 
+    def finalize(self) -> None:
+        """Report that the weights are not loaded any more.
+
+        A later load has an earlier time if the clock is set back.
+        """
+        self._loaded[1].set(0)
+
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; an error of one does not affect the others."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: Any) -> Any:
         """Return the response to a request; errors that are no `Outcome` become Triton errors."""
+        _LOG.summarise_ended()
         self._counts, self._trace = request.request_id() != PROBE, request.trace()
         self._pipeline.embeddings.refresh = not self._counts
         parts = [b""] * len(self.outputs)
@@ -182,7 +208,8 @@ class OrchestratorModel:
             self._cancelled.add(1, model=self._name)
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"request cancelled: {error}"))
         except Exception as error:
-            pb_utils.Logger.log_error(one_line(f"mobile_sam: {type(error).__name__}: {error}"))
+            kind = f"mobile_sam: {type(error).__name__}"
+            _LOG.log(kind, f"{kind}: {error}")
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
         named = zip((*self.outputs, OUTCOME), (*parts, orjson.dumps(outcome)), strict=True)
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named])
@@ -219,7 +246,8 @@ class OrchestratorModel:
     def _report_loaded(self, descriptor: str) -> None:
         """Export the loaded weights and their descriptor as a metric, from which the service makes `/info`.
 
-        The series of an unloaded model stays: of several series of a version, the one with the highest value counts.
+        The series of an unloaded model stays, with the value 0. While a model replaces another, both have a time: of
+        several series of a version, the one with the highest value counts.
         """
         family = pb_utils.MetricFamily(
             "mobile_sam_loaded_timestamp_seconds",
@@ -315,7 +343,7 @@ def _redis_tier(url: str, layout: Layout) -> Any:
 
 
 def _warn(text: str) -> None:
-    pb_utils.Logger.log_warn(one_line(text))
+    _LOG.log(text.partition(":")[0], text, level=logging.WARNING)
 
 
 def _fingerprint(weights: str, engine: str) -> str:

@@ -3,12 +3,17 @@
 Downloads are resumable, bounded in size, and checked against their SHA-256.
 """
 
+import ipaddress
 import os
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import requests
+import urllib3
 from tqdm import tqdm
 
 from sam_onnx.errors import DownloadError
@@ -120,7 +125,8 @@ def _fetch(source: WebFile, partial: Path) -> None:
     if have:
         headers["Range"] = f"bytes={have}-"
     timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
-    with requests.get(source.url, headers=headers, stream=True, timeout=timeout) as response:
+    hooks = {"response": _check_redirect}
+    with requests.get(source.url, headers=headers, stream=True, timeout=timeout, hooks=hooks) as response:
         if response.status_code == requests.codes.requested_range_not_satisfiable and have:
             return  # complete, which only the checksum can tell
         response.raise_for_status()
@@ -135,7 +141,7 @@ def _fetch(source: WebFile, partial: Path) -> None:
             desc=source.name, total=total, initial=have, unit="B", unit_scale=True, disable=None, leave=False
         )
         with partial.open("ab" if resumed else "wb") as file, progress:
-            for chunk in response.iter_content(CHUNK_BYTES):
+            for chunk in _pieces(response):
                 have += len(chunk)
                 if have > limit:
                     raise DownloadError(f"expected at most {limit} bytes from {source.url}, got more")
@@ -147,14 +153,64 @@ def _fetch(source: WebFile, partial: Path) -> None:
         raise DownloadError(f"expected {source.size} bytes from {source.url}, got {have}: run again to resume")
 
 
+def _pieces(response: requests.Response) -> Iterator[bytes]:
+    """Yield the body as it arrives: `iter_content` would wait for whole chunks of a server that sends single bytes.
+
+    Raises:
+        requests.RequestException: the connection fails.
+    """
+    try:
+        while piece := response.raw.read1(CHUNK_BYTES, decode_content=False):
+            yield piece
+    except urllib3.exceptions.ReadTimeoutError as error:
+        raise requests.Timeout(error) from error
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.ConnectionError(error) from error
+
+
+def _check_redirect(response: requests.Response, *_: Any, **__: Any) -> None:
+    """Refuse a redirect out of HTTPS, or from elsewhere to an address inside of this network, before it is followed.
+
+    Raises:
+        DownloadError: it is one of these.
+    """
+    if not response.is_redirect:
+        return
+    target = urljoin(response.url, response.headers["Location"])
+    if response.url.startswith("https:") and not target.startswith("https:"):
+        expected = f"{shown(response.url)} to stay with https"
+    elif _is_inside(target) and not _is_inside(response.url):
+        expected = f"a public address from {shown(response.url)}"
+    else:
+        return
+    response.close()
+    raise DownloadError(f"expected {expected}, got a redirect to {shown(target)}")
+
+
+def _is_inside(url: str) -> bool:
+    """Return whether a URL's host is `localhost` or the number of an address that is not public, in any notation."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return True
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        try:
+            address = ipaddress.ip_address(socket.inet_aton(host))  # such as 127.1, 0x7f000001
+        except OSError:
+            return False
+    return not (getattr(address, "ipv4_mapped", None) or address).is_global
+
+
 def _check_answer(source: WebFile, response: requests.Response) -> None:
-    """Refuse an answer that is no file: a redirect out of HTTPS, a part nobody asked for, a page, or a coding.
+    """Refuse an answer that is no file: a part nobody asked for, a page, or a coding.
 
     Raises:
         DownloadError: the answer is one of these.
     """
-    if source.url.startswith("https:") and not response.url.startswith("https:"):
-        raise DownloadError(f"expected {source.url} to stay with https, got a redirect to {shown(response.url)}")
     if response.status_code == requests.codes.partial_content and "Range" not in response.request.headers:
         raise DownloadError(f"expected the whole of {source.url}, got a part")
     coding = response.headers.get("Content-Encoding", "identity")

@@ -11,6 +11,7 @@ from huggingface_hub import (
     try_to_load_from_cache,
 )
 
+from sam_onnx.download import MAX_FILE_BYTES
 from sam_onnx.errors import DownloadError
 
 FILE = "model.safetensors"
@@ -36,7 +37,10 @@ def fetch_from_hub(name: str, revision: str) -> tuple[Path, str]:
     """
     try:
         if not isinstance(try_to_load_from_cache(name, FILE, revision=revision), str):
-            get_hf_file_metadata(hf_hub_url(name, FILE, revision=revision))  # fails at once, a download after retries
+            # This fails at once, a download after retries.
+            size = get_hf_file_metadata(hf_hub_url(name, FILE, revision=revision)).size
+            if size is None or size > MAX_FILE_BYTES:
+                raise OSError(0, f"expected at most {MAX_FILE_BYTES} bytes, got {size or 'an unknown number'}")
         path = Path(hf_hub_download(name, FILE, revision=revision))
     except Exception as error:  # the client's, its transport's and the disk's
         reason = next((text for kind, text in REASONS if isinstance(error, kind)), None)

@@ -64,6 +64,7 @@ class Version:
         try:
             record = json.loads(records[-1].read_text(encoding="utf-8"))
             complete = all((self.repository / file).is_file() for file in record.pop("data"))
+            record.pop("networks")
             record["descriptor"] = Descriptor(**record["descriptor"])
             return Identity(**record) if record.pop("fingerprint") == _fingerprint(source) and complete else None
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -79,8 +80,9 @@ class Version:
     def write(self, models: Sequence[ModelProto], identity: Identity, source: str) -> None:
         """Write an encoder, a decoder and `weights.json`, and copy the code if this version has none.
 
-        Each file is replaced atomically, and `weights.json` is absent while the files do not match. `source` is the
-        id of the weights. The weights of a large network are written to a file beside it, and removed from the model.
+        Each file is replaced atomically, and `weights.json` is absent while the files do not match. It has the
+        SHA-256 of each, so that a service finds one that was put there later. `source` is the id of the weights. The
+        weights of a large network are written to a file beside it, and removed from the model.
 
         Raises:
             ExportError: a file cannot be written, or another version's tensors have other shapes.
@@ -95,14 +97,18 @@ class Version:
             "weights_trained": str(identity.trained).lower(),
             "weights_note": identity.note,
         }
-        record: dict[str, Any] = {**asdict(identity), "fingerprint": _fingerprint(source), "data": []}
+        record: dict[str, Any] = {**asdict(identity), "fingerprint": _fingerprint(source), "data": [], "networks": {}}
         with _writing(self.repository), _locked(self.repository):
             for path in records:
                 path.unlink(missing_ok=True)
             for path, model in zip(networks, models, strict=True):
                 set_model_props(model, properties)
+                files = [path]
                 if data := _write_network(path, model):
                     record["data"].append(str(data.relative_to(self.repository)))
+                    files.append(data)
+                for file in files:
+                    record["networks"][f"{path.parent.parent.name}/{file.name}"] = sha256_of(file)
             self._complete(identity.descriptor)
             for path in records:
                 replace_file(path, (json.dumps(record, indent=2) + "\n").encode())

@@ -24,6 +24,10 @@ FIRST_FILES = {
     "tests/e2e/test_benchmarks.py": "benchmarks",
     "tests/e2e/test_faults.py": "faults",
     "tests/e2e/test_batch.py": "Ray",
+    "tests/e2e/test_sharing.py": "sharing",
+    "tests/e2e/test_model_versions.py": "model versions",
+    "tests/e2e/examples/test_language_models.py": "language models",
+    "tests/e2e/examples/test_articles.py": "official",
     "tests/e2e/test_docs.py": "official",
     "tests/e2e/test_official_parity.py": "official",
     "tests/e2e/test_engines.py": "official",
@@ -35,6 +39,7 @@ FIRST_FILES = {
     "tests/integrations/test_samapi.py": "keyed",
     "tests/e2e/test_keys.py": "keyed",
     "tests/e2e/test_traces.py": "keyed",
+    "tests/e2e/test_local_decoding.py": "keyed",
     "tests/e2e/test_downloaded_python.py": "downloaded Python",
     "tests/e2e/test_gpu_environment.py": "GPU environment",
 }
@@ -62,6 +67,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
+    if hasattr(terminalreporter.config, "workerinput"):  # xdist's processes also have a reporter
+        return
     terminalreporter.config.stash[REASONS] = skips.collected(terminalreporter.getreports("skipped"))
 
 

@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from sam_onnx import model
@@ -39,7 +38,7 @@ def write_other_weights(repository: Path, version: int = 1, name: str = "other")
 
 
 def write_broken_encoder(repository: Path, version: int) -> None:
-    """Replace the encoder of a version by one that returns the same embedding for every image."""
+    """Write weights whose encoder returns the same embedding for every image."""
     embedding = np.ones((1, 64, 64, 256), np.float16)
     graph = helper.make_graph(
         [
@@ -59,4 +58,6 @@ def write_broken_encoder(repository: Path, version: int) -> None:
         ],
     )
     broken = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(broken, repository / "mobile_sam_encoder" / str(version) / "model.onnx")
+    descriptor, (_, decoder) = model.builtin()
+    identity = Identity("broken", hashlib.sha256(b"broken").hexdigest(), trained=True, note="", descriptor=descriptor)
+    Version(repository, version).write([broken, decoder], identity, "broken")

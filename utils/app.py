@@ -82,6 +82,8 @@ class App:
     settings: Settings
     timeout_s: Callable[[], float]
     """Returns the maximum time for one call of Triton, by the time that the encoder takes."""
+    time_left_s: Callable[[], float]
+    """Returns the time for which a service that stops waits for a request, infinite until then."""
 
 
 def build() -> App:
@@ -149,9 +151,14 @@ def build() -> App:
         versions=models.versions,
     )
     segmenter = TritonSegmenter(
-        infer, timeout_s, plan.instances, partial(health.report_fault, run.health_file), background.callers.one_more
+        infer,
+        timeout_s,
+        plan.instances,
+        partial(health.report_fault, run.health_file),
+        background.callers.one_more,
+        settings.max_requests,
     )
-    app = App(service, segmenter, background, settings, timeout_s)
+    app = App(service, segmenter, background, settings, timeout_s, admission.time_left_s)
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
     lifecycle = WorkerLifecycle(
@@ -164,7 +171,7 @@ def build() -> App:
     active = RecentCallers()
     adapters = Adapters(
         tools,
-        MaskService(lambda: app.segmenter, settings, timeout_s, active, background),
+        MaskService(lambda: app.segmenter, settings, timeout_s, active, background, admission.time_left_s),
         [each for each in ADAPTERS if each.name not in settings.integrations],
     )
     service.mount_asgi_app(adapters, path="/")

@@ -35,9 +35,10 @@ def state(pid: int) -> str:
 
     The state is empty if the process does not exist.
     """
-    with contextlib.suppress(OSError):
+    # Each request asks for it; `Path.read_text` takes four times as long.
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
         # The field before it, the name in parentheses, may contain any character.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+        return file.read().rpartition(b") ")[2][:1].decode()
     return ""
 
 

@@ -187,7 +187,8 @@ class Settings(BaseSettings):
     """Maximum time for one call of Triton, queueing included; then 504. Default: 55 s, or with slower weights twice the
     time to encode `max_requests` images."""
     max_requests: Count = 32
-    """Maximum running and waiting requests per API worker; further requests get a 503 with Retry-After."""
+    """Maximum running and waiting requests per API worker; further requests get a 503 with Retry-After. Up to four
+    callers share them; each further caller has room for a quarter of them, up to eight times as many in all."""
     max_connections: Count = 1000
     """Maximum open connections per API worker; fewer if file descriptors are short."""
     api_keys: str | None = None

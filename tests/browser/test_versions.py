@@ -69,7 +69,7 @@ def choose(person: Person, version: int) -> None:
 
 
 def info_of(server: Server) -> dict[str, Any]:
-    answer: dict[str, Any] = requests.get(f"{server.url}/info", timeout=30).json()
+    answer: dict[str, Any] = requests.get(f"{server.url}/info", timeout=60).json()
     return answer
 
 
@@ -190,7 +190,7 @@ def test_weights_for_boxes_only_send_no_clicks(open_page, photo, info):
         hint = person.page.locator("#hint")
         expect(hint).to_have_text("These weights accept boxes only: drag one around an object")
         person.press("e")
-        expect(hint).to_be_hidden(timeout=10_000)
+        expect(hint).to_be_hidden()
         person.page.mouse.move(*person.screen_xy(*DISC))
         for button in ("left", "right"):
             person.click(*DISC, button=button)

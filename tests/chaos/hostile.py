@@ -43,6 +43,11 @@ def attacking(
         yield pool.submit(_attack, attempt, port, connections, seconds, more)
 
 
+def answered(counts: Counter[str]) -> int:
+    """Return the number of attempts that had an answer or held a connection until the end."""
+    return sum(count for result, count in counts.items() if result[:1].isdigit() or result == OPEN)
+
+
 def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more: Sequence[Any]) -> Counter[str]:
     os.nice(NICENESS)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -55,7 +55,7 @@ class InnocentCaller:
         failed = len(self._attacked.all) - answered
         yield Figure(name, f"innocent caller: failed clicks ({listed(reasons)})", failed, 0)
         yield Figure(name, "innocent caller: answered clicks", answered, 1, at_least=True)
-        slowest = max((probe.seconds if probe.ok else float("inf") for probe in self._probes.all), default=0.0)
+        slowest = max((probe.seconds if probe.ok else float("inf") for probe in self._probes.all), default=float("inf"))
         yield Figure(name, f"slowest of {len(self._probes.all)} answers of /livez", slowest, 1, "s")
         if max_slowdown is not None:
             alone, attacked = (

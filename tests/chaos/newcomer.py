@@ -27,6 +27,8 @@ MAX_SLOWDOWN, ALLOWANCE_MS = 4.0, 50.0
 MAX_LIVE_S = 0.2
 ENCODES_PER_CALLER = 2.0
 """Time of a new image, as a multiple of that alone and of the number of callers."""
+MIN_REQUESTS = 3
+"""Requests of each kind in one stay: with fewer, the figures say nothing."""
 TIMEOUT_S = 60.0
 _numbers = itertools.count(5_000_000)
 
@@ -57,7 +59,7 @@ class Seen:
 
     def p95_ms(self) -> float:
         """Return the 95th percentile of the waits for clicks."""
-        return 1000 * percentile(waits(self.clicks) or [0.0], 95)
+        return 1000 * percentile(waits(self.clicks) or [float("inf")], 95)
 
 
 class Newcomer:
@@ -98,8 +100,16 @@ class Newcomer:
     def figures(self, name: str, alone: Seen, beside: Seen, attackers: int) -> Iterator[Figure]:
         """Yield the figures of a stay beside so many attackers, with those of a stay alone as the measure."""
         clicks = beside.clicks
+        for what, replies in {
+            "clicks": clicks,
+            "new images": beside.embeds,
+            "answers of /livez": beside.probes,
+        }.items():
+            yield Figure(name, f"newcomer: {what}", len(replies.all), MIN_REQUESTS, at_least=True)
         label = f"newcomer: refused clicks of {len(clicks.all)} ({listed(clicks.reasons())})"
         yield Figure(name, label, beside.refused(), 0)
+        if len(alone.clicks.answered()) < MIN_REQUESTS or not alone.embeds.answered():
+            raise RuntimeError("a newcomer alone got too few answers to compare with")
         alone_ms = alone.p95_ms()
         goal = MAX_SLOWDOWN * alone_ms + ALLOWANCE_MS
         yield Figure(name, f"newcomer: p95 of clicks (alone {alone_ms:.0f} ms)", beside.p95_ms(), goal, "ms")
@@ -107,21 +117,22 @@ class Newcomer:
         failed = len(embeds.all) - len(embeds.answered())
         yield Figure(name, f"newcomer: refused new images of {len(embeds.all)} ({listed(embeds.reasons())})", failed, 0)
         usual = statistics.median(reply.seconds for reply in alone.embeds.all_ok())
-        slowest = max((reply.seconds for reply in embeds.answered()), default=0.0)
+        slowest = max((reply.seconds for reply in embeds.answered()), default=float("inf"))
         goal = ENCODES_PER_CALLER * usual * (attackers + 1)
         yield Figure(name, f"newcomer: slowest new image (alone {usual:.2f} s)", slowest, goal, "s")
-        live = max((reply.seconds if reply.ok else float("inf") for reply in beside.probes.all), default=0.0)
+        live = max((reply.seconds if reply.ok else float("inf") for reply in beside.probes.all), default=float("inf"))
         yield Figure(name, f"slowest of {len(beside.probes.all)} answers of /livez", live, MAX_LIVE_S, "s")
         if self._ask:
             yield from self._asked_figures(name, self._ask, alone.asked, beside.asked)
 
     def _asked_figures(self, name: str, ask: Ask, alone: Replies, beside: Replies) -> Iterator[Figure]:
         alone.all_ok()
+        yield Figure(name, f"newcomer: {ask.what}", len(beside.all), 1, at_least=True)
         failed = len(beside.all) - len(beside.answered())
         label = f"newcomer: refused {ask.what} of {len(beside.all)} ({listed(beside.reasons())})"
         yield Figure(name, label, failed, 0)
         if ask.max_s is not None:
-            usual, slowest = (max((reply.seconds for reply in each.all), default=0.0) for each in (alone, beside))
+            usual, slowest = (max(reply.seconds for reply in replies.all) for replies in (alone, beside))
             yield Figure(name, f"newcomer: slowest {ask.what} (alone {usual:.2f} s)", slowest, ask.max_s, "s")
 
     def _new_image(self) -> Request:

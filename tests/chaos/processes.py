@@ -24,19 +24,25 @@ def left_over(processes: list[psutil.Process], seconds: float) -> list[str]:
 
 def memory(server: Server) -> int:
     """Return the service's memory in bytes: proportional set sizes and memory files."""
-    total, files = 0, {}
+    total = 0
     for process in server.family():
         with contextlib.suppress(OSError):
             rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
             total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
-        # Memory files may be unmapped; several processes may have the same one open.
+    return total + memory_files(server)
+
+
+def memory_files(server: Server) -> int:
+    """Return the size in bytes of memory files, which may be unmapped; several processes may have the same one open."""
+    files = {}
+    for process in server.family():
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{process.pid}/fd"):
                 with contextlib.suppress(OSError):
                     if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
                         found = entry.stat()
                         files[found.st_dev, found.st_ino] = 512 * found.st_blocks
-    return total + sum(files.values())
+    return sum(files.values())
 
 
 def shared_memory(server: Server) -> int:

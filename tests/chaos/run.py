@@ -34,6 +34,7 @@ from tests.chaos.scenarios import (
     shared_memory,
     sharing,
     slow_redis,
+    soak,
 )
 
 FULL = os.environ.get("CHAOS") == "full"
@@ -49,7 +50,7 @@ SCENARIOS: dict[str, Scenario] = {
     "shm-full": shared_memory.full_shared_memory,
     "clock": clock.moved_clock,
     "slow-redis": slow_redis.slow_redis,
-    **({"soak": partial(load.soak, minutes=60)} if FULL else {}),
+    **({"soak": partial(soak.soak, minutes=60)} if FULL else {}),
 }
 """Injected faults."""
 ATTACKS: dict[str, Scenario] = {
@@ -70,7 +71,7 @@ OVERLOADS: dict[str, Scenario] = {
     "answers": costly.unread,
     **{f"sharing-{name}": partial(sharing.crowded, attack=attack) for name, attack in sharing.ATTACKS.items()},
     "sharing-ipv6": sharing.ipv6,
-    "sharing-nginx": partial(sharing.proxied, front=sharing.behind_nginx),
+    "sharing-nginx": partial(sharing.proxied, front=sharing.behind_nginx, absorbed=("bodies",)),
     "sharing-envoy": partial(sharing.proxied, front=sharing.behind_envoy),
 }
 """Hostile requests; some may be refused because there are too many."""

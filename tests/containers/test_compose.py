@@ -83,7 +83,7 @@ def metrics_url(container: str) -> str:
 
 def has_values(prometheus: str, query: str) -> bool:
     """Return whether a query has a number at this time."""
-    answer = requests.get(f"{prometheus}/api/v1/query", params={"query": query}, timeout=10).json()
+    answer = requests.get(f"{prometheus}/api/v1/query", params={"query": query}, timeout=60).json()
     return any(math.isfinite(float(series["value"][1])) for series in answer["data"]["result"])
 
 
@@ -125,7 +125,7 @@ def check_replicas(compose: Callable[..., str], port: int) -> None:
         count = len(replies.all)
         wait_until(lambda: len(replies.all) > count + 8)
     assert replies.reasons().keys() == {"ok"}
-    assert requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).status_code == 404
+    assert requests.get(f"http://127.0.0.1:{port}/metrics", timeout=60).status_code == 404
 
 
 def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, tmp_path):
@@ -175,7 +175,7 @@ def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, 
                     client.everything(image, points_per_side=2)
                     time.sleep(1)  # Prometheus asks every 3 s
 
-        groups = requests.get(f"{prometheus}/api/v1/rules", timeout=10).json()["data"]["groups"]
+        groups = requests.get(f"{prometheus}/api/v1/rules", timeout=60).json()["data"]["groups"]
         rules = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
         assert rules == dict.fromkeys((alert["alert"] for alert in ALERTS), "ok")
 

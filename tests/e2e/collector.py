@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-TRACE_TIMEOUT_S = 30
+TRACE_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)

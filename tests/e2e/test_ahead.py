@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import hashlib
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,13 @@ from harness import Server, launch_server, wait_until
 from harness.server import until_end
 from mobile_sam_client import Client
 from tests.services import KEYS
+from tests.unit.utils.background.test_queue_states import ends_of, log_changes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+RECOVERY_TIMEOUT_S = 180
+"""Includes a start of Triton on a busy machine."""
 
 
 class Queued:
@@ -40,7 +46,7 @@ class Queued:
         assert self.states()["queued"] > 2
 
     def wait_until_all_are_done(self) -> None:
-        wait_until(lambda: self.states().get("queued") == 0, every=0.1)
+        wait_until(lambda: self.states().get("queued") == 0, RECOVERY_TIMEOUT_S, every=0.1)
         assert self.states() == {"queued": 0, "done": len(self.files), "failed": 0, "cancelled": 0}
 
 
@@ -49,9 +55,10 @@ def ask(server: Server, method: str, path: str, key: str = KEYS["alice"], **fiel
     return answer.json()
 
 
-def start(folder: Path, repository: Path, key_file: Path) -> Server:
+def start(folder: Path, repository: Path, key_file: Path, port: int | None = None) -> Server:
     return launch_server(
         folder / "log",
+        port=port,
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),
         MOBILE_SAM_API_KEYS_FILE=str(key_file),
         BENTOML_CONFIG_OPTIONS="api_server.workers=2",
@@ -130,38 +137,86 @@ def test_truncated_file_is_queued_and_fails_and_what_is_no_image_fails_at_once(s
     assert "that are not an image" in found[1]["problem"]["detail"]
 
 
-def test_kill_of_the_worker_that_encodes_loses_nothing(server):
-    queued = Queued(server, 60)
-    queued.wait_until_some_are_done()
-    killed = encoder(server)
-    killed.kill()
-    wait_until(lambda: queued.states().get("done", 0) > 10)
-    assert queued.states()["queued"]
-    assert encoder(server).pid != killed.pid
+@pytest.fixture(scope="module")
+def queue_file(server: Server, folder: Path) -> Path:
+    """The queue's database, which keeps each change of an image's state from now on."""
+    Queued(server, 1).wait_until_all_are_done()
+    (file,) = (folder / "embeddings").glob("ahead-*.sqlite3")
+    log_changes(file)
+    return file
+
+
+def check_all_ended_once(server: Server, queue_file: Path, queued: Queued) -> None:
+    """Wait for a job, and check that each image was recorded as done once, and has its embedding."""
     queued.wait_until_all_are_done()
+    with contextlib.closing(sqlite3.connect(queue_file)) as db:
+        rows = db.execute("SELECT id FROM images WHERE job = ?", [queued.job["job"]]).fetchall()
+    ends = ends_of(queue_file)
+    assert [ends[number] for (number,) in rows] == [["done"]] * len(queued.files)
+    before = server.embeddings()["encoded"]
+    for image in queued.job["images"]:
+        assert ask(server, "POST", "/embed", image_id=image["image_id"])["width"]
+    assert server.embeddings()["encoded"] == before
 
 
-def test_restart_of_triton_loses_nothing(server):
-    queued = Queued(server, 60)
-    queued.wait_until_some_are_done()
+def wait_for_an_encode(folder: Path) -> None:
+    """Wait until a process encodes an image, for which it holds a lock."""
+    locks = folder / "embeddings" / "locks"
+    wait_until(lambda: any(lock(str(file)) for file in locks.glob("??")), every=0.001)
+
+
+def kill_encoding_worker(server: Server) -> None:
+    encoder(server).kill()
+
+
+def kill_triton(server: Server) -> None:
     server.triton().kill()
-    queued.wait_until_all_are_done()
 
 
-def test_client_goes_on_through_a_restart_of_the_service(server, folder, builtin_repository, key_file):
+def kill_encoder_of_the_model(server: Server) -> None:
+    server.stubs("mobile_sam_encoder")[0].kill()
+
+
+def kill_orchestrators(server: Server) -> None:
+    for stub in server.stubs("mobile_sam"):
+        stub.kill()
+
+
+KILLS = (kill_encoding_worker, kill_triton, kill_encoder_of_the_model, kill_orchestrators)
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_images_end_once_after_a_kill_in_an_encode(server, folder, queue_file, kill):
+    queued = Queued(server, 30)
+    queued.wait_until_some_are_done()
+    wait_for_an_encode(folder)
+    kill(server)
+    check_all_ended_once(server, queue_file, queued)
+
+
+# Runs last, because it ends the service.
+@pytest.mark.timeout(900)
+def test_client_goes_on_through_a_kill_and_a_restart_of_the_service(
+    server, folder, queue_file, builtin_repository, key_file
+):
     files = [new_photo() for _ in range(40)]
     queued = Queued(server, 20)
     with contextlib.ExitStack() as stack, Client(server.url, api_key=KEYS["alice"]) as client:
         results = client.embed_in_background(files)
         found = [next(results)]
-        assert server.stop() == 0
-        again = launch_server(
-            folder / "log",
-            port=server.port,
-            MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-            MOBILE_SAM_API_KEYS_FILE=str(key_file),
-        )
-        stack.enter_context(until_end(again))
-        queued.wait_until_all_are_done()
+        wait_for_an_encode(folder)
+        server.kill()  # a worker that is only told to stop would finish the encode
+
+        second = start(folder, builtin_repository, key_file, server.port).wait_until_ready()
+        stack.callback(second.kill)
+        assert second.stop() == 0
+
+        third = start(folder, builtin_repository, key_file, server.port)
+        stack.enter_context(until_end(third))
+        queued.server = third
         found += results
+        check_all_ended_once(third, queue_file, queued)
     assert found == [(file, hashlib.sha256(file).hexdigest()) for file in files]
+    with contextlib.closing(sqlite3.connect(queue_file)) as db:
+        (interrupted,) = db.execute("SELECT count(*) FROM images WHERE attempts > 1").fetchone()
+    assert interrupted > 0

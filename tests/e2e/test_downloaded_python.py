@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fleet import SMALL
 from harness import ROOT, serving
 from utils.api.openapi import EXAMPLE
 from utils.triton.installation import shared_libpython
@@ -86,14 +87,14 @@ def test_service_runs_on_a_downloaded_python(builtin_repository, tmp_path):
 
     def install(**variables: str) -> tuple[int, list[str]]:
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, env, "cpu", "client"],
+            [sys.executable, "-c", PROGRAM, env, "cpu"],
             cwd=ROOT,
             env={**os.environ, "PATH": str(tmp_path), **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=240,
+            timeout=550,
         )
         return done.returncode, done.stdout.splitlines()
 
@@ -110,7 +111,7 @@ def test_service_runs_on_a_downloaded_python(builtin_repository, tmp_path):
     assert install() == (0, [])
 
     settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_CACHE_DIR": str(tmp_path / "cache")}
-    with serving(tmp_path / "log", wrapper=[str(python)], **settings) as server:
+    with serving(tmp_path / "log", wrapper=[str(python)], **settings, **SMALL) as server:
         assert server.post(**EXAMPLE).status_code == 200
     scripts = [script.read_text() for script in (tmp_path / "cache" / "triton").glob("*/plain/tritonserver")]
     assert scripts

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from benchmarks.fleet import SMALL
 from harness.server import serve_expecting_failure
 from tests.services import write_broken_encoder
 
@@ -47,10 +48,11 @@ def test_start_on_a_port_in_use_ends_with_one_line(builtin_repository, tmp_path)
     assert line == f"error: port {port} of 127.0.0.1 is in use: stop the program there or choose another port"
 
 
+@pytest.mark.slow
 def test_start_with_an_encoder_that_ignores_the_image_ends_with_one_line(builtin_repository, tmp_path):
     repository = tmp_path / "model_repository"
     shutil.copytree(builtin_repository, repository)
     write_broken_encoder(repository, 1)
-    line = last_line(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"))
+    line = last_line(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"), **SMALL)
     assert "mobile_sam_encoder returned the same embedding for two different images (decoder " in line
     assert "set MOBILE_SAM_ENGINE to openvino or onnxruntime" in line

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 import requests
 
+from benchmarks.fleet import SMALL
 from harness import Server, serving
 from harness.repository import make_repository
 from orchestrator import images
@@ -18,7 +19,7 @@ from tests.e2e.answers import segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.family.cases_sam2 import MODELS, TENSORS, sam2_state
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 CLICK: dict[str, Any] = {"pos_coords": [[100, 80]], "mask_format": "npy", "segmented_image": "none"}
 
@@ -36,7 +37,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server") / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository)) as running:
+    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), **SMALL}
+    with serving(tmp_path_factory.mktemp("server") / "log", **settings) as running:
         yield running
 
 

@@ -18,7 +18,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def test_service_answers_a_click(builtin_repository, tmp_path):
-    python = environment("gpu", "gpu", "client") / "python"
+    python = environment("gpu", "gpu") / "python"
     models = str(builtin_repository)
     # The environment's Python runs the program of this environment, which imports from its own.
     with serving(
@@ -32,7 +32,7 @@ def test_service_answers_a_click(builtin_repository, tmp_path):
 
 
 def test_gpu_check_runs_the_plan_for_a_gpu_on_the_cpu(monkeypatch):
-    python = environment("gpu", "gpu", "client") / "python"
+    python = environment("gpu", "gpu") / "python"
     monkeypatch.setattr(sys, "executable", str(python))  # programs of servers lie beside it
     monkeypatch.setattr(gpu, "REQUESTS", dict.fromkeys(gpu.REQUESTS, 2))
     monkeypatch.setattr(gpu, "ROUNDS", 1)

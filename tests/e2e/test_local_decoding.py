@@ -11,6 +11,7 @@ import pytest
 import requests
 from safetensors.numpy import load
 
+from benchmarks.fleet import SMALL
 from harness import serving
 from tests.e2e.answers import NPY_ONLY, problem, segmentation
 from tests.e2e.local import decode, get, metadata, run
@@ -129,10 +130,12 @@ def other_server(builtin_repository, tmp_path_factory):
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
         MOBILE_SAM_LOCAL_DECODING="off",
         MOBILE_SAM_CVAT_IN_BROWSER="on",
+        **SMALL,
     ) as running:
         yield running
 
 
+@pytest.mark.slow
 def test_service_that_has_it_switched_off_says_so(other_server):
     for path in (f"/embeddings/{FORMER}", "/decoder.onnx"):
         answer = get(other_server, path)
@@ -142,6 +145,7 @@ def test_service_that_has_it_switched_off_says_so(other_server):
     assert "/decoder.onnx" not in get(other_server, "/docs.json").json()["paths"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(900, 1601), (480, 320)], ids=["scaled portrait", "landscape"])
 def test_clicks_as_cvats_page_decodes_them_give_the_masks_of_the_service(other_server, builtin_repository, size):
     """The page scales clicks by 1024 over the longer side, unrounded, and pads them with (0, 0), labelled -1."""

@@ -6,6 +6,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.fleet import SMALL
 from harness import serving, wait_until
 from orchestrator.call import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RECORD, RESIZE, STORE, UPSAMPLE, WAIT
 from tests.e2e.pictures import as_base64, scene
@@ -41,8 +42,9 @@ def series(name: str, /, **labels: str) -> tuple[str, frozenset[tuple[str, str]]
     return name, frozenset(labels.items())
 
 
+@pytest.mark.slow
 def test_counters_of_a_fresh_service_are_0(tmp_path, builtin_repository):
-    with serving(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as fresh:
+    with serving(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **SMALL) as fresh:
         families = list(text_string_to_metric_families(fresh.wait_for_metric("mobile_sam_ready")))
     values = {}
     for family in families:

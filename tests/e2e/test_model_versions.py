@@ -17,13 +17,16 @@ from typing import Any
 
 import pytest
 import requests
+from prometheus_client.parser import text_string_to_metric_families
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from harness import Server, serving, wait_until
 from harness.repository import make_repository
+from sam_onnx import model as models
 from tests.e2e.local import decode, get, metadata
 from tests.e2e.pictures import as_base64, scene
 from tests.services import write_broken_encoder, write_other_weights
+from utils.api.info import LOADED_METRIC
 from utils.observability.reading import MAX_AGE_S
 from utils.triton.versions import LOAD_ORDER
 
@@ -200,7 +203,15 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
     write_other_weights(repository, 3)
     decoder = repository / "mobile_sam_decoder" / "3" / "model.onnx"
     intact = decoder.read_bytes()
-    for content, message in ((None, "decoder/3/model.onnx is missing"), (b"not a model", "mobile_sam_decoder")):
+    _, (_, of_other_weights) = models.builtin()
+    of_another_shape = (repository / "mobile_sam_encoder" / "3" / "model.onnx").read_bytes()
+    foreign = "decoder/3/model.onnx is not the file that was written with the weights other"
+    for content, message in (
+        (None, "decoder/3/model.onnx is missing"),
+        (b"not a model", foreign),
+        (of_other_weights.SerializeToString(), foreign),
+        (of_another_shape, foreign),
+    ):
         decoder.unlink() if content is None else decoder.write_bytes(content)
         answer = post_admin(server)
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:mobile-sam:model-change")
@@ -224,7 +235,6 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
 
 def test_version_whose_encoder_ignores_the_image_is_not_used(server, repository):
     before = result_of(server.post(input_image=as_base64(scene(94)), **CLICK))
-    write_other_weights(repository, 4)
     write_broken_encoder(repository, 4)
     answer = post_admin(server)
     assert answer.status_code == 409
@@ -245,6 +255,18 @@ def test_unloaded_model_gives_a_503_until_it_is_loaded_again(server):
     assert server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2).ok
 
 
+def loaded_weights(server: Server, version: int) -> dict[str, bool]:
+    """Return the names of the weights that a version had, with whether the metrics show them as loaded."""
+    text = requests.get(f"{server.url}/metrics", timeout=60).text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {
+        sample.labels["name"]: sample.value > 0
+        for sample in samples
+        if sample.name == LOADED_METRIC
+        and (sample.labels["model"], sample.labels["version"]) == ("mobile_sam", str(version))
+    }
+
+
 def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     before = current_info(server)
     version = before["model_versions"][-1]
@@ -262,4 +284,6 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     measured = {"encode_s": after["encode_s"]}
     assert after == {**before, **measured, "weights": weights, "loaded": [*others, {**newest, "weights": weights}]}
     assert after["weights"]["name"] == name != before["weights"]["name"]
+    # Not by the time of the load alone, which a clock that was set back makes an earlier one.
+    assert loaded_weights(server, version) == {name: True, before["weights"]["name"]: False}
     assert get(server, f"/decoder.onnx?weights={weights['sha256']}").status_code == 200

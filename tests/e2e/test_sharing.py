@@ -8,9 +8,9 @@ import requests
 from harness import serving
 from tests.chaos.callers import click, photo
 from tests.chaos.newcomer import Newcomer
-from tests.chaos.scenarios.sharing import ATTACKS, AnAttack, beside, ipv4
+from tests.chaos.scenarios.sharing import ATTACKS, AnAttack, beside, ipv4, successes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 ATTACK_S = 8.0
 COUNTS = (2, 4)
@@ -26,7 +26,7 @@ def test_newcomer_is_never_refused_beside_attackers(attack: AnAttack, builtin_re
             for count in COUNTS:
                 seen, attempts = beside(newcomer, chosen, server.port, ipv4(count), count, seconds=ATTACK_S)
                 of_attackers = f"{count} attackers: {dict(attempts)}"
-                assert attempts, "nobody attacked"
+                assert successes(attempts) >= count // 2, of_attackers
                 assert {*seen.clicks.reasons()} == {"ok"}, of_attackers
                 assert {*seen.probes.reasons()} == {"ok"}, of_attackers
                 assert {*seen.embeds.reasons()} == {"ok"}, of_attackers

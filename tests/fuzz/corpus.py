@@ -97,13 +97,24 @@ BODIES: dict[str, Answered] = {
 
 def surprises(url: str) -> Iterator[str]:
     """Send all images and bodies to a running service; yield what is not answered as the tables say."""
+    for name in expected_statuses():
+        yield from surprise(url, name)
+
+
+def expected_statuses() -> dict[str, int]:
+    """Return the status of each image's and each body's answer by its name."""
     statuses = {name: outcome if isinstance(outcome, int) else 200 for name, outcome in IMAGES.items()}
-    for name, status in (statuses | {name: answered.status for name, answered in BODIES.items()}).items():
-        body = (CORPUS / name).read_bytes()
-        if name in IMAGES:
-            body = json.dumps({"input_image": base64.b64encode(body).decode(), "pos_coords": [[0, 0]]}).encode()
-        headers = {"Content-Type": "application/json"}
-        answer = requests.post(f"{url}/mobile_sam", data=body, headers=headers, timeout=60)
-        is_problem = answer.headers["Content-Type"] == "application/problem+json"
-        if answer.status_code != status or is_problem != (status >= 400):
-            yield f"{name}: {answer.status_code} {answer.text[:200]}"
+    return statuses | {name: answered.status for name, answered in BODIES.items()}
+
+
+def surprise(url: str, name: str) -> Iterator[str]:
+    """Send an image or a body to a running service; yield its name and answer if the tables say otherwise."""
+    status = expected_statuses()[name]
+    body = (CORPUS / name).read_bytes()
+    if name in IMAGES:
+        body = json.dumps({"input_image": base64.b64encode(body).decode(), "pos_coords": [[0, 0]]}).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = requests.post(f"{url}/mobile_sam", data=body, headers=headers, timeout=60)
+    is_problem = answer.headers["Content-Type"] == "application/problem+json"
+    if answer.status_code != status or is_problem != (status >= 400):
+        yield f"{name}: {answer.status_code} {answer.text[:200]}"

@@ -72,6 +72,21 @@ def test_error_after_the_first_line_is_the_last_line(http, segmenter, caplog, *,
     assert len([record for record in caplog.records if record.name == "bentoml.mobile_sam"]) == 1
 
 
+@pytest.mark.parametrize("progress", [True, False])
+def test_request_that_a_stopping_service_would_not_finish_ends_with_the_problem(http, service, monkeypatch, progress):
+    monkeypatch.setattr(service.app, "time_left_s", lambda: -1.0)
+    response = post_everything(http, progress=progress)
+    if progress:
+        assert response.status_code == 200
+        first, last = lines(response)
+        assert first == {"done": 0, "total": 3}
+        problem = last["problem"]
+    else:
+        assert response.status_code == 503
+        problem = response.json()
+    assert problem["type"] == "urn:mobile-sam:stopping"
+
+
 def test_timeout_is_a_504_with_advice(http, service, segmenter, monkeypatch):
     ended = []
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import urljoin
 
 import pytest
@@ -53,6 +54,26 @@ def test_page_file_has_its_type_and_is_revalidated(http, file):
     again = http.request("GET", path, headers={"If-None-Match": first.headers["etag"]})
     assert again.status_code == 304
     assert again.headers["cache-control"] == "no-cache"
+
+
+def test_small_page_file_needs_no_thread(http, monkeypatch):
+    http.get("/ui/app.js")  # Starlette checks the folder once
+    monkeypatch.setattr("anyio.to_thread.run_sync", Mock(side_effect=AssertionError))
+    answer = http.get("/ui/app.js")
+    assert (answer.status_code, answer.content) == (200, (FOLDER / "app.js").read_bytes())
+    known = {"If-None-Match": answer.headers["etag"]}
+    assert http.request("GET", "/ui/app.js", headers=known).status_code == 304
+
+
+def test_part_of_a_page_file_is_sent(http):
+    answer = http.request("GET", "/ui/app.js", headers={"Range": "bytes=1-3"})
+    assert (answer.status_code, answer.content) == (206, (FOLDER / "app.js").read_bytes()[1:4])
+
+
+def test_page_file_removed_since_the_start_is_not_found(http, monkeypatch):
+    monkeypatch.setattr("utils.page.PageFiles.lookup_path", lambda *_: ("", None))
+    answer = http.get("/ui/app.js")
+    assert answer.status_code == 404
 
 
 @pytest.mark.parametrize(

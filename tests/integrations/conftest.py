@@ -76,7 +76,7 @@ def start_tool() -> Iterator[Callable[..., Tool]]:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            running.callback(process.communicate, timeout=20)
+            running.callback(process.communicate, timeout=60)
             return Tool(process)
 
         yield start

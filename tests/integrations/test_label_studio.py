@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
+from benchmarks.fleet import SMALL
 from benchmarks.objects import iou
 from harness import ROOT, Server, free_ports, serving
 from harness.browser import chromium, find_chromium
@@ -52,6 +53,7 @@ def service(
         MOBILE_SAM_INTEGRATIONS="label-studio",
         MOBILE_SAM_LABEL_STUDIO_URL=studio.url,
         MOBILE_SAM_LABEL_STUDIO_API_KEY=studio.access_token(),
+        **SMALL,
     ) as running:
         yield running
 

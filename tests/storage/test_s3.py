@@ -13,6 +13,7 @@ import orjson
 import pytest
 import requests
 
+from benchmarks.fleet import SMALL
 from harness import ROOT, free_ports, launch_server, wait_until
 from harness.server import base_environment
 from tests.e2e.pictures import as_base64, scene
@@ -96,7 +97,8 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, builtin_s
     click: dict[str, Any] = {"input_image": as_base64(scene(90)), "pos_coords": [[100, 80]], "mask_format": "rle"}
 
     address = f"s3://{storage}/{BUCKET}/{FOLDER}"
-    server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS, **ADMIN)
+    settings: dict[str, Any] = {**CREDENTIALS, **ADMIN, **SMALL}
+    server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **settings)
     server.wait_until_ready()
     try:
         info = requests.get(f"{server.url}/info", timeout=60).json()

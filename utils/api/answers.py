@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
+from orchestrator.flood_log import FloodLog
 from utils.api.forms import FORM
 from utils.api.received import FILE, JSON, PNG
 from utils.api.requests import MaskFormat
@@ -21,7 +22,7 @@ from utils.errors import MEDIA_TYPE, Problem, ServiceError
 from utils.inference.contents import Content, chunks
 from utils.inference.segmenter import AnswerParts
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
-from utils.observability.logs import ERROR_LOG, FloodLog, logger
+from utils.observability.logs import ERROR_LOG, logger
 
 # Only the older of BentoML's two APIs, which this module and `service.py` use, has the Triton runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")

@@ -116,10 +116,11 @@ class _DecoderFile:
     def of_version(cls, repository: Path, version: int) -> "_DecoderFile":
         """Return the files of a version, both of one snapshot: the links of the models change one after another."""
         folder = repository / DECODER / str(version)
-        if folder.is_symlink():
-            snapshot = folder.resolve().parent
-            return cls(snapshot / DECODER / FILE, snapshot / tensors.SEGMENT)
-        return cls(folder / FILE, repository / tensors.SEGMENT / str(version))
+        try:
+            snapshot = (folder.parent / folder.readlink()).parent
+        except OSError:  # no link
+            return cls(folder / FILE, repository / tensors.SEGMENT / str(version))
+        return cls(snapshot / DECODER / FILE, snapshot / tensors.SEGMENT)
 
     def record(self) -> dict[str, Any]:
         """Return the record of the weights, empty if a file is missing."""

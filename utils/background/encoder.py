@@ -17,7 +17,7 @@ from utils.inference.segmenter import Segmenter
 from utils.inference.shares import ACTIVE_S
 from utils.inference.triton_segmenter import check_image_id, image_id_of
 from utils.observability.context import ADDRESS, CALLER, caller
-from utils.observability.logs import logger
+from utils.observability.outage import Outage
 
 REST_FACTOR = 24.0
 """Pause after an encode while callers are active, as a multiple of its time: fewer than 1 in 20 requests, those beyond
@@ -37,7 +37,8 @@ Charge = Callable[[str, str, int], Awaitable[None]]
 class WaitingCallers:
     """Callers of all API workers who wait for Triton.
 
-    Each holds a shared lock of a file, whose modification time is that of the last answer.
+    Each holds a shared lock of a file, whose modification time is that of the last answer, by the machine's monotonic
+    clock: nobody sets it.
     """
 
     def __init__(self, file: Path) -> None:
@@ -48,8 +49,8 @@ class WaitingCallers:
         """Count a caller."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):  # the folder is gone, and the service with it
-                file = stack.enter_context(self._file.open("w"))
-                stack.callback(os.utime, file.fileno())
+                file = stack.enter_context(self._file.open("a"))
+                stack.callback(_note_time, file.fileno())
                 fcntl.flock(file, fcntl.LOCK_SH)
             yield
 
@@ -60,8 +61,15 @@ class WaitingCallers:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return 0.0
-            return abs(time.time() - os.fstat(file.fileno()).st_mtime)  # the clock may have been set back
+            idle_s = time.monotonic() - os.fstat(file.fileno()).st_mtime
+            return idle_s if idle_s >= 0 else ACTIVE_S  # the file's first time is by another clock
         return ACTIVE_S
+
+
+def _note_time(descriptor: int) -> None:
+    """Set the modification time of a file to now by the monotonic clock."""
+    now = time.monotonic()
+    os.utime(descriptor, (now, now))
 
 
 class BackgroundEncoder:
@@ -86,6 +94,7 @@ class BackgroundEncoder:
         self._versions = versions
         self._ready, self._charge, self.callers = ready, charge, WaitingCallers(folder / "callers")
         self._last_caller, self._rested_at, self._added = "", 0.0, asyncio.Event()
+        self._outage = Outage("images of the queue are encoded again")
 
     async def add(self, images: Sequence[ImageSource], model_version: int | None = None) -> dict[str, Any]:
         """Queue images whose files are kept first, and return the job, in which unusable files have failed.
@@ -166,7 +175,7 @@ class BackgroundEncoder:
                 await asyncio.sleep(RETRY_S)
             except Exception as error:
                 if not isinstance(error, ServiceError):
-                    logger.exception("the queue of images waits")
+                    self._outage.begin("the queue of images waits", error)
                 await asyncio.sleep(RETRY_S)
 
     async def _step(self) -> bool:
@@ -177,6 +186,7 @@ class BackgroundEncoder:
             return True
         row = await asyncio.to_thread(self._queue.begin, self._last_caller)
         if row is None:
+            self._outage.end()
             return False
         CALLER.set(row["owner"])
         ADDRESS.set(row["caller"])
@@ -188,5 +198,6 @@ class BackgroundEncoder:
         # Above the pixel limit, only adapters' images are queued: others were refused when they were added.
         image = ImageSource(None, row["image_id"], row["owner"], scale_down=True)
         await self._attempt(row["id"], image, row["model_version"], final=row["attempts"] >= MAX_ATTEMPTS)
+        self._outage.end()
         self._rested_at = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
         return True

@@ -13,7 +13,7 @@ import orjson
 
 from utils.errors import QueueFull, QueueTooLarge, QueueUnavailable, UnknownPath, mib
 from utils.inference.shares import NoRoom, share_of, who_loses
-from utils.observability.logs import logger
+from utils.observability.logs import ERROR_LOG
 from utils.observability.outage import Outage
 
 STATES = ("queued", "done", "failed", "cancelled")
@@ -231,5 +231,6 @@ class EncodeQueue:
         except OSError as failure:
             self._outage.begin(f"the damaged queue of images cannot be replaced: {self._file}: {failure}")
             return False
-        logger.error("the queue of images was damaged (%s), its jobs are lost: it is kept as %s", error, kept)
+        line = f"the queue of images was damaged ({error}), its jobs are lost: it is kept as {kept}"
+        ERROR_LOG.log("damaged queue of images", line)
         return True

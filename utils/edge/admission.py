@@ -1,6 +1,8 @@
 """Admission control: what requests in progress hold, shared fairly among callers, and how they are ended early."""
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Iterator
 
 from utils.errors import Stopping, mib
@@ -9,28 +11,53 @@ from utils.inference.shares import Shares
 
 SMALL_ANSWER_BYTES = 65_536
 """Size up to which answers are not counted: the transport's buffer holds that much of any answer."""
+MAX_CROWD = 8
+"""Number of times `max_requests` that many callers together may have in progress."""
 StartAnswer = Callable[[int], None]
 
 
 class Admission:
-    """Requests in progress in one API worker, and the bytes of their bodies and answers."""
+    """Requests in progress in one API worker, and the bytes of their bodies and answers.
+
+    Up to four callers share `max_requests`. For each further one there is a quarter of them more, so that its share
+    does not shrink to a single request: the page of one person sends up to six at once, and its clicks must not wait
+    for its own new image, nor be refused because of it.
+
+    That is more than the time limit of an answer allows for, which is the time to encode `max_requests` new images per
+    worker (`Settings.timeout_s`). So new images that wait for the encoder have that limit of their own
+    (`TritonSegmenter.max_new_images`). Other requests take no encode, and callers take turns at their models: a
+    newcomer's click waits for at most one request of each other caller, however many they have here.
+    """
 
     def __init__(self, max_requests: int, max_body_bytes: int, max_answer_bytes: int = 0) -> None:
         """Start without any requests.
 
         Args:
-            max_requests: requests in progress; a request stops counting when its answer begins.
+            max_requests: requests in progress of few callers; `MAX_CROWD` times as many of many callers. A request
+                stops counting when its answer begins.
             max_body_bytes: bytes of all bodies together, including those that are still arriving.
             max_answer_bytes: bytes of all answers that are being sent.
         """
-        self.requests = Shares(max_requests, "requests in progress")
+        self.requests = Shares(max_requests, "requests in progress", max_capacity=MAX_CROWD * max_requests)
         self.bodies = Shares(max_body_bytes, "request bodies in memory", mib)
         self.answers = Shares(max_answer_bytes, "answers that wait to be read", mib)
         self._endings: set[Ending] = set()
         self._aborted = False
-        self.stopping = False
-        """True if new requests are refused because the service stops."""
+        self._finish_by = math.inf
         self.in_progress = 0
+
+    @property
+    def stopping(self) -> bool:
+        """Return whether new requests are refused because the service stops."""
+        return self._finish_by < math.inf
+
+    def stop(self, finish_timeout_s: float) -> None:
+        """Refuse new requests, and wait this long for those in progress."""
+        self._finish_by = time.monotonic() + finish_timeout_s
+
+    def time_left_s(self) -> float:
+        """Return the seconds for which requests in progress are waited for, infinite until the service stops."""
+        return self._finish_by - time.monotonic()
 
     def check(self, caller: str = "") -> None:
         """Check that another request of a caller can be accepted.

@@ -22,8 +22,9 @@ from starlette.types import Scope
 from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from orchestrator.flood_log import FloodLog
 from utils.errors import HeadTooLarge, MalformedRequest, invalid_image_id
-from utils.observability.logs import FloodLog, logger
+from utils.observability.logs import logger
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
 """Limits of one request's target and headers; h11 applies the first one to what is still arriving, trailers too."""
@@ -37,8 +38,8 @@ IPV6_NETWORK = 64
 """Prefix length of the network that one household or host usually gets."""
 
 
-RESERVED_DESCRIPTORS = 96
-"""File descriptors that a worker keeps free for connections to Triton, two files of each request there, and the log."""
+RESERVED_DESCRIPTORS = 544
+"""File descriptors that a worker keeps free for connections to Triton, two files of each request, and the log."""
 MIN_CONNECTIONS = 8
 SWEEP_INTERVAL_S = 5.0
 HEADERS_TIMEOUT_S = 20.0

@@ -18,6 +18,7 @@ from pathlib import Path
 from utils.edge.rate import EXAMPLE, Rates, parse_rates
 from utils.errors import Unauthorized
 from utils.observability.logs import logger
+from utils.observability.outage import Outage
 from utils.settings import SettingsError
 
 API_KEYS, ADMIN_KEYS = "MOBILE_SAM_API_KEYS", "MOBILE_SAM_ADMIN_KEYS"
@@ -75,8 +76,7 @@ class ApiKeys:
         self._clock, self._variable = clock, variable
         self._keys = _load(variable, source)
         self._next_check = clock() + CHECK_INTERVAL_S
-        self._error = ""
-        """The last error about the file, if it has not been read since."""
+        self._outage = Outage(f"{variable}_FILE {source} can be used again")
         if self._file and (mode := self._file.stat().st_mode) & 0o007:
             expected = "expected a file that only its owner and group can access"
             logger.warning("%s_FILE %s: %s, got mode %03o", variable, source, expected, mode & 0o777)
@@ -112,21 +112,20 @@ class ApiKeys:
         return any(digest in digests for digest, _ in other._keys.names)
 
     def _reload_if_changed(self) -> None:
-        """Read the file again at intervals; on failure keep the keys and log the error once."""
+        """Read the file again at intervals; on failure keep the keys."""
         if self._file is None or self._clock() < self._next_check:
             return
         self._next_check = self._clock() + CHECK_INTERVAL_S
         try:
             keys = _load(self._variable, self._file)
         except SettingsError as error:
-            if str(error) != self._error:
-                logger.error("%s; keeping the previous keys", error)
-            self._error = str(error)
+            self._outage.begin(f"{error}; keeping the previous keys")
             return
+        self._outage.end()
         if keys != self._keys:
             names = sorted({name for _, name in keys.names})
             logger.info("reloaded %s: %d key(s) of %s", self._file, len(keys.names), ", ".join(names))
-        self._keys, self._error = keys, ""
+        self._keys = keys
 
 
 def _key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

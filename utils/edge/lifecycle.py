@@ -83,7 +83,7 @@ class WorkerLifecycle:
 
         def handle(number: int, frame: FrameType | None) -> None:
             if not self.admission.stopping:
-                self.admission.stopping = True
+                self.admission.stop(FINISH_TIMEOUT_S)
                 signal.alarm(END_TIMEOUT_S)
                 loop.call_soon_threadsafe(stop, number)
             elif number == signal.SIGINT:  # a second Ctrl-C stops at once

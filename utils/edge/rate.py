@@ -12,28 +12,20 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from limits import RateLimitItem, parse_many
-from limits.aio.storage import RedisStorage
-from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from utils.edge.counts import CountTable, Refusal
+from utils.edge.redis_counts import RedisCounts
 from utils.errors import TooManyRequests
 from utils.observability.outage import Outage
 from utils.settings import SettingsError
 
-REDIS_SOCKET_TIMEOUT_S = 0.2
-REDIS_TIMEOUT_S = 0.25
-"""Time that a request waits for Redis in total."""
 RETRY_INTERVAL_S = 5.0
 """Time without Redis, or without the counts of all workers, after a failure."""
-MAX_REDIS_CONNECTIONS = 16
-"""Connections to Redis; further requests wait for a free one."""
-KEY_PREFIX = "mobile-sam:rate"
 LOCK_TIMEOUT_S, LOCK_RETRY_S = 1.0, 0.0005
 """Time that a request waits until another worker has counted its own, and between two attempts. A worker on a busy
 machine may have to wait for a core while it counts; only one that is stopped takes longer."""
@@ -88,13 +80,7 @@ class RateLimit:
         self._rates_of, self._clock = rates_of, clock
         self._own = CountTable(None, clock)
         self._shared = None if file is None else CountTable(file, clock)
-        self._pool = None if redis_url is None else _redis_pool(redis_url)
-        self._redis: SlidingWindowCounterRateLimiter | None = None
-        if self._pool is not None:
-            # The address is in the pool: the library's own parsing needs a port.
-            options: dict[str, Any] = {"key_prefix": KEY_PREFIX, "connection_pool": self._pool}
-            storage = RedisStorage("async+redis://", implementation="redispy", **options)
-            self._redis = SlidingWindowCounterRateLimiter(storage)
+        self._redis = None if redis_url is None else RedisCounts(redis_url)
         self._redis_store = _Store("Redis is", "each machine")
         self._shared_store = _Store("the counts of all workers are", "each worker")
         self._refused: OrderedDict[str, tuple[float, int, str, int]] = OrderedDict()
@@ -138,14 +124,14 @@ class RateLimit:
         self._own.close()
         if self._shared is not None:
             self._shared.close()
-        if self._pool is not None:
-            await self._pool.aclose()
+        if self._redis is not None:
+            await self._redis.aclose()
 
     async def _count(self, caller: str, rates: Rates, count: int) -> list[Refusal]:
         """Count requests where all workers do, or else in this process."""
         refusals: list[Refusal] | None = None
         if self._redis is not None:
-            in_redis = partial(_count_in_redis, self._redis, caller, rates, count)
+            in_redis = partial(self._redis.add, caller, rates, count)
             refusals = await self._redis_store.attempt(in_redis)
         if refusals is None and self._shared is not None:
             in_file = partial(_count_in_file, self._shared, caller, rates, count)
@@ -196,62 +182,3 @@ async def _count_in_file(counts: CountTable, caller: str, rates: Rates, count: i
             if time.monotonic() > deadline:
                 raise TimeoutError(f"another worker keeps their lock for more than {LOCK_TIMEOUT_S} s") from None
         await asyncio.sleep(LOCK_RETRY_S)
-
-
-async def _count_in_redis(
-    limiter: SlidingWindowCounterRateLimiter, caller: str, rates: Rates, count: int
-) -> list[Refusal]:
-    """Return the result of `_count_with`.
-
-    Raises:
-        TimeoutError: no answer within `REDIS_TIMEOUT_S`.
-        Exception: any other failure of Redis or its client.
-    """
-    try:
-        return await asyncio.wait_for(_count_with(limiter, caller, rates, count), REDIS_TIMEOUT_S)
-    except asyncio.TimeoutError:
-        raise TimeoutError(f"no answer within {REDIS_TIMEOUT_S} s") from None
-
-
-def _redis_pool(url: str) -> Any:
-    """Return a `redis.asyncio.BlockingConnectionPool` without connections.
-
-    Raises:
-        SettingsError: the URL is not valid.
-    """
-    import redis.asyncio  # noqa: PLC0415  (0.07 s and 9 MB in each process, needed by few)
-
-    try:
-        pool = redis.asyncio.BlockingConnectionPool.from_url(
-            url,
-            max_connections=MAX_REDIS_CONNECTIONS,
-            timeout=REDIS_TIMEOUT_S,
-            socket_timeout=REDIS_SOCKET_TIMEOUT_S,
-            socket_connect_timeout=REDIS_SOCKET_TIMEOUT_S,
-            retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 1),  # a restart of Redis closes idle connections
-        )
-        pool.connection_class(**pool.connection_kwargs)  # checks the options without connecting
-    except (ValueError, TypeError, redis.RedisError):
-        # The message must not show the URL: it may contain a password.
-        expected = "expected a Redis URL such as redis://host:6379/0"
-        raise SettingsError(f"MOBILE_SAM_REDIS_URL: {expected}, got one that is not valid") from None
-    return pool
-
-
-async def _count_with(
-    limiter: SlidingWindowCounterRateLimiter, caller: str, rates: Sequence[RateLimitItem], count: int
-) -> list[Refusal]:
-    """Count requests in all limits, or in none if one of them is exceeded; return the exceeded ones.
-
-    Between the two steps other requests may be counted. Then a refused one counts in shorter limits than the exceeded
-    one, never in longer ones.
-    """
-    full: list[RateLimitItem] = []
-    if len(rates) > 1:
-        allowed = await asyncio.gather(*(limiter.test(item, caller, cost=count) for item in rates))
-        full = [item for item, is_allowed in zip(rates, allowed, strict=True) if not is_allowed]
-    for item in rates:
-        if not full and not await limiter.hit(item, caller, cost=count):
-            full = [item]
-    resets = [((await limiter.get_window_stats(item, caller)).reset_time, item) for item in full]
-    return [(max(1, int(reset - time.time()) + 1), item) for reset, item in resets]

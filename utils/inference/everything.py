@@ -7,8 +7,9 @@ The procedure follows Segment Anything's automatic mask generator (https://githu
 import asyncio
 import contextlib
 import math
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -21,7 +22,15 @@ from pydantic import BaseModel, Field
 from orchestrator import tensors
 from orchestrator.costs import max_batch_points
 from orchestrator.reduced import Reduction
-from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
+from utils.errors import (
+    AnswerTooLarge,
+    InferenceTimeout,
+    InferenceUnavailable,
+    NotLoaded,
+    Stopping,
+    invalid,
+    unknown_version,
+)
 from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.segmenter import Segmenter
 
@@ -95,22 +104,30 @@ async def everything(
     options: AutomaticMasks,
     model_version: int | None,
     max_answer_bytes: int,
+    *,
+    time_left_s: Callable[[], float] = lambda: math.inf,
 ) -> AsyncIterator[Step]:
     """Segment a whole image and yield the progress after each batch.
 
     All batches use one model version. If that is unloaded meanwhile and the request did not ask for it, the work starts
     again with the newest version. The size of all records, duplicates included, is limited to `max_answer_bytes`.
+    `time_left_s` returns the seconds for which a service that stops waits for this request.
 
     Raises:
-        ServiceError: the image is invalid, the response would be too large, or the model is unavailable.
+        ServiceError: the image is invalid, the response would be too large, the model is unavailable, or the service
+            stops and the batches so far took so long that the others would not end in time.
     """
     try:
-        async for step in _segment_by_one_version(segmenter, image, options, model_version, max_answer_bytes):
+        async for step in _segment_by_one_version(
+            segmenter, image, options, model_version, max_answer_bytes, time_left_s=time_left_s
+        ):
             yield step
     except NotLoaded:
         if model_version is not None:
             raise unknown_version(model_version) from None
-        async for step in _segment_by_one_version(segmenter, image, options, model_version, max_answer_bytes):
+        async for step in _segment_by_one_version(
+            segmenter, image, options, model_version, max_answer_bytes, time_left_s=time_left_s
+        ):
             yield step
 
 
@@ -120,6 +137,8 @@ async def _segment_by_one_version(
     options: AutomaticMasks,
     model_version: int | None,
     max_answer_bytes: int,
+    *,
+    time_left_s: Callable[[], float],
 ) -> AsyncIterator[Step]:
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, model_version))
     height, width = result["height"], result["width"]
@@ -132,6 +151,7 @@ async def _segment_by_one_version(
     reduction = Reduction((height, width), result.get("reduction", 1))
     work = [_batches(crop, options, layer, reduction, version) for crop, layer in crops]
     done, total = 0, sum(map(len, work))
+    began = time.monotonic()
     yield {"done": done, "total": total, "orientation": result["orientation"]}
     kept: list[Record] = []
     image = replace(image, image_id=result["image_id"])
@@ -146,6 +166,8 @@ async def _segment_by_one_version(
                 found += answer["masks"]
                 result["engine"] = answer["engine"]  # the decoder's precision may differ from that of other answers
                 done += 1
+                if done < total and (time.monotonic() - began) / done * (total - done) > time_left_s():
+                    raise Stopping("the service is shutting down and would not finish this request in time")
                 if done < total:
                     yield {"done": done, "total": total}
         scores = [record["predicted_iou"] for record in found]

@@ -3,6 +3,7 @@
 One rule, whatever is shared:
 
 - A caller's share is what all may have, divided by the callers who are there. Above its share a caller gets no more.
+  What all may have is a fixed amount, or grows with the callers who are there: see `capacity_for`.
 - A caller who has nothing finds room: a quarter is kept for such callers.
 - If there is no room for somebody within its share, the caller who has most loses its oldest holding. The same for
   somebody who has nothing and asks for more than a share, if that caller has still more.
@@ -20,6 +21,8 @@ from utils.errors import Overloaded
 
 ACTIVE_S = 10.0
 """Time for which a caller counts as active after a request."""
+FEW_CALLERS = 4
+"""Number of callers above which a capacity that grows does so, by its part for one of so many."""
 
 
 class NoRoom(Exception):
@@ -29,6 +32,20 @@ class NoRoom(Exception):
 def share_of(capacity: int, callers: int) -> int:
     """Return how much each of so many callers may have: an equal part of three quarters, at least 1."""
     return max(1, (capacity - capacity // 4) // callers)
+
+
+def capacity_for(callers: int, capacity: int, max_capacity: int) -> int:
+    """Return what so many callers may have together.
+
+    Beyond a few, each brings room of its own, so that the shares of the others do not shrink: with a capacity of 32 and
+    a maximum of 256, a share is 24, 12, 8, 6 beside 0 to 3 others, and stays 6 beside up to 31.
+
+    Args:
+        callers: number of callers.
+        capacity: what few callers may have.
+        max_capacity: what any number of callers may have.
+    """
+    return max(capacity, min(max_capacity, callers * capacity // FEW_CALLERS))
 
 
 def who_loses(
@@ -98,15 +115,19 @@ class Holding:
 class Shares:
     """A resource of which callers hold amounts, such as bytes of their requests' bodies."""
 
-    def __init__(self, capacity: int, name: str, shown: Callable[[int], str] = str) -> None:
+    def __init__(
+        self, capacity: int, name: str, shown: Callable[[int], str] = str, *, max_capacity: int | None = None
+    ) -> None:
         """Start with nothing taken.
 
         Args:
             capacity: what all callers together may have.
             name: what is counted, for messages, such as `requests in progress`.
             shown: writes an amount in a message.
+            max_capacity: what many callers together may have, see `capacity_for`; None: no more than few.
         """
         self.capacity, self.name, self._shown = capacity, name, shown
+        self.max_capacity = capacity if max_capacity is None else max_capacity
         self.held: dict[str, int] = {}
         """What each caller has, without those who have nothing."""
         self._holdings: dict[str, dict[Holding, None]] = {}
@@ -118,10 +139,7 @@ class Shares:
         Raises:
             Overloaded: there is no room.
         """
-        try:
-            who_loses(self.capacity, self.held, caller, amount, self._shown)
-        except NoRoom as error:
-            raise Overloaded(f"{self.name}: {error}; retry later") from None
+        self._loser(self._capacity(caller), caller, amount)
 
     def take(self, caller: str, amount: int, lose: Callable[[], None]) -> Holding:
         """Return a new holding of an amount; `lose` is called if another caller gets its room.
@@ -138,11 +156,9 @@ class Shares:
         if not amount:
             return
         caller = holding.caller
-        try:
-            while loser := who_loses(self.capacity, self.held, caller, amount, self._shown):
-                next(iter(self._holdings[loser])).lose()
-        except NoRoom as error:
-            raise Overloaded(f"{self.name}: {error}; retry later") from None
+        capacity = self._capacity(caller)  # also once somebody has lost all that it had
+        while loser := self._loser(capacity, caller, amount):
+            next(iter(self._holdings[loser])).lose()
         holding.amount += amount
         self.held[caller] = self.held.get(caller, 0) + amount
         self._holdings.setdefault(caller, {})[holding] = None
@@ -157,6 +173,22 @@ class Shares:
         if not self.held[caller]:
             del self.held[caller], self._holdings[caller]
         holding.amount = 0
+
+    def _capacity(self, caller: str) -> int:
+        """Return what the callers may have together once another one is there."""
+        callers = len(self.held) + (caller not in self.held)
+        return capacity_for(callers, self.capacity, self.max_capacity)
+
+    def _loser(self, capacity: int, caller: str, amount: int) -> str | None:
+        """Return the caller who must lose a holding first, see `who_loses`.
+
+        Raises:
+            Overloaded: there is no room.
+        """
+        try:
+            return who_loses(capacity, self.held, caller, amount, self._shown)
+        except NoRoom as error:
+            raise Overloaded(f"{self.name}: {error}; retry later") from None
 
 
 class RecentCallers:
@@ -199,16 +231,25 @@ class Turns:
     that a newcomer is next. While others are active, a caller has at most its equal share of the places.
     """
 
-    def __init__(self, places: int, max_waiting: int | None = None, active: RecentCallers | None = None) -> None:
+    def __init__(
+        self,
+        places: int,
+        max_waiting: int | None = None,
+        active: RecentCallers | None = None,
+        *,
+        name: str = "costly requests",
+    ) -> None:
         """Create free places.
 
         Args:
             places: requests at once.
             max_waiting: requests that may wait, shared among callers as everything else; None: no limit.
             active: callers among whom the places are shared; None: those that have asked for one.
+            name: what waits, for messages.
         """
         self._places, self._active, self._served = places, active or RecentCallers(), RecentCallers()
-        self._room = None if max_waiting is None else Shares(max_waiting, "costly requests that wait")
+        self._name = name
+        self._room = None if max_waiting is None else Shares(max_waiting, f"{name} that wait")
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._taken: dict[str, int] = {}
 
@@ -240,7 +281,7 @@ class Turns:
             self._take(caller)
             return
         turn = asyncio.get_running_loop().create_future()
-        room = self._room and self._room.take(caller, 1, lambda: _refuse(turn))
+        room = self._room and self._room.take(caller, 1, lambda: _refuse(turn, self._name))
         waiting = self._waiting.setdefault(caller, deque())
         waiting.append(turn)
         try:
@@ -292,6 +333,6 @@ class Turns:
         return not own or own + 1 <= self._places // len(there)
 
 
-def _refuse(turn: asyncio.Future[None]) -> None:
+def _refuse(turn: asyncio.Future[None], name: str) -> None:
     if not turn.done():
-        turn.set_exception(Overloaded("other callers needed the places of costly requests; retry later"))
+        turn.set_exception(Overloaded(f"other callers needed the places of {name}; retry later"))

@@ -56,7 +56,7 @@ MIN_COSTLY_OBJECTS = 13
 MAX_COSTLY_WAITING = 8
 """Maximum number of costly requests waiting in one API worker, so that clicks keep their slots."""
 FULL_QUEUE_WAIT_S = 1.0
-"""Time a costly request waits for room in a full queue before it is rejected."""
+"""Time a request waits for room in a full queue before it is rejected."""
 IMAGE_ID_PATTERN = re.compile("[0-9a-f]{64}")
 """An image id that the log may have: callers can send any text."""
 PROMPT = re.compile(r"points\[(\d+)\]\[(\d+)\]|masks\[(\d+)\]")
@@ -94,12 +94,18 @@ class TritonSegmenter:
     """Called when Triton took a model's process for dead (`utils.triton.health.report_fault`)."""
     waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """Context of requests for whose answers callers wait."""
+    max_new_images: int | None = None
+    """Maximum number of new images that wait for the encoder in one API worker: each must be answered in time."""
 
     def __post_init__(self) -> None:
-        self._turns = {
-            model: Turns(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
-            for model, count in self.instances.items()
+        rooms = {
+            tensors.SEGMENT: (self.max_new_images, "new images"),
+            tensors.SEGMENT_COSTLY: (MAX_COSTLY_WAITING, "costly requests"),
         }
+        self._turns = {}
+        for model, count in self.instances.items():
+            max_waiting, name = rooms.get(model, (None, "requests"))
+            self._turns[model] = Turns(count + 1, max_waiting, name=name)
         self.parallel_batches = self.instances.get(tensors.EVERYTHING, 1)
 
     async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:

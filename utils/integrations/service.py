@@ -1,6 +1,7 @@
 """The service's own functions for adapters, and masks in the forms of tools, within a budget of work."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -62,6 +63,8 @@ class MaskService:
     """Addresses of the worker's callers."""
     background: BackgroundEncoder | None = None
     """Jobs of callers."""
+    time_left_s: Callable[[], float] = lambda: math.inf
+    """Returns the time for which a service that stops waits for a request, infinite until then."""
 
     def __post_init__(self) -> None:
         self._costly = Turns(1, MAX_WAITING)
@@ -110,7 +113,14 @@ class MaskService:
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
         options = validated(EverythingRequest, fields)
-        steps = everything(self.segmenter(), scaled_down(image), options, None, self.settings.max_answer_bytes)
+        steps = everything(
+            self.segmenter(),
+            scaled_down(image),
+            options,
+            None,
+            self.settings.max_answer_bytes,
+            time_left_s=self.time_left_s,
+        )
         document = await result_of(steps, self.timeout_s())
         masks = [_as_mask(record, GRID_RLE if "reduction" in document else "rle") for record in document["masks"]]
         return {**_with_grids({**document, "masks": masks}), "work_s": 0.0}

@@ -8,13 +8,11 @@ import copy
 import logging
 import os
 import re
-import time
-from collections import Counter
-from collections.abc import Callable
 from datetime import datetime, timezone
 
 import orjson
 
+from orchestrator.flood_log import FloodLog
 from utils.observability.context import ADDRESS, CALLER, RECORD, REQUEST_ID, TRACE_ID
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -27,10 +25,6 @@ ACCESS_LOG = "bentoml.access"
 PAGE_FILE = re.compile(r"\S* \(scheme=\w+,method=(GET|HEAD),path=/(ui|static_content)/[^ ]* \(status=(200|304),")
 """Access-log lines of successful requests for files of the pages, which are omitted at a terminal."""
 MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 4000, 20_000
-MAX_ADDRESSES = 100
-"""Addresses counted at a time for each kind of repeated line."""
-MAX_NAMED_ADDRESSES = 3
-"""Addresses named in a summary."""
 
 
 def printable(text: str) -> str:
@@ -167,77 +161,6 @@ def configure_logging(component: str = "") -> None:
 
 def _is_no_page_file(record: logging.LogRecord) -> bool:
     return not PAGE_FILE.match(record.getMessage())
-
-
-class FloodLog:
-    """Log that writes the first lines of each kind in a time window, then a summary of the others."""
-
-    def __init__(
-        self,
-        logger: logging.Logger,
-        max_lines: int,
-        window_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        level: int = logging.INFO,
-    ) -> None:
-        """Write to `logger` at most `max_lines` of one kind in a window of `window_s` seconds."""
-        self._level = level
-        self._logger, self._max_lines, self._window_s, self._clock = logger, max_lines, window_s, clock
-        self._windows: dict[str, _Window] = {}
-
-    def log(self, kind: str, line: str, address: str, status: int = 0, error: BaseException | None = None) -> None:
-        """Write a line about a caller's address, or count it.
-
-        Args:
-            kind: one of a small number of kinds.
-            line: the line.
-            address: address of the caller.
-            status: status of the answer, if the line is about one that was refused.
-            error: an exception whose traceback follows the line.
-        """
-        self.summarise_ended()
-        window = self._windows.setdefault(kind, _Window(self._clock()))
-        window.lines += 1
-        if window.lines <= self._max_lines:
-            refusal = {"status": status, "reason": kind} if status else None
-            self._logger.log(self._level, "%s", line, extra={"refusal": refusal}, exc_info=error)
-        else:
-            window.count(address)
-
-    def summarise_ended(self, *, all_windows: bool = False) -> None:
-        """Write the summaries of windows that have ended, or of all; cheap if there are none."""
-        now = self._clock()
-        for kind, window in list(self._windows.items()):
-            if all_windows or now - window.start >= self._window_s:
-                del self._windows[kind]
-                if (more := window.lines - self._max_lines) > 0:
-                    top = window.top_addresses()
-                    line = f"{kind}: {more} more in {now - window.start:.0f} s, {top}"
-                    self._logger.log(self._level, "%s", line, extra={"is_summary": True})
-
-
-class _Window:
-    """Lines of one kind in one time window."""
-
-    def __init__(self, start: float) -> None:
-        self.start, self.lines = start, 0
-        self._counts: Counter[str] = Counter()
-
-    def count(self, address: str) -> None:
-        """Count a line that is not written, in bounded memory.
-
-        A new address without room decrements every count (Misra and Gries, 1982). So a count is too low by at most
-        1 in `MAX_ADDRESSES` of the lines, and any address with a larger share than that is always kept.
-        """
-        if address in self._counts or len(self._counts) < MAX_ADDRESSES:
-            self._counts[address] += 1
-        else:
-            self._counts = Counter({known: count - 1 for known, count in self._counts.items() if count > 1})
-
-    def top_addresses(self) -> str:
-        """Return the most frequent addresses and their counts."""
-        top = self._counts.most_common(MAX_NAMED_ADDRESSES)
-        return ", ".join(f"at least {count} from {address}" for address, count in top) or "from many addresses"
 
 
 ERROR_LOG = FloodLog(logger, max_lines=5, window_s=10, level=logging.ERROR)

@@ -13,10 +13,10 @@ class Outage:
         self._ended, self._level = ended, level
         self.lasts = False
 
-    def begin(self, line: str) -> None:
-        """Log the line, unless the outage lasts already."""
+    def begin(self, line: str, error: BaseException | None = None) -> None:
+        """Log the line, and the traceback of an error, unless the outage lasts already."""
         if not self.lasts:
-            logger.log(self._level, "%s", line)
+            logger.log(self._level, "%s", line, exc_info=error)
         self.lasts = True
 
     def end(self) -> None:

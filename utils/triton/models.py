@@ -12,9 +12,18 @@ import httpx
 
 from orchestrator import tensors
 from utils.errors import InferenceUnavailable, ModelChange
-from utils.observability.logs import logger
+from utils.observability.context import ADDRESS
+from utils.observability.logs import ERROR_LOG, logger
 from utils.triton.run import RunState
-from utils.triton.versions import DECODER, LOAD_ORDER, Deployment, missing_files, read_record, versions
+from utils.triton.versions import (
+    DECODER,
+    LOAD_ORDER,
+    Deployment,
+    MixedWeights,
+    missing_files,
+    read_record,
+    versions,
+)
 from utils.triton.watchdog.probes import LocalTriton, check_engines
 
 INDEX_TIMEOUT_S = 5.0
@@ -121,7 +130,7 @@ class Models:
         """Take a snapshot of new versions; return the links of those that they replace, and the snapshots' folders.
 
         Raises:
-            ModelChange: the snapshot cannot be written.
+            ModelChange: the snapshot cannot be written, or the files of a version are of different weights.
         """
         if self.deployment is None:
             return {}, {}
@@ -132,6 +141,8 @@ class Models:
         except OSError as error:
             reason = error.strerror or error
             raise ModelChange(f"version {_listed(new)} cannot be copied: {reason}") from None
+        except MixedWeights as error:
+            raise ModelChange(f"version {_listed(new)} is not used: {error}") from None
 
     def _checked_changes(self) -> tuple[set[int], set[int]]:
         """Return the versions added to the repository and those removed from it.
@@ -171,7 +182,8 @@ class Models:
         # No timeout: an engine may be built for minutes as its model is loaded.
         response = await self._post(f"models/{model}/{action}", None)
         if response.is_error:
-            logger.error("Triton could not %s %s: %s", action, model, response.text)
+            line = f"Triton could not {action} {model}: {response.text}"
+            ERROR_LOG.log(f"Triton: {action} of {model}", line, ADDRESS.get(""))
             raise ModelChange(f"Triton could not {action} {model}; what was loaded stays loaded: see the service's log")
         weights = f": {self._described(model)}" if action == "load" and self.deployment else ""
         logger.info("%s: %s done%s", model, action, weights)

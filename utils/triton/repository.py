@@ -80,7 +80,7 @@ def take_snapshot(repository: Path, home: Path) -> Path:
         home: folder of the snapshot and Triton's folder, on the repository's disk if possible.
 
     Raises:
-        TritonSetupError: a file cannot be read or written.
+        TritonSetupError: a file cannot be read or written, or the files of a version are of different weights.
     """
     home = home.resolve()  # the links are read from another folder
     deployment = versions.Deployment(repository.resolve(), home / "models")
@@ -91,6 +91,8 @@ def take_snapshot(repository: Path, home: Path) -> Path:
         deployment.show(deployment.take(numbers, models), models)
     except (OSError, shutil.Error) as error:
         raise TritonSetupError(f"cannot copy {repository} to {home}: {error}") from error
+    except versions.MixedWeights as error:
+        raise TritonSetupError(str(error)) from None
     return deployment.folder
 
 

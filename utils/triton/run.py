@@ -108,11 +108,14 @@ def check_shared_memory() -> None:
 
 
 def shared_memory_problem(needed_bytes: int = MIN_SHARED_MEMORY_BYTES) -> str:
-    """Return why there is too little shared memory, or an empty string."""
+    """Return why there is too little shared memory, or an empty string.
+
+    The reason does not change with what is free, so that it is logged once.
+    """
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
     if free >= needed_bytes:
         return ""
-    return f"{SHARED_MEMORY} has {free // 2**20} MiB free, {needed_bytes // 2**20} MiB are needed"
+    return f"{SHARED_MEMORY} has less than {needed_bytes // 2**20} MiB free"
 
 
 def clean_up(memory: Path = SHARED_MEMORY) -> None:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -78,6 +78,19 @@ def changed_file(folder: Path, model: str) -> str:
                 return f"{folder / name} has changed"
     except (OSError, ValueError, TypeError) as error:
         return f"{getattr(error, 'filename', None) or folder / CHECKSUMS} cannot be read"
+    return ""
+
+
+def foreign_file(folder: Path, expected: Mapping[str, str]) -> str:
+    """Return which file of a snapshot, as `model/file`, has not the expected SHA-256; an empty string if there is none.
+
+    Raises:
+        OSError: the record of the snapshot cannot be read.
+    """
+    records = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+    for name, sha256 in expected.items():
+        if name in records and records[name]["sha256"] != sha256:
+            return name
     return ""
 
 

@@ -23,6 +23,10 @@ REQUIRED_FILES = {
 """Files that a version of each model must have: without one, Triton fails to load it or retries forever."""
 
 
+class MixedWeights(Exception):
+    """Networks that are not those of the weights' record: embeddings of two networks would get the same name."""
+
+
 def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
     """Return the versions of a model that have a folder, ascending."""
     return sorted(int(entry.name) for entry in _numbered(repository / model) if entry.is_dir())
@@ -65,12 +69,21 @@ class Deployment:
 
         Raises:
             OSError: a file cannot be read or written.
+            MixedWeights: a network is another one than `weights.json` says. Records of older exports do not say it.
         """
         snapshots = {}
         with snapshot.unchanged(self.repository):
             for number in sorted(numbers):
                 snapshots[number] = self._taken / f"{number}-{secrets.token_hex(4)}"
                 snapshot.take(self.repository, number, list(models), snapshots[number])
+                record = read_record(snapshots[number] / tensors.SEGMENT)
+                if name := snapshot.foreign_file(snapshots[number], record.get("networks", {})):
+                    model, _, file = name.partition("/")
+                    raise MixedWeights(
+                        f"{self.repository / model / str(number) / file} is not the file that was written with the "
+                        f"weights {record['name']}: write all files of a version with `make weights` or "
+                        "`python -m sam_onnx`"
+                    )
         return snapshots
 
     def show(self, snapshots: Mapping[int, Path], models: Iterable[str] = LOAD_ORDER) -> None:

@@ -31,8 +31,8 @@ def bodies_loop(start: Start, seconds: float = 3) -> Iterator[Figure]:
                 counts = attack.result()
             answers = probes.after(began).all
             slowest = max((probe.seconds if probe.ok else float("inf") for probe in answers), default=float("inf"))
-            yield Figure(
-                name, f"slowest of {len(answers)} answers of /livez ({listed(counts)})", slowest, MAX_PROBE_S, "s"
-            )
+            label = f"attempts that were answered ({listed(counts)})"
+            yield Figure(name, label, hostile.answered(counts), 1, at_least=True)
+            yield Figure(name, f"slowest of {len(answers)} answers of /livez", slowest, MAX_PROBE_S, "s")
         yield died("bodies-loop", server, workers)
         yield ready_afterwards("bodies-loop", server)

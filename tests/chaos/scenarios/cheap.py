@@ -41,6 +41,9 @@ def cheap_answers(start: Start, answers: int = 400, seconds: float = 10, connect
                 with innocent.clicking() as clicks:
                     time.sleep(seconds)
             p95_ms = 1000 * percentile(waits(clicks) or [float("inf")], 95)
+            expected_status = EXPECTED_STATUS.get(path, 200)
+            answers_of_path = sum(reply.status == expected_status for reply in replies.all)
+            yield Figure(NAME, f"answers in the flood: {path}", answers_of_path, connections, at_least=True)
             rate = len(replies.all) / (seconds + 1)
             label = f"p95 of clicks beside {connections} connections: {path} ({rate:.0f}/s)"
             yield Figure(NAME, label, p95_ms, goal_ms, "ms")

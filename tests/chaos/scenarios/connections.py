@@ -22,9 +22,12 @@ def heads(start: Start, seconds: float = 60, connections: int = 50) -> Iterator[
             sampling(lambda: [resident_bytes([worker]) for worker in workers], 0.1) as sizes,
             hostile.attacking(hostile.send_endless_heads, server.port, connections, seconds) as attack,
         ):
-            seen = listed(attack.result(), 6)
+            counts = attack.result()
         growth = max(max(of_worker) - of_worker[0] for of_worker in zip(*sizes, strict=True))
-        yield Figure(name, f"growth of a worker's memory ({seen})", growth / MEGABYTE, 20, "MB")
+        # The service resets connections whose caller goes on sending after the refusal.
+        connected = counts.total() - counts[ConnectionRefusedError.__name__]
+        yield Figure(name, f"attempts ({listed(counts, 6)})", connected, connections, at_least=True)
+        yield Figure(name, "growth of a worker's memory", growth / MEGABYTE, 20, "MB")
         yield from innocent.figures(name, max_slowdown=2)
 
 
@@ -38,7 +41,9 @@ def half_open(start: Start, connections: int = 2000, seconds: float = 20) -> Ite
             sampling(lambda: _readiness_s(server), 0.2) as answers,
             hostile.attacking(hostile.hold_half_open, server.port, connections, seconds) as attack,
         ):
-            attack.result()
+            counts = attack.result()
+        connected = counts.total() - counts[ConnectionRefusedError.__name__]
+        yield Figure(name, f"attempts ({listed(counts, 6)})", connected, connections, at_least=True)
         late = sum(taken > 1 for taken in answers)
         yield Figure(name, f"probes of {len(answers)} without a 200 within 1 s", late, 0)
         yield Figure(name, "slowest answer of /readyz", max(answers), 1, "s")

@@ -50,7 +50,7 @@ def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
         for caller in attackers:
             ask(caller, point("/embed", **LARGE)).raise_for_status()
         moments = [time.monotonic() for _ in ask("eve", regions(progress=True)).iter_lines()]
-        longest = max((after - before for before, after in itertools.pairwise(moments)), default=0.0)
+        longest = max((after - before for before, after in itertools.pairwise(moments)), default=float("inf"))
         name = "small regions of 25 megapixels by 2 callers"
         yield Figure(name, f"longest of {len(moments) - 1} batches of 16 points", longest, MAX_BATCH_S, "s")
         other = partial(crowd, server.port, lambda: SIXTEEN_POINTS, 1, pause=0.5)

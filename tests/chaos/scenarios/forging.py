@@ -46,6 +46,8 @@ def forged_lines(start: Start, count: int = 10_000) -> Iterator[Figure]:
             time.sleep(LOG_DELAY_S)
             log = server.log.read_bytes()[begins:]
             found = count_forged(log)
+            answers = sum(number for status, number in statuses.items() if status)
+            yield Figure(name, "hostile strings that were answered", answers, count // 4, at_least=True)
             seen = f"{log.count(10)} in all, {log.count(MARK.encode())} quote a string; {listed(statuses, 6)}"
             yield Figure(name, f"forged lines ({seen})", found["lines"], 0)
             yield Figure(name, "control characters in the log", found["characters"], 0)

@@ -9,6 +9,7 @@ import psutil
 
 from harness import Server, seconds_until
 from harness.load import Replies, crowd
+from harness.server import READY_TIMEOUT_S
 from tests.chaos.callers import click, mixed, photo
 from tests.chaos.figures import Figure, Start, recovery, unexpected_outcomes, wait_for_answers
 from tests.chaos.processes import left_over
@@ -43,9 +44,9 @@ def _outage(
                 probes.append(time.monotonic() - began)
                 return status == 200
 
-            gone = seconds_until(lambda ready=ready: not ready(), 30, 0.01)  # type: ignore[misc]
+            gone = seconds_until(lambda ready=ready: not ready(), 60, 0.01)  # type: ignore[misc]
             yield Figure(name, "not ready after", gone, 10, "s")
-            yield Figure(name, "healed after", gone + seconds_until(ready, 90), healed_s, "s")
+            yield Figure(name, "healed after", gone + seconds_until(ready, READY_TIMEOUT_S), healed_s, "s")
             yield Figure(name, "slowest answer of /readyz", max(probes), 2, "s")
             moment = time.monotonic()
             wait_for_answers(outcomes)
@@ -78,7 +79,7 @@ def killed_worker(start: Start) -> Iterator[Figure]:
         wait_for_answers(outcomes)
         server.workers()[0].kill()
         moment = time.monotonic()
-        back = seconds_until(lambda: len(server.workers()) == count, 40)
+        back = seconds_until(lambda: len(server.workers()) == count, READY_TIMEOUT_S)
         time.sleep(3)
     lost = outcomes.reasons()["lost"] + outcomes.reasons()["closed"]
     others = [outcome for outcome in outcomes.after(moment + 0.2).all if outcome.reason not in {"ok", "closed"}]

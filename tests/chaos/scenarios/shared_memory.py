@@ -1,24 +1,17 @@
 """Full shared memory: the service gets its own, small one in a mount namespace."""
 
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
-from harness import Server, seconds_until
+from harness import seconds_until
 from harness.load import Replies, crowd
-from harness.server import SHARED_MEMORY
 from tests.chaos.callers import click
-from tests.chaos.figures import MEGABYTE, Figure, Start, died, not_run, unexpected_outcomes
+from tests.chaos.figures import Figure, Start, died, not_run, unexpected_outcomes
 from tests.chaos.innocent import InnocentCaller
 from tests.chaos.request_space import image_file
-from tests.small_disk import fill
+from tests.small_disk import full_shared_memory as full
+from tests.small_disk import own_shared_memory
 
-NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
-"""Commands that run another in a mount namespace: as superuser, and as another user if the kernel allows it."""
 SIZE_MB = 1024
 MAX_DETECTION_S = 10.0
 """Time after which readiness must be right: the watchdog's own inferences notice the fault."""
@@ -28,7 +21,7 @@ SHORTAGE_REASONS = {"ok", "inference-unavailable", "overloaded"}
 def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
     """Fill shared memory except for a megabyte."""
     name = "full shared memory"
-    if (through := _own_shared_memory()) is None:
+    if (through := own_shared_memory(SIZE_MB)) is None:
         yield not_run(name, "mounting is not allowed")
         return
     with start(through=through) as server:
@@ -38,7 +31,7 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
         large = click(image_file(1200, 1200, "PNG", "noise"))
         untrue, asked = 0, 0
         with innocent.clicking() as small, crowd(server.port, lambda: large, 1, pause=0.5) as outcomes:
-            with _full(server):
+            with full(server):
                 until = time.monotonic() + seconds
                 time.sleep(MAX_DETECTION_S)
                 while time.monotonic() < until:
@@ -58,27 +51,3 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
         yield unexpected_outcomes(f"{name}, afterwards", later, {"ok"})
         yield Figure(name, "answers afterwards", len(later.answered()), 2, at_least=True)
         yield died(name, server, workers)
-
-
-def _own_shared_memory() -> list[str] | None:
-    """Return a command that runs another with shared memory of its own, or None if mounting is not allowed."""
-    mount = f'mount -t tmpfs -o size={SIZE_MB}m,mode=1777 tmpfs {SHARED_MEMORY} && exec "$0" "$@"'
-    for namespace in NAMESPACES if shutil.which("unshare") else ():
-        command = [*namespace, "sh", "-c", mount]
-        if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
-            return command
-    return None
-
-
-@contextmanager
-def _full(server: Server) -> Iterator[None]:
-    """Fill the service's own shared memory except for a megabyte; free it at the end."""
-    seen = Path(f"/proc/{server.process.pid}/root{SHARED_MEMORY}")
-    disk = os.statvfs(seen)
-    assert disk.f_frsize * disk.f_blocks <= SIZE_MB * MEGABYTE, f"{seen} is not the service's own"
-    filler = fill(seen)
-    try:
-        os.truncate(filler, filler.stat().st_size - MEGABYTE)
-        yield
-    finally:
-        filler.unlink()

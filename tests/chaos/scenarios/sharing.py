@@ -3,13 +3,15 @@
 import base64
 import hashlib
 import io
+import os
+import re
 import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from harness.load import JSON, Request, json_request
 from tests.chaos import hostile
 from tests.chaos.callers import photo
 from tests.chaos.figures import Figure, Start, died, listed, not_run, ready_afterwards, restarts
+from tests.chaos.newcomer import ADDRESS as NEWCOMER
 from tests.chaos.newcomer import KNOWN, Ask, Newcomer, Seen
 from tests.chaos.origins import origin
 from tests.chaos.tool_requests import label_config
@@ -38,9 +41,11 @@ EVERYTHING_CONNECTIONS, READING_CONNECTIONS, FETCHING_CONNECTIONS, LISTING_CONNE
 UPLOADS_PER_ADDRESS = 12
 UPLOAD_BYTES = 2**25
 READ_BYTES_PER_S = 5000 // READING_CONNECTIONS
-LIST_IMAGES, NEWCOMERS_IMAGES = 32, 4
+NEWCOMERS_IMAGES = 4
 CACHE_BYTES = 2**29
 """Size of the cache: half of it is the queue's, about 120 images."""
+QUEUED_IMAGES = 80
+"""Images of all attackers' lists and one more; a longer list is above a caller's share, and is refused by itself."""
 FETCH_S = 1.0
 NAMES = ("newcomer", *(f"attacker{number}" for number in range(max(COUNTS))))
 KEYS = {name: f"{name}-key-of-24-letters......" for name in NAMES}
@@ -142,14 +147,14 @@ def queue() -> Iterator[Attack]:
 
     def lists(port: int, addresses: Sequence[str], attackers: int) -> tuple[Any, ...]:
         keys = [KEYS[name] for name in NAMES[1 : attackers + 1]]
-        requests = [
-            json_request({"images": _small_images(number)}, "/embed", {"X-API-Key": key})
-            for number, key in enumerate(keys)
-        ]
+        images = _small_images(QUEUED_IMAGES // (attackers + 1))
+        requests = [json_request({"images": images}, "/embed", {"X-API-Key": key}, _other_images) for key in keys]
         return requests, addresses
 
+    few = json_request({"images": _small_images(NEWCOMERS_IMAGES)}, "/embed", renew=_other_images)
+
     def four(session: requests.Session, url: str) -> str:
-        answer = session.post(f"{url}/embed", json={"images": _small_images(99)[:NEWCOMERS_IMAGES]}, timeout=60)
+        answer = session.post(f"{url}/embed", few.content(), headers=JSON, timeout=60)
         if answer.status_code == 202:  # cancelled, so that the newcomer never has more than one list
             session.delete(f"{url}/embed/{answer.json()['job']}", timeout=60)
             return "ok"
@@ -231,6 +236,7 @@ def crowded(
     *,
     front: Front = direct,
     addresses: Callable[[int], list[str]] = ipv4,
+    absorbed: bool = False,
     seconds: float = ATTACK_S,
 ) -> Iterator[Figure]:
     """Attack from each number of addresses, and measure a newcomer beside the attackers.
@@ -241,6 +247,7 @@ def crowded(
         counts: numbers of attackers, in ascending order: the first ones of each are those of the one before.
         front: what is in front of the service.
         addresses: function of the number of attackers.
+        absorbed: what is in front of the service keeps the attack from it.
         seconds: length of each attack.
     """
     with attack() as chosen, start(**chosen.settings) as server, front(server) as port:
@@ -252,7 +259,12 @@ def crowded(
             seen, counted = beside(newcomer, chosen, port, addresses(count), count, seconds=seconds)
             kind = "keys" if chosen.one_address else "addresses"
             name = f"{chosen.name}, {chosen.connections(count)} connections, {count} {kind}"
-            yield Figure(name, f"attackers' attempts ({listed(counted, 4)})", counted.total(), 1, at_least=True)
+            label = f"attackers' attempts with success, or open at the end ({listed(counted, 4)})"
+            # The others may still have all that they can get from the attack before.
+            yield Figure(name, label, successes(counted), count // 2, at_least=True)
+            callers = 1 if chosen.one_address else count
+            answered = any(result[:1].isdigit() for result in counted)
+            yield from _seen_attackers(name, server, 0 if absorbed else callers, logged=answered)
             yield from newcomer.figures(name, alone, seen, count)
             yield Figure(name, "restarts of Triton", restarts(server) - restarted, 0)
             yield died(name, server, workers)
@@ -273,15 +285,45 @@ def beside(
     return seen, counted
 
 
-def proxied(start: Start, front: Front, count: int = 4) -> Iterator[Figure]:
-    """Run all attacks from four addresses through a proxy."""
+def successes(attempts: Counter[str]) -> int:
+    """Return the number of attempts that hold something at the end, or had an answer."""
+    return sum(number for result, number in attempts.items() if result.startswith("2") or result == hostile.OPEN)
+
+
+def _seen_attackers(name: str, server: Server, expected: int, *, logged: bool) -> Iterator[Figure]:
+    """Yield figures of the attackers' addresses in the service's log, of all attacks so far.
+
+    Args:
+        name: name of the attack.
+        server: the service.
+        expected: number of attackers; 0: none of them reaches the service.
+        logged: some requests were answered. Those that attackers leave unanswered are not logged.
+    """
+    lines = re.findall(r"\] (\S+?)(?::\d+)? (?:\(scheme=|[A-Z]+ /)", server.log.read_text())
+    seen = set(lines) - {NEWCOMER, hostile.LOCAL}
+    if expected and logged:
+        yield Figure(name, f"attackers in the service's log, of {expected}", len(seen), 1, at_least=True)
+    yield Figure(name, f"more attackers in the service's log than {expected}", max(0, len(seen) - expected), 0)
+
+
+def proxied(
+    start: Start, front: Front, absorbed: Container[str] = (), counts: Sequence[int] = COUNTS
+) -> Iterator[Figure]:
+    """Run all attacks through a proxy.
+
+    Args:
+        start: starts services.
+        front: the proxy.
+        absorbed: attacks that the proxy keeps from the service.
+        counts: numbers of attackers.
+    """
     name = front.__name__.replace("_", " ")
     if front is behind_nginx and not nginx.installed():
         yield not_run(f"sharing, {name}", "nginx is not installed")
         return
-    for attack in ATTACKS.values():
-        for figure in crowded(start, attack, (count,), front=front):
-            yield Figure(f"{name}: {figure.scenario}", *_values(figure))
+    for kind, attack in ATTACKS.items():
+        for figure in crowded(start, attack, counts, front=front, absorbed=kind in absorbed):
+            yield replace(figure, scenario=f"{name}: {figure.scenario}")
 
 
 def ipv6(start: Start) -> Iterator[Figure]:
@@ -295,11 +337,7 @@ def ipv6(start: Start) -> Iterator[Figure]:
     }
     for host, (callers, addresses) in hosts.items():
         for figure in crowded(start, slots, (callers,), front=behind_nginx, addresses=addresses):
-            yield Figure(f"{host}: {figure.scenario}", *_values(figure))
-
-
-def _values(figure: Figure) -> tuple[str, float, float, str, bool]:
-    return figure.label, figure.value, figure.goal, figure.unit, figure.at_least
+            yield replace(figure, scenario=f"{host}: {figure.scenario}")
 
 
 def _has_ipv6() -> bool:
@@ -323,14 +361,20 @@ def _predict(url: str) -> dict[str, Any]:
     return {"label_config": label_config("segment", 0), "tasks": [task]}
 
 
-def _small_images(seed: int) -> list[str]:
-    """Return a list of images in base64 that depend on the seed."""
-    found = []
-    for number in range(LIST_IMAGES):
+def _small_images(count: int) -> list[str]:
+    """Return a list of images in base64, for `_other_images`."""
+    images = []
+    for number in range(count):
         file = io.BytesIO()
-        Image.new("RGB", (64, 48), (seed, number, 0)).save(file, "PNG")
-        found.append(base64.b64encode(file.getvalue()).decode())
-    return found
+        Image.new("RGB", (64, 48), (number, 0, 0)).save(file, "PNG")
+        file.write(bytes(-file.tell() % 3))  # so that base64 can be appended
+        images.append(base64.b64encode(file.getvalue()).decode())
+    return images
+
+
+def _other_images(body: bytes) -> bytes:
+    """Append random bytes to each image file of a list: the service encodes a known image only once."""
+    return re.sub(rb'"(?=[,\]])', lambda _: base64.b64encode(os.urandom(9)) + b'"', body)
 
 
 def _plain_image() -> bytes:

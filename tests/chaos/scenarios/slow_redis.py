@@ -20,7 +20,11 @@ MAX_S = 5.0
 class _Connection(socketserver.BaseRequestHandler):
     """Answers whatever comes with a line that does not end."""
 
+    connections = 0
+    """Connections so far, of all services in this process."""
+
     def handle(self) -> None:
+        _Connection.connections += 1
         with contextlib.suppress(ConnectionError):  # the service gives up
             while True:
                 self.request.sendall(b"+")
@@ -39,6 +43,7 @@ def slow_redis(start: Start, seconds: float = 25) -> Iterator[Figure]:
             new = crowd(server.port, mixed(images=1, new=1.0, prepared=50), 4, pause=0.5)
             with innocent.clicking(), new as outcomes:
                 ready = readiness_over(server, seconds)
+            yield Figure(name, "connections to Redis", _Connection.connections, 1, at_least=True)
             yield from innocent.figures(name)
             yield unexpected_outcomes(f"{name}, new images", outcomes, {"ok"})
             slowest = max(outcome.seconds for outcome in outcomes.all)

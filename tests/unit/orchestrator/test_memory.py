@@ -15,7 +15,7 @@ def test_memory_is_released_once_after_the_last_request():
     for _ in range(2):
         with idle_release.request():
             pass
-        assert released.acquire(timeout=10)
+        assert released.acquire(timeout=60)
         assert not released.acquire(timeout=0.1)
 
 
@@ -26,7 +26,7 @@ def test_memory_is_not_released_during_a_request():
         pass
     with idle_release.request():
         working = released.acquire(timeout=0.5)
-    assert released.acquire(timeout=10)
+    assert released.acquire(timeout=60)
     assert not working or not released.acquire(timeout=0.1)
 
 

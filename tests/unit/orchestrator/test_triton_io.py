@@ -2,6 +2,7 @@
 
 import sys
 import types
+from unittest.mock import Mock
 
 import pytest
 
@@ -42,3 +43,41 @@ def test_decoder_runs_in_the_orchestrators_process_if_its_backend_is_ours(decode
 )
 def test_decoder_runs_in_triton_otherwise(decoder_of, case):
     assert decoder_of(*case) is None
+
+
+@pytest.fixture
+def triton_io(monkeypatch):
+    """The module with a stand-in for Triton's log."""
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", types.ModuleType("stand-in"))
+    from orchestrator import triton_io
+
+    monkeypatch.setattr(triton_io, "pb_utils", Mock())
+    monkeypatch.setattr(triton_io._LOG, "_windows", {})
+    return triton_io
+
+
+def test_warnings_that_requests_repeat_are_counted(triton_io):
+    for number in range(20):
+        triton_io._warn(f"Redis: {number} cannot be used:\n damaged")
+    triton_io._warn("embedding cache: a file is removed")
+    written = [call.args[0] for call in triton_io.pb_utils.Logger.log_warn.call_args_list]
+    assert written == [
+        *(f"Redis: {number} cannot be used:\\n damaged" for number in range(5)),
+        "embedding cache: a file is removed",
+    ]
+    triton_io._LOG.summarise_ended(all_windows=True)
+    triton_io.pb_utils.Logger.log_error.assert_called_once_with("Redis: 15 more in 0 s")
+
+
+def test_errors_that_requests_repeat_are_counted(triton_io, monkeypatch):
+    model = triton_io.OrchestratorModel()
+    model._name = "mobile_sam"
+    model.outputs = ()
+    model._pipeline = Mock()
+    monkeypatch.setattr(triton_io, "Call", Mock(side_effect=RuntimeError("no memory")))
+    model._idle_release = triton_io.IdleMemoryRelease(Mock())
+    for _ in range(20):
+        model._answer(Mock(**{"request_id.return_value": "1"}))
+    lines = [call.args[0] for call in triton_io.pb_utils.Logger.log_error.call_args_list]
+    assert lines == ["mobile_sam: RuntimeError: no memory"] * 5
+    assert triton_io.pb_utils.TritonError.call_count == 20

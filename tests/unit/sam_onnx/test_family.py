@@ -55,7 +55,7 @@ def answers(decoder: Any, embedding: Any, prompt: dict[str, Any], masks: dict[st
     return decode(decoder, embedding, [coords], [labels], *earlier)
 
 
-@pytest.mark.parametrize("name", ["small", pytest.param("vit_b", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["small", pytest.param("deep", marks=pytest.mark.slow)])
 def test_answers_match_the_authors_code(name, expected):
     encoder, decoder = map(session, build(noisy_state(sam_shapes(**MODELS[name])))[1])
     for size_hw in sizes_of(name):

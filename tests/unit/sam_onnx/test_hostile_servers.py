@@ -1,9 +1,10 @@
 """Hostile answers to a download of weights, from a local server: each is one line, and nothing is taken for weights."""
 
+import io
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 import requests
@@ -23,6 +24,8 @@ class Server(ThreadingHTTPServer):
     body: bytes = b""
     is_endless: bool = False
     requests: int = 0
+    wait: Callable[[], object]
+    """Called after the first piece of the body."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -36,6 +39,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             self.wfile.write(self.server.body)
+            self.server.wait()
             while self.server.is_endless:
                 self.wfile.write(self.server.body)
         except OSError:
@@ -48,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Handler) as running:
-        running.headers = {}
+        running.headers, running.wait = {}, lambda: None
         thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
@@ -103,8 +107,75 @@ def test_length_that_is_no_number_is_not_needed(server, tmp_path):
     assert download(source, tmp_path).read_bytes() == b"weights"
 
 
-def test_redirect_out_of_https_is_refused():
+def redirect(url: str, target: str) -> requests.Response:
     answer = requests.Response()
-    answer.status_code, answer.url, answer.request = 200, "http://10.0.0.1/x", requests.PreparedRequest()
-    with pytest.raises(DownloadError, match="expected https://a/b to stay with https, got a redirect to http://10"):
-        downloads._check_answer(WebFile("https://a/b", None, ""), answer)
+    answer.raw = io.BytesIO()
+    answer.status_code, answer.url, answer.headers["Location"] = 302, url, target
+    return answer
+
+
+@pytest.mark.parametrize("target", ["http://example.org/x", "ftp://example.org/x", "//[", "file:///etc/passwd"])
+def test_redirect_out_of_https_is_refused(target):
+    with pytest.raises((DownloadError, ValueError)):
+        downloads._check_redirect(redirect("https://a/b", target))
+
+
+INSIDE = [
+    "127.0.0.1",
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "0177.0.0.1",
+    "0.0.0.0",
+    "10.0.0.1",
+    "192.168.1.1",
+    "172.16.0.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:a9fe:a9fe]",
+    "[fd00::1]",
+    "[fe80::1%25eth0]",
+    "localhost",
+    "LOCALHOST",
+    "a.localhost",
+]
+
+
+@pytest.mark.parametrize("host", INSIDE)
+def test_redirect_from_elsewhere_to_an_address_inside_is_refused(host):
+    with pytest.raises(DownloadError, match="expected a public address from https://a/b, got a redirect to https://"):
+        downloads._check_redirect(redirect("https://a/b", f"https://me:secret@{host}:8443/x"))
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("https://a/b", "https://cdn.example/x"),
+        ("https://a/b", "/c"),
+        ("https://a/b", "https://1.1.1.1/x"),
+        ("https://a/b", "https://[2606:4700::1111]/x"),
+        ("https://10.0.0.1/b", "https://10.0.0.2/x"),
+        ("http://127.0.0.1:1/b", "/c"),
+    ],
+)
+def test_other_redirects_are_followed(url, target):
+    downloads._check_redirect(redirect(url, target))
+
+
+def test_redirect_is_refused_before_it_is_followed(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "_is_inside", lambda url: "inside" in url)
+    server.status, server.headers = 302, {"Location": "/inside"}
+    assert refusal(server, tmp_path).startswith("expected a public address from URL, got a redirect to ")
+    assert server.requests == 1
+
+
+def test_single_bytes_are_taken_as_they_come(server, tmp_path, monkeypatch):
+    given_up = Event()
+    times = iter([0.0, *range(61, 10_000)])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+
+    server.body, server.wait = b"x", given_up.wait
+    assert refusal(server, tmp_path) == "URL sends less than 10000 bytes a second"
+    given_up.set()

@@ -19,11 +19,15 @@ from tests.unit.sam_onnx.conftest import record
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_secret"
+LARGE_BYTES = 2**40
 Command = Callable[..., list[str]]
 
 
 class Hub(ThreadingHTTPServer):
-    """Hub with the models `owner/tune`, `owner/gated` and `owner/pickled`, of which the last has no safetensors."""
+    """Hub with the models `owner/tune`, `owner/large`, `owner/gated` and `owner/pickled`.
+
+    The file of `large` is announced as larger than any of the family; the last one has no safetensors.
+    """
 
     content: bytes
     asked: list[str]
@@ -38,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         model, revision = asked.groups() if asked else ("", "")
         if model == "gated" and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             self.refuse(401, "GatedRepo")
-        elif model not in ("tune", "gated", "pickled"):
+        elif model not in ("tune", "large", "gated", "pickled"):
             self.refuse(404, "RepoNotFound")
         elif revision not in ("main", COMMIT):
             self.refuse(404, "RevisionNotFound")
@@ -48,7 +52,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("X-Repo-Commit", COMMIT)
             self.send_header("ETag", f'"{hashlib.sha256(self.server.content).hexdigest()}"')
-            self.send_header("Content-Length", str(len(self.server.content)))
+            size = LARGE_BYTES if model == "large" else len(self.server.content)
+            self.send_header("Content-Length", str(size))
             self.end_headers()
             self.wfile.write(self.server.content if self.command == "GET" else b"")
 
@@ -125,11 +130,12 @@ def test_gated_model_needs_a_token(command, output):
         ("hf:owner/none", {}, "none at main: no such model, or a private one, which needs HF_TOKEN"),
         ("hf:owner/tune@v2", {}, "tune at v2: no such revision"),
         ("hf:owner/pickled", {}, "the model has no model.safetensors in one piece, and no other file is read"),
+        ("hf:owner/large", {}, "expected at most 6442450944 bytes, got 1099511627776"),
         ("hf:owner/tune/x", {}, "expected hf:owner/name"),
         ("hf:owner/tune", {"HF_ENDPOINT": "http://127.0.0.1:1"}, r"cannot connect \(ConnectError\)"),
         ("hf:owner/tune", {"HF_HUB_OFFLINE": "1"}, r"cannot connect \(OfflineModeIsEnabled\)"),
     ],
-    ids=["model", "revision", "no safetensors", "malformed", "unreachable", "offline"],
+    ids=["model", "revision", "no safetensors", "too large", "malformed", "unreachable", "offline"],
 )
 def test_model_that_cannot_be_fetched_is_one_line(command, output, weights, variables, reason):
     (line,) = command(weights, status=1, **variables)

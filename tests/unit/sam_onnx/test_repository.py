@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from sam_onnx import repository as module
-from sam_onnx.repository import ORCHESTRATORS, Identity, Version
+from sam_onnx.repository import ORCHESTRATORS, Identity, Version, sha256_of
 
 NETWORKS = ("mobile_sam_encoder", "mobile_sam_decoder")
 
@@ -63,3 +63,22 @@ def test_a_file_is_replaced_and_not_written_in_place(tmp_path, file):
     before = path.read_bytes()
     export(tmp_path, "b")
     assert (tmp_path / "link").read_bytes() == before != path.read_bytes()
+
+
+def test_record_has_the_hash_of_each_network(tmp_path):
+    export(tmp_path, "a")
+    for model in ORCHESTRATORS:
+        record = json.loads((tmp_path / model / "1" / "weights.json").read_text())
+        assert record["networks"] == {
+            f"{network}/model.onnx": sha256_of(tmp_path / network / "1" / "model.onnx") for network in NETWORKS
+        }
+
+
+def test_record_without_hashes_is_no_complete_export(tmp_path):
+    export(tmp_path, "a")
+    assert Version(tmp_path).identity("a") is not None
+    path = tmp_path / ORCHESTRATORS[-1] / "1" / "weights.json"
+    record = json.loads(path.read_text())
+    del record["networks"]
+    path.write_text(json.dumps(record))
+    assert Version(tmp_path).identity("a") is None

@@ -1,12 +1,19 @@
 """Error classes and their problem documents."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+from orchestrator import problems
 from utils import errors
 from utils.api.answers import problem_of
 from utils.errors import FieldError, InvalidRequest, ServiceError
+
+PAGE = Path(__file__).parents[3] / "docs" / "http.md"
+BASES = (errors.RejectedByModel, errors.Unavailable)
+"""Classes that have no problem type of their own."""
 
 
 def kinds(error: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
@@ -16,6 +23,15 @@ def kinds(error: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
 
 def test_tree_of_the_docstring_has_every_error():
     assert all(kind.__name__ in str(errors.__doc__) for kind in kinds())
+
+
+def test_page_lists_every_problem_with_its_status():
+    rows = re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \| \S.* \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [(int(status), slug) for status, slug in rows]
+    of_errors = {(kind.status, kind.slug) for kind in kinds() if kind not in BASES}
+    of_images = {value[:2] for name, value in vars(problems).items() if name.isupper() and isinstance(value, tuple)}
+    assert len(of_images) > 5
+    assert sorted(listed) == sorted(of_errors | of_images)
 
 
 def test_error_becomes_a_problem_document_with_its_fields():

@@ -6,7 +6,7 @@ import sys
 
 
 def run(program: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-c", f"from utils.triton import processes; {program}"]
+    command = [sys.executable, "-c", f"from utils import processes; {program}"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -44,7 +44,7 @@ SERVICE: tuple[Problem, ...] = (
     errors.InferenceFailed("the model could not process this request; see the server's log").problem(),
     *NOT_READY,
     errors.Overloaded(
-        "requests in progress: callers have 32 of 32, and none has enough above its share for 1 more; retry later"
+        "requests in progress: a caller's share is 24, this one has 24 and asks for 1; retry later"
     ).problem(),
     errors.InferenceTimeout("no response within 55 s").problem(),
 )

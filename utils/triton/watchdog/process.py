@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Any, NamedTuple
 
+from orchestrator.flood_log import FloodLog
 from utils import processes
 from utils.triton.installation import NVIDIA_DRIVER
 from utils.triton.run import SHARED_MEMORY
 from utils.triton.watchdog import Timings
 
 logger = logging.getLogger("watchdog")
+LOG = FloodLog(logger, max_lines=5, window_s=10, level=logging.ERROR)
+"""Lines of the watchdog, which a Triton that fails again and again repeats."""
 
 STUB_NAME = "triton_python_b"
 """Process name of a Python model, truncated by the kernel."""
@@ -143,8 +146,10 @@ class TritonServer:
     def stop(self) -> None:
         """Ask the server to stop, then kill what is left."""
         self._process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(self._timings.stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            logger.warning("Triton did not stop within %g s, and is killed", self._timings.stop_timeout_s)
         self.kill()
 
     def kill(self) -> None:
@@ -181,6 +186,7 @@ class Workers:
         for pid, checks in self._stopped_checks.items():
             self._stopped_checks[pid] = checks + 1 if processes.state(pid) == "T" else 0
             if self._stopped_checks[pid] == MIN_STOPPED_CHECKS:
-                logger.error("API worker %d was stopped by a signal; killing it so that BentoML starts another", pid)
+                line = f"API worker {pid} was stopped by a signal; killing it so that BentoML starts another"
+                LOG.log("stopped API workers", line)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

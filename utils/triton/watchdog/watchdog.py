@@ -35,13 +35,15 @@ from utils.triton.versions import Deployment
 from utils.triton.watchdog import Timings
 from utils.triton.watchdog.examination import Examination
 from utils.triton.watchdog.probes import LocalTriton
-from utils.triton.watchdog.process import DIED, FAILED, HUNG, STOPPED, RestartReason, TritonServer, Workers
+from utils.triton.watchdog.process import DIED, FAILED, HUNG, LOG, STOPPED, RestartReason, TritonServer, Workers
 
 logger = logging.getLogger("watchdog")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STARTING = "Triton is starting"
 STARTS = ("starting", "restarting")
+STATES = "states of Triton"
+"""Kind of log lines."""
 
 
 class Watchdog:
@@ -128,14 +130,14 @@ class Watchdog:
                     self._fail(reason.detail)
                     return ""
                 if reason:
-                    logger.error("restarting Triton: %s", reason.detail)
+                    LOG.log("restarts of Triton", f"restarting Triton: {reason.detail}")
                     self._publish("restarting", reason.detail)
                     triton.kill()
                     return reason.cause
                 if ready:
                     self._encode_s = examination.encode_s
                     fault = triton.process_fault()
-                    problem = fault.detail if fault else examination.problem() or shared_memory_problem()
+                    problem = fault.detail if fault else shared_memory_problem() or examination.problem()
                     self._publish("failing" if problem else "ready", problem)
                 else:
                     self._publish(*self._last)
@@ -212,13 +214,15 @@ class Watchdog:
             triton.stop()
         else:
             triton.kill()  # while it loads models, Triton ignores SIGTERM
+        logger.info("Triton has stopped")
         self._publish("stopped", reason)
 
     def _repair_service(self) -> None:
         """Recreate a removed run folder and kill stopped API workers; BentoML does neither."""
         with contextlib.suppress(OSError):  # no room: the next check tries again
             if self._run.restore_folder():
-                logger.warning("%s was removed while the service runs; recreated it", self._run.folder)
+                line = f"{self._run.folder} was removed while the service runs; recreated it"
+                LOG.log("removed run folder", line, level=logging.WARNING)
         self._workers.kill_stopped()
 
     def _wait_for_stop(self, seconds: float) -> bool:
@@ -229,13 +233,14 @@ class Watchdog:
 
     def _publish(self, state: State, reason: str = "") -> None:
         """Write the health record, and log changes of it."""
+        LOG.summarise_ended(all_windows=state == "stopped")
         if (state, reason) != self._last and state in {"ready", "failing"}:
             if reason:
-                logger.warning("Triton is %s: %s", state, reason)
+                LOG.log(STATES, f"Triton is {state}: {reason}", level=logging.WARNING)
             else:
                 after = f" after {time.monotonic() - self._started_at:.0f} s" if self._last[0] in STARTS else ""
                 version = f" {self._version}" if after else ""
-                logger.info("Triton%s is %s%s", version, state, after)
+                LOG.log(STATES, f"Triton{version} is {state}{after}", level=logging.INFO)
         self._last = (state, reason)
         # After the service was killed, the file is gone, and so are its readers.
         with contextlib.suppress(OSError):

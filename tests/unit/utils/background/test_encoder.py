@@ -268,6 +268,21 @@ def test_encodes_rest_while_callers_are_active_and_not_afterwards(ahead, clock):
     assert clock.now == pytest.approx(began + ACTIVE_S + 0.1)
 
 
+@pytest.mark.parametrize("jump_s", [1.0, 3600, -1.0, -86_400])
+def test_time_since_the_last_answer_does_not_depend_on_the_clock_that_people_set(tmp_path, monkeypatch, jump_s):
+    wall, monotonic = Clock(1_800_000_000), Clock()
+    monkeypatch.setattr("time.time", wall)
+    monkeypatch.setattr("time.monotonic", monotonic)
+    callers = WaitingCallers(tmp_path / "callers")
+    with callers.one_more():
+        wall.now += jump_s
+    wall.now += jump_s
+    monotonic.now += 0.25
+    assert callers.idle_s() == pytest.approx(0.25)
+    monotonic.now = 1.0  # the machine has started again
+    assert callers.idle_s() == ACTIVE_S
+
+
 def test_callers_of_another_process_count(tmp_path):
     one, other = WaitingCallers(tmp_path / "callers"), WaitingCallers(tmp_path / "callers")
     assert other.idle_s() == ACTIVE_S
@@ -317,7 +332,8 @@ def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypa
     ahead.add_all(IDS[:1])
     monkeypatch.undo()
     monkeypatch.setattr(module, "RETRY_S", 0.01)
-    errors = iter([ZeroDivisionError()])
+    caplog.set_level("INFO")
+    errors = iter([ZeroDivisionError(), ZeroDivisionError()])
 
     async def failing(*_: Any, background: bool) -> bytes:
         for error in errors:
@@ -327,5 +343,7 @@ def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypa
     ahead.segmenter.embed = failing
 
     asyncio.run(run_for(ahead, 0.5))
-    assert "the queue of images waits" in caplog.text
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["the queue of images waits", "images of the queue are encoded again"]
+    assert "ZeroDivisionError" in caplog.text
     assert b'{state="done"} 1' in ahead._queue.metrics()

@@ -50,7 +50,8 @@ def test_each_image_ends_exactly_once_through_kills_and_cancellations(tmp_path: 
     queue = EncodeQueue(tmp_path / "queue.sqlite3", 2**30, 0)
     queue.add("", "a", None, [("first", 0)])
     log_changes(tmp_path / "queue.sqlite3")
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once for all workers
     began, begins = context.Pipe(duplex=False)
     encoded, cancelled, expected = list[str](), 0, 1
     workers = [context.Process(target=encode, args=(tmp_path, begins), daemon=True) for _ in range(2)]

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import math
+import time
 
 import pytest
 
@@ -25,6 +27,43 @@ def test_callers_have_shares_of_the_slots():
             with pytest.raises(Overloaded, match="share beside 1 other caller is 3"):
                 admission.check("a")
     admission.check("a")
+    assert not admission.requests.held
+
+
+def test_stopping_service_accepts_no_request_and_says_how_long_it_waits_for_others(monkeypatch):
+    admission = Admission(8, 0)
+    admission.check("a")
+    assert (admission.stopping, admission.time_left_s()) == (False, math.inf)
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    admission.stop(25)
+    now += 5
+    assert (admission.stopping, admission.time_left_s()) == (True, 20)
+    with pytest.raises(Stopping):
+        admission.check("a")
+
+
+@pytest.mark.parametrize(
+    ("others", "at_once"),
+    [
+        pytest.param(1, 12, id="one"),
+        pytest.param(4, 6, id="few"),
+        pytest.param(16, 6, id="sixteen"),
+        pytest.param(31, 6, id="many"),
+        pytest.param(47, 4, id="more"),
+        pytest.param(191, 1, id="too many"),
+    ],
+)
+def test_newcomer_has_several_requests_at_once_beside_a_crowd_that_takes_all_it_can(others, at_once):
+    admission = Admission(32, 0)
+    with contextlib.ExitStack() as crowd:
+        for number in range(30 * others):
+            with contextlib.suppress(Overloaded):
+                crowd.enter_context(admission.slot(f"attacker {number % others}"))
+        with slots(admission, "newcomer", at_once):
+            assert admission.requests.held["newcomer"] == at_once
+            with pytest.raises(Overloaded, match="share beside"):
+                admission.check("newcomer")
     assert not admission.requests.held
 
 

@@ -325,10 +325,10 @@ async def test_unread_answer_stalls_its_connection_unless_it_is_read_at_a_smalle
 
 
 def test_few_descriptors_reduce_the_number_of_connections(monkeypatch, caplog):
-    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 1024))
     allowed = allowed_connections(1000)
-    assert MIN_CONNECTIONS <= allowed <= 256 - RESERVED_DESCRIPTORS
-    assert "instead of 1000: this process is limited to 256 file descriptors" in caplog.text
+    assert MIN_CONNECTIONS <= allowed <= 1024 - RESERVED_DESCRIPTORS
+    assert "instead of 1000: this process is limited to 1024 file descriptors" in caplog.text
     assert allowed_connections(MIN_CONNECTIONS) == MIN_CONNECTIONS
 
 

@@ -267,4 +267,4 @@ def test_file_that_goes_missing_twice_is_logged_twice(file, keys, clock, log, tm
             source.rename(target)
             clock.now += 2
             assert names_of(keys)[0] == "ops"
-    assert [level for level, _ in log()] == ["ERROR", "ERROR"]
+    assert [level for level, _ in log()] == ["ERROR", "INFO"] * 2

@@ -55,7 +55,7 @@ class Shutdown:
         worker._lock = mock.Mock(close=partial(self._note, "lock released"))
         if self.orphan:
             worker.parent = -1
-        admission.stopping = True
+        admission.stop(10)
         request = None
         if self.requests:
             admission.in_progress += 1
@@ -124,4 +124,4 @@ def test_port_refuses_connections_in_all_listening_processes():
     with socket.create_server(("127.0.0.1", 0)) as first, first.dup() as other:
         stop_listening(SimpleNamespace(servers=[SimpleNamespace(sockets=[other])]))  # type: ignore[arg-type]
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(first.getsockname(), timeout=1)
+            socket.create_connection(first.getsockname(), timeout=60)

@@ -238,7 +238,7 @@ async def test_callers_request_id_is_kept_if_valid(sent, kept):
 
 async def test_page_and_liveness_are_answered_in_any_state():
     service = Service(keys=f"me:{KEY}", state="restarting")
-    service.admission.stopping = True
+    service.admission.stop(10)
     assert (await service.ask("/page", "GET")).content == b"a page"
     assert (await service.ask("/livez", "GET")).status_code == 200
 
@@ -258,7 +258,7 @@ async def test_readiness_says_why_triton_is_not_ready_and_work_waits_for_no_star
 async def test_stopping_worker_and_worker_of_a_stopping_service_refuse_new_requests(state):
     service = Service(state=state)
     if state == "ready":
-        service.admission.stopping = True
+        service.admission.stop(10)
     answer = await service.ask()
     assert answer.problem == (await service.ask("/readyz", "GET")).problem == (503, "stopping")
     assert answer.headers.get("connection") == ("close" if state == "ready" else None)

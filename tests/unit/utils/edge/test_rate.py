@@ -2,37 +2,25 @@
 
 import asyncio
 import signal
-import time
 from contextlib import aclosing
 
 import pytest
 
-from tests.redis_server import redis_server
+from tests.unit.utils.edge.conftest import LONG_TIMEOUT_S
 from tests.unit.utils.edge.fakes import Clock
-from utils.edge import rate
+from utils.edge import rate, redis_counts
 from utils.edge.counts import CountTable
 from utils.edge.rate import RateLimit
 from utils.errors import TooManyRequests
 from utils.settings import SettingsError
 
-LONG_TIMEOUT_S, REDIS_TIMEOUT_S = 60, rate.REDIS_TIMEOUT_S
+REDIS_TIMEOUT_S = redis_counts.TIMEOUT_S
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """Clock of Redis and of the process that starts 0.125 s into a window of every length up to an hour."""
-    clock = Clock(1_800_000_000.125)
-    monkeypatch.setattr(time, "time", clock)
-    return clock
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    """Redis with long timeouts, so that a loaded machine is not mistaken for a hanging Redis."""
-    monkeypatch.setattr(rate, "REDIS_SOCKET_TIMEOUT_S", LONG_TIMEOUT_S)
-    monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", LONG_TIMEOUT_S)
-    with redis_server(tmp_path) as running:
-        yield running
+def clock():
+    """Clock of the process that starts 0.125 s into a window of every length up to an hour."""
+    return Clock(1_800_000_000.125)
 
 
 async def attempt(limit, caller="a"):
@@ -54,9 +42,10 @@ def retry_after(error):
 
 
 def counts(server):
-    """Return the counts in Redis by name, without the common prefix."""
+    """Return the counts of the current windows in Redis by name, without the common prefix."""
     with server.client() as client:
-        return {name.removeprefix("mobile-sam:rate:"): int(client.get(name)) for name in server.names()}
+        values = {name: client.get(name).split() for name in server.names()}
+    return {name.removeprefix("mobile-sam:rate:"): int(current) for name, (_, _, current) in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +198,7 @@ async def test_processes_share_counts_through_redis_where_they_expire(server, lo
         assert await count_allowed(other, 9, "b") == 3
     assert "(3 requests per hour)" in error.detail
     assert 1 <= retry_after(error) <= 3601
-    assert counts(server) == {"{LIMITER/address:a/3/1/hour}": 3, "{LIMITER/address:b/3/1/hour}": 3}
+    assert counts(server) == {"{address:a}:3600": 3, "{address:b}:3600": 3}
     with server.client() as client:
         assert [0 < client.ttl(name) <= 7200 for name in server.names()] == [True, True]
     assert log() == []
@@ -235,20 +224,20 @@ async def test_hanging_redis_times_out_whatever_its_url_says(server, log, monkey
     monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 0)
     async with aclosing(RateLimit("2/hour", f"{server.url}?socket_timeout=3600&socket_connect_timeout=3600")) as limit:
         assert await count_allowed(limit, 1) == 1
-        monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", REDIS_TIMEOUT_S)
+        monkeypatch.setattr(redis_counts, "TIMEOUT_S", REDIS_TIMEOUT_S)
         server.send(signal.SIGSTOP)
         assert await count_allowed(limit, 3) == 2
         server.send(signal.SIGCONT)
-        monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", LONG_TIMEOUT_S)
+        monkeypatch.setattr(redis_counts, "TIMEOUT_S", LONG_TIMEOUT_S)
         assert await count_allowed(limit, 9, "b") == 2
     assert [level for level, _ in log()] == ["WARNING", "INFO"]
     assert log()[0][1].endswith(": no answer within 0.25 s")
-    assert counts(server)["{LIMITER/address:b/2/1/hour}"] == 2
+    assert counts(server)["{address:b}:3600"] == 2
 
 
 @pytest.mark.timeout(60)
 async def test_one_request_at_a_time_retries_a_hanging_redis(server, log, monkeypatch):
-    monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", REDIS_TIMEOUT_S)
+    monkeypatch.setattr(redis_counts, "TIMEOUT_S", REDIS_TIMEOUT_S)
     monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 0)
     done: list[int] = []
 
@@ -285,9 +274,9 @@ async def test_refused_caller_is_not_counted_again_for_a_second(clock, monkeypat
 
 
 async def test_requests_refused_by_a_short_limit_do_not_count_in_a_long_one(server, clock):
-    async with aclosing(RateLimit("9/minute; 2/second", server.url, clock=clock)) as limit:
+    async with aclosing(RateLimit("9/hour; 2/minute", server.url)) as limit:
         assert (await asyncio.gather(*(attempt(limit) for _ in range(20)))).count(None) == 2
-    assert [count for name, count in counts(server).items() if "minute" in name] == [2]
+    assert counts(server) == {"{address:a}:60": 2, "{address:a}:3600": 2}
     limit = RateLimit("9/minute; 2/second", None, clock=clock)
     for _ in range(4):
         assert (await asyncio.gather(*(attempt(limit) for _ in range(20)))).count(None) == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from orchestrator.costs import max_batch_points
 from tests import fake_segmenter
 from tests.fake_segmenter import FakeSegmenter
 from utils.api.requests import EverythingRequest
-from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded
+from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded, Stopping
 from utils.inference.everything import Record, Step, box_nms, crop_boxes, everything, grid
 from utils.inference.request import ImageSource
 
@@ -287,6 +288,45 @@ def test_batches_run_at_once_and_keep_their_order():
     segmenter.records = records  # type: ignore[method-assign]
     assert [x for x, *_ in boxes_of(segmenter, points_per_side=12)] == [8 * number for number in range(9)]
     assert most == 3
+
+
+@pytest.mark.parametrize(
+    ("left_s", "batches"),
+    [
+        pytest.param(math.inf, 3, id="service-goes-on"),
+        pytest.param(20.0, 3, id="enough"),
+        pytest.param(19.9, 1, id="too-little"),
+    ],
+)
+def test_work_that_a_stopping_service_would_not_wait_for_ends_after_a_batch(monkeypatch, left_s, batches):
+    segmenter = segmenter_of()
+    # 10 s for each batch.
+    monkeypatch.setattr("time.monotonic", lambda: 10.0 * len(segmenter.batches))
+    fields: dict[str, Any] = {"points_per_side": 6}
+    request = EverythingRequest(**fields)
+
+    async def steps() -> list[Step]:
+        progress = everything(segmenter, FILE, request, None, MAX_BYTES, time_left_s=lambda: left_s)
+        return [step async for step in progress]
+
+    if batches == 3:
+        assert asyncio.run(steps())[-1]["done"] == 3
+    else:
+        with pytest.raises(Stopping, match="would not finish this request in time"):
+            asyncio.run(steps())
+    assert len(segmenter.batches) == batches
+
+
+def test_work_whose_batches_are_all_done_is_finished_although_the_service_waits_no_longer():
+    segmenter = segmenter_of()
+    fields: dict[str, Any] = {"points_per_side": 1}
+    request = EverythingRequest(**fields)
+
+    async def steps() -> list[Step]:
+        progress = everything(segmenter, FILE, request, None, MAX_BYTES, time_left_s=lambda: -1.0)
+        return [step async for step in progress]
+
+    assert "result" in asyncio.run(steps())[-1]
 
 
 def test_batches_beside_one_that_fails_are_cancelled():

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from utils.errors import Overloaded
-from utils.inference.shares import Holding, NoRoom, RecentCallers, Shares, Turns, share_of, who_loses
+from utils.inference.shares import (
+    Holding,
+    NoRoom,
+    RecentCallers,
+    Shares,
+    Turns,
+    capacity_for,
+    share_of,
+    who_loses,
+)
 
 CAPACITY = 64
 NAMES = st.integers(0, 199).map("caller {}".format)
@@ -45,14 +54,30 @@ def test_no_room_says_why(capacity, held, caller, amount, reason):
         who_loses(capacity, held, caller, amount)
 
 
+@pytest.mark.parametrize(
+    ("callers", "capacity"),
+    [
+        pytest.param(1, 32, id="one"),
+        pytest.param(4, 32, id="few"),
+        pytest.param(5, 40, id="more"),
+        pytest.param(32, 256, id="many"),
+        pytest.param(200, 256, id="too many"),
+    ],
+)
+def test_capacity_grows_with_callers_up_to_a_maximum(callers, capacity):
+    assert capacity_for(callers, 32, max_capacity=256) == capacity
+    assert capacity_for(callers, 32, max_capacity=32) == 32
+
+
 class Arrivals(RuleBasedStateMachine):
     """Callers who take, add to and give back amounts in any order."""
 
     held = Bundle("held")
+    max_capacity = CAPACITY
 
     def __init__(self) -> None:
         super().__init__()
-        self.shares = Shares(CAPACITY, "things")
+        self.shares = Shares(CAPACITY, "things", max_capacity=self.max_capacity)
         self.alive: list[Holding] = []
 
     @rule(target=held, caller=NAMES, amount=st.integers(0, CAPACITY))
@@ -82,10 +107,11 @@ class Arrivals(RuleBasedStateMachine):
         holding = holding_of()
         if holding not in self.alive:
             self.alive.append(holding)
-        share = share_of(CAPACITY, len({*before, caller}))
+        capacity = self.capacity({*before, caller})
+        share = share_of(capacity, len({*before, caller}))
         kept = max(share, before.get(caller, 0) + amount)
         others_above = sum(max(0, has - kept) for name, has in before.items() if name != caller)
-        room = CAPACITY - sum(before.values()) + others_above
+        room = capacity - sum(before.values()) + others_above
         may_have_it = not before.get(caller) or before[caller] + amount <= share
         try:
             holding.grow(amount)
@@ -101,6 +127,9 @@ class Arrivals(RuleBasedStateMachine):
                     assert had > share, "only those above their share lose"
         return holding
 
+    def capacity(self, callers):
+        return capacity_for(len(callers), CAPACITY, self.max_capacity)
+
     def lost(self, holding):
         assert holding.amount == 0
         self.alive.remove(holding)
@@ -111,7 +140,7 @@ class Arrivals(RuleBasedStateMachine):
         for holding in self.alive:
             counted[holding.caller] = counted.get(holding.caller, 0) + holding.amount
         assert self.shares.held == {name: amount for name, amount in counted.items() if amount}
-        assert sum(counted.values()) <= CAPACITY
+        assert sum(counted.values()) <= self.max_capacity
 
     def teardown(self):
         for holding in self.alive:
@@ -122,6 +151,34 @@ class Arrivals(RuleBasedStateMachine):
 
 Arrivals.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 TestArrivals = Arrivals.TestCase
+
+
+class CrowdArrivals(Arrivals):
+    """The same where there is more for many callers; some come as a crowd, and each wants all that it can get."""
+
+    max_capacity = 8 * CAPACITY
+
+    @rule(first=st.integers(0, 199), callers=st.integers(1, 60), rounds=st.integers(1, 20))
+    def crowd_comes(self, first, callers, rounds):
+        for number in range(rounds * callers):
+            self.begin(f"caller {(first + number % callers) % 200}")
+
+    @rule()
+    def newcomer_comes(self):
+        share = share_of(self.capacity({*self.shares.held, "newcomer"}), len({*self.shares.held, "newcomer"}))
+        mine = [self.begin("newcomer") for _ in range(share - self.shares.held.get("newcomer", 0))]
+        assert self.shares.held["newcomer"] == share, "a newcomer has its whole share at once"
+        for holding in mine:
+            self.alive.remove(holding)
+            holding.close()
+
+    def begin(self, caller):
+        holding = self.asked(caller, 1, lambda: self.shares.take(caller, 0, lambda: self.lost(holding)))
+        return holding
+
+
+CrowdArrivals.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestCrowdArrivals = CrowdArrivals.TestCase
 
 
 def test_lost_holding_takes_no_more():
@@ -173,6 +230,13 @@ class Crowd:
             self.inside.append(name)
             await self._may_leave[name].wait()
             self.inside.remove(name)
+
+
+async def test_name_of_what_waits_is_in_the_messages():
+    crowd = Crowd(Turns(1, max_waiting=1, name="new images"))
+    await crowd.enter("a1", "a2")
+    with pytest.raises(Overloaded, match="new images that wait: a caller's share is 1, this one has 1"):
+        crowd.turns.check("a")
 
 
 async def test_waiting_callers_take_turns():

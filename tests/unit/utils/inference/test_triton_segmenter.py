@@ -19,6 +19,7 @@ from tritonclient.utils import InferenceServerException
 from orchestrator import tensors
 from orchestrator.call import Call, Outcome, RequestCancelled
 from orchestrator.costs import Workload
+from orchestrator.flood_log import FloodLog
 from utils import errors
 from utils.api.inputs import to_job
 from utils.api.requests import SegmentOptions, SegmentRequest
@@ -27,7 +28,7 @@ from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.shares import share_of
 from utils.inference.triton_segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
 from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
-from utils.observability.logs import FloodLog, logger
+from utils.observability.logs import logger
 
 OPTIONS: dict[str, Any] = {"multimask_output": True, "mask_format": "png", "polygon_tolerance": 2.0}
 
@@ -219,6 +220,22 @@ async def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, second
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert sum(isinstance(error, errors.Overloaded) for error in failures) == rejected
+
+
+async def test_new_images_that_wait_for_the_encoder_are_limited(monkeypatch):
+    monkeypatch.setattr("utils.inference.triton_segmenter.FULL_QUEUE_WAIT_S", 0.01)
+    client = Client(outcomes=CACHED_IS_UNKNOWN, delays={tensors.SEGMENT: 60})
+    segmenter = TritonSegmenter(client.infer, lambda: 60, {tensors.SEGMENT: 0}, max_new_images=4)
+    waiting = share_of(4, 1)
+    tasks = [asyncio.create_task(segmenter.embed(NEW)) for _ in range(1 + waiting + 1)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    refused = [task.exception() for task in tasks if task.done()]
+    assert [str(error) for error in refused] == [
+        "new images that wait: a caller's share is 3, this one has 3 and asks for 1; retry later"
+    ]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def test_large_parts_stay_in_the_file_until_they_are_read():

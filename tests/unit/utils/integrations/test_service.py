@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from tests.fake_segmenter import FakeSegmenter
-from utils.errors import InvalidRequest, Overloaded
+from utils.errors import InvalidRequest, Overloaded, Stopping
+from utils.inference.request import ImageSource
 from utils.inference.shares import RecentCallers
 from utils.integrations.service import MAX_WAITING, PAUSE_FACTOR, MaskService
 from utils.settings import Settings
@@ -80,7 +81,7 @@ def test_costly_conversions_take_turns_and_end_when_the_caller_leaves():
     def convert(mask):
         calls.append(mask["name"])
         started.set()
-        assert go.wait(10)
+        assert go.wait(60)
         return []
 
     async def run():
@@ -103,3 +104,9 @@ def test_costly_conversions_take_turns_and_end_when_the_caller_leaves():
 
     asyncio.run(run())
     assert sorted(calls) == ["first", *["second"] * 5]
+
+
+def test_automatic_masks_of_a_tool_end_with_a_service_that_would_not_wait_for_them():
+    service = MaskService(FakeSegmenter, Settings(), time_left_s=lambda: 0.0)
+    with pytest.raises(Stopping, match="would not finish this request in time"):
+        asyncio.run(service.everything(ImageSource(b"file", None), {"points_per_side": 8}))

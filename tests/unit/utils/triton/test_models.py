@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +14,11 @@ from unittest import mock
 import httpx
 import pytest
 
+from orchestrator.flood_log import FloodLog
 from sam_onnx.repository import replace_file
 from tests.unit.utils.triton.conftest import add_version, remove_version
-
 from utils.errors import InferenceUnavailable, ModelChange
+from utils.observability.logs import logger
 from utils.triton import models as module
 from utils.triton.models import Models, ModelState
 from utils.triton.run import KEY_HEADER, RunState
@@ -158,6 +160,17 @@ def test_a_failed_load_aborts_the_sync_and_hides_paths(models, triton, deploymen
     assert [versions(deployment.folder, model) for model in LOAD_ORDER] == [[1]] * len(LOAD_ORDER)
 
 
+def test_failed_loads_are_logged_a_few_times_and_then_counted(models, triton, monkeypatch, caplog):
+    log = FloodLog(logger, max_lines=2, window_s=10, level=logging.ERROR)
+    monkeypatch.setattr("utils.triton.models.ERROR_LOG", log)
+    triton.fails_to_load = {"mobile_sam_decoder"}
+    for _ in range(5):
+        assert "could not load" in rejection(lambda: models.load("mobile_sam_decoder"))
+    assert caplog.text.count("Triton could not load mobile_sam_decoder") == 2
+    log.summarise_ended(all_windows=True)
+    assert "Triton: load of mobile_sam_decoder: 3 more in 0 s" in caplog.text
+
+
 def names(deployment: Deployment, version: int) -> list[str]:
     """Return the name of a version's weights as Triton's folder has it, for each model with a record."""
     return [read_record(deployment.folder / model / str(version))["name"] for model in ORCHESTRATORS]
@@ -185,6 +198,18 @@ def test_a_snapshot_that_cannot_be_written_is_a_rejection(models, deployment, mo
     monkeypatch.setattr(Deployment, "take", mock.Mock(side_effect=error))
     assert rejection(models.sync) == "version 2 cannot be copied: No space left on device"
     assert versions(deployment.folder, "mobile_sam") == [1]
+
+
+def test_a_version_with_a_network_of_other_weights_is_a_rejection(models, deployment, triton):
+    before = deployment.links()
+    add_version(deployment.repository, 2)
+    record = {"name": "tune", "networks": {"mobile_sam_encoder/model.onnx": "0" * 64}}
+    replace_file(deployment.repository / "mobile_sam" / "2" / "weights.json", json.dumps(record).encode())
+    file = deployment.repository / "mobile_sam_encoder" / "2" / "model.onnx"
+    assert f"version 2 is not used: {file} is not the file that was written with the weights tune" in rejection(
+        models.sync
+    )
+    assert (deployment.links(), triton.requests) == (before, [])
 
 
 @pytest.mark.usefixtures("triton")

@@ -9,7 +9,9 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
+from harness.repository import make_repository
 from sam_onnx.repository import replace_file
+from tests.services import write_other_weights
 from utils.settings import Settings
 from utils.triton.installation import TritonSetupError
 from utils.triton.machine import Machine
@@ -236,6 +238,37 @@ def test_other_weights_than_the_expected_ones_are_a_one_line_error(tmp_path):
         check_weights(tmp_path, "aa")
     with pytest.raises(TritonSetupError, match="got none"):
         check_weights(tmp_path / "absent", "aa")
+
+
+@pytest.fixture
+def two_weights(tmp_path) -> tuple[Path, Path]:
+    """Repositories with the built-in networks, and with others of the same shapes."""
+    repositories = tmp_path / "one", tmp_path / "other"
+    for repository in repositories:
+        make_repository(repository, "builtin")
+    write_other_weights(repositories[1])
+    return repositories
+
+
+@pytest.mark.parametrize("model", ["mobile_sam_encoder", "mobile_sam_decoder"])
+def test_network_of_other_weights_in_the_same_path_is_a_one_line_error(two_weights, tmp_path, model):
+    one, other = two_weights
+    take_snapshot(one, tmp_path / "before")
+    replace_file(one / model / "1" / "model.onnx", (other / model / "1" / "model.onnx").read_bytes())
+    expected = f"{one / model / '1' / 'model.onnx'} is not the file that was written with the weights builtin: "
+    with pytest.raises(TritonSetupError, match=expected):
+        take_snapshot(one, tmp_path / "after")
+
+
+def test_record_that_names_no_files_is_accepted(two_weights, tmp_path):
+    one, _ = two_weights
+    for path in one.glob("*/1/weights.json"):
+        record = json.loads(path.read_text())
+        del record["networks"]
+        path.write_text(json.dumps(record))
+    replace_file(one / "mobile_sam_encoder" / "1" / "model.onnx", b"by another builder")
+    taken = take_snapshot(one, tmp_path / "home")
+    assert (taken / "mobile_sam_encoder" / "1" / "model.onnx").read_bytes() == b"by another builder"
 
 
 def test_a_missing_file_of_the_snapshot_is_named_by_its_path_in_the_repository(tmp_path):

@@ -82,10 +82,10 @@ def test_too_little_shared_memory_is_reported(monkeypatch, tmp_path):
     check_shared_memory()
     assert shared_memory_problem() == ""
     set_free(255)
-    with pytest.raises(TritonSetupError, match=r"/dev/shm has 255 MiB free, 256 MiB are needed: enlarge it"):
+    with pytest.raises(TritonSetupError, match=r"/dev/shm has less than 256 MiB free: enlarge it"):
         check_shared_memory()
     set_free(31)
-    assert shared_memory_problem() == "/dev/shm has 31 MiB free, 32 MiB are needed"
+    assert shared_memory_problem() == "/dev/shm has less than 32 MiB free"
     monkeypatch.setattr(module, "SHARED_MEMORY", tmp_path / "nowhere")
-    with pytest.raises(TritonSetupError, match="0 MiB free"):
+    with pytest.raises(TritonSetupError, match="nowhere has less than 256 MiB free"):
         check_shared_memory()

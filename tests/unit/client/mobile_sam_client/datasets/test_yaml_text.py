@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mobile_sam_client._datasets import yaml_text
 from mobile_sam_client._datasets.texts import decode
 from mobile_sam_client._datasets.values import DatasetError
 from mobile_sam_client._datasets.yaml_text import load_text
@@ -64,6 +65,43 @@ def test_what_is_more_than_text_is_refused(loader, text, message):
         load_text(text, loader)
 
 
+MANY = 2**18
+CLASSES = 21_841
+"""As many as ImageNet-21k has."""
+
+
+@pytest.mark.parametrize("loader", [yaml.BaseLoader, yaml.CBaseLoader])
+@pytest.mark.parametrize(
+    "text",
+    ["- a\n" * MANY, "names: [" + "a, " * MANY + "]", "[" + "[]," * MANY + "]", "{" + "? a," * MANY + "}"],
+    ids=["block list", "flow list", "empty lists", "flow map"],
+)
+def test_no_more_than_the_largest_number_of_entries_is_parsed(loader, text, monkeypatch):
+    parse, parsed = yaml.parse, []
+
+    def counted(text, Loader):  # noqa: N803  (PyYAML's name)
+        for event in parse(text, Loader=Loader):
+            parsed.append(event)
+            yield event
+
+    monkeypatch.setattr(yaml, "parse", counted)
+    monkeypatch.setattr(yaml_text, "MAX_EVENTS", 1000)
+    with pytest.raises(DatasetError, match=r"line \d+: (the file has too many entries|a is there twice)"):
+        load_text(text, loader)
+    assert len(parsed) <= 1001
+
+
 def test_number_of_entries_is_bounded():
     with pytest.raises(DatasetError, match="the file has too many entries"):
-        load_text("- a\n" * 2**18)
+        load_text("- a\n" * yaml_text.MAX_EVENTS)
+
+
+@pytest.mark.parametrize("form", ["block map", "flow list"])
+def test_largest_list_of_classes_in_use_is_read(form):
+    names = [f"class {number}" for number in range(CLASSES)]
+    if form == "flow list":
+        document = load_text(f"names: [{', '.join(names)}]")
+        assert document == {"names": names}
+        return
+    document = load_text("names:\n" + "".join(f"  {number}: {name}\n" for number, name in enumerate(names)))
+    assert list(document["names"].values()) == names

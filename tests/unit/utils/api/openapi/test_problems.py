@@ -71,9 +71,10 @@ KEYS = cast("ApiKeys", ApiKeys.from_setting("a:0123456789abcdef", None))
 
 def ask(requests: int = 0, *, stopping: bool = False) -> None:
     admission = Admission(32, max_body_bytes=1)
-    admission.stopping = stopping
-    for number in range(requests):
-        admission.requests.take(f"caller {number}", 1, lambda: None)
+    if stopping:
+        admission.stop(10)
+    for _ in range(requests):
+        admission.requests.take("", 1, lambda: None)
     admission.check()
 
 
@@ -88,7 +89,7 @@ def large_image() -> bytes:
     [
         ("malformed-body", lambda: parse_body(b"hello", SegmentRequest)),
         ("invalid-request", lambda: parse_body(INVALID, SegmentRequest)),
-        ("overloaded", lambda: ask(32)),
+        ("overloaded", lambda: ask(24)),
         ("stopping", lambda: ask(stopping=True)),
         ("unauthorized", lambda: KEYS.name_of([])),
         ("image-too-large", lambda: images.open_image(large_image(), 25_000_000)),

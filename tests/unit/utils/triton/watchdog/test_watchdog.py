@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -17,7 +18,9 @@ from tests.unit.utils.triton.watchdog.conftest import MANAGER, PROGRAM, TIMEOUT_
 from utils.triton import health
 from utils.triton.health import lock_requests
 from utils.triton.versions import LOAD_ORDER, Deployment, versions
+from utils.triton.watchdog import Timings
 from utils.triton.watchdog.process import MIN_STOPPED_CHECKS, Workers
+from utils.triton.watchdog.watchdog import Watchdog
 
 
 def test_version_is_published_and_an_old_one_on_other_addresses_is_warned_of_once(watched):
@@ -166,7 +169,22 @@ def test_stop_waits_for_workers_with_requests_and_leaves_no_process(watched):
     assert watched.process.wait(TIMEOUT_S) == 0
     assert (watched.folder / "ended").exists()
     assert watched.health.state == "stopped"
-    assert re.findall("stopping.*", watched.log) == ["stopping"]
+    assert re.findall("stopping.*|Triton has.*", watched.log) == ["stopping", "Triton has stopped"]
+    _, alive = psutil.wait_procs(descendants, timeout=TIMEOUT_S)
+    assert not alive
+
+
+def test_triton_that_does_not_stop_is_killed_and_the_log_says_so(watched):
+    lock, descendants = lock_requests(watched.health_file), watched.descendants()
+    watched.process.terminate()
+    watched.wait_until(lambda: watched.health.state == "stopping")
+    os.kill(watched.starts()[0], signal.SIGSTOP)
+    lock.close()
+    assert watched.process.wait(TIMEOUT_S) == 0
+    assert re.findall("Triton (?:did|has).*", watched.log) == [
+        "Triton did not stop within 2 s, and is killed",
+        "Triton has stopped",
+    ]
     _, alive = psutil.wait_procs(descendants, timeout=TIMEOUT_S)
     assert not alive
 
@@ -293,3 +311,19 @@ def polled(deployment: Deployment, settings: dict[str, str]) -> Path:
 def test_poll_mode_leaves_the_repository_to_triton(polled, watched):
     assert watched.health.ready
     assert polled.is_dir()
+
+
+def test_states_that_change_again_and_again_are_counted(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("utils.triton.watchdog.process.LOG._windows", {})
+    caplog.set_level("INFO")
+    run = Mock(health_file=tmp_path / "health", source="", timeout_s=1.0)
+    command = ["tritonserver", "--http-port=1", "--model-control-mode=none"]
+    watchdog = Watchdog(command, run, os.getpid(), Timings())
+    for number in range(10):
+        watchdog._publish("failing", f"reason {number}")
+        watchdog._publish("ready")
+    assert health.read_health(run.health_file).ready
+    lines = [record.getMessage() for record in caplog.records]
+    assert (len(lines), lines[0]) == (5, "Triton is failing: reason 0")
+    watchdog._publish("stopped")
+    assert caplog.records[-1].getMessage().startswith("states of Triton: 15 more in")
