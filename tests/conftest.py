@@ -34,7 +34,6 @@ FIRST_FILES = {
     "tests/integrations/test_label_studio.py": "Label Studio",
     "tests/integrations/test_x_anylabeling.py": "keyed",
     "tests/integrations/test_roboflow.py": "keyed",
-    "tests/integrations/test_cvat.py": "keyed",
     "tests/integrations/test_cvat_gateway.py": "keyed",
     "tests/integrations/test_samapi.py": "keyed",
     "tests/e2e/test_keys.py": "keyed",

@@ -126,7 +126,7 @@ def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:
 def _default_max_image_pixels(repository: Path) -> int:
     """Return the orchestrator's default limit."""
     file = repository / tensors.SEGMENT / "config.pbtxt"
-    if not file.is_file():  # reported by `utils.triton.check_repository`
+    if not file.is_file():  # reported by `utils.triton.repository.check_repository`
         file = OWN_REPOSITORY / tensors.SEGMENT / "config.pbtxt"
     config = text_format.Parse(file.read_text(encoding="utf-8"), ModelConfig())
     return int(config.parameters["max_image_pixels"].string_value)
