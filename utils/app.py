@@ -4,13 +4,14 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 
 from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
 from utils import processes
@@ -20,7 +21,8 @@ from utils.api.decoding import LocalDecoding
 from utils.api.info import InfoEndpoint, describe
 from utils.api.jobs import EmbedJobs
 from utils.api.openapi import pages
-from utils.background.encoder import BackgroundEncoder
+from utils.api.responses import Info
+from utils.background.encoder import BackgroundEncoder, WaitingCallers
 from utils.background.queue import DEFAULT_CACHE_BYTES, EncodeQueue
 from utils.bento import (
     check_hooks,
@@ -43,7 +45,7 @@ from utils.inference.segmenter import Segmenter
 from utils.inference.shares import RecentCallers
 from utils.inference.triton_segmenter import TritonSegmenter
 from utils.integrations import ADAPTERS
-from utils.integrations.adapter import Adapters
+from utils.integrations.adapter import Adapter, Adapters
 from utils.integrations.service import MaskService
 from utils.observability.logs import ERROR_LOG, configure_logging, logger
 from utils.observability.metrics import Counts, prepare_files
@@ -51,6 +53,7 @@ from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
 from utils.triton import health, installation, repository, services, versions
+from utils.triton.health import Health
 from utils.triton.metrics import triton_metrics
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
@@ -86,6 +89,26 @@ class App:
     """Returns the time for which a service that stops waits for a request, infinite until then."""
 
 
+@dataclass(frozen=True)
+class _Configuration:
+    """Settings, and what the service serves by them."""
+
+    settings: Settings
+    source: Path | None
+    """Folder of the model repository; None if it is on another machine."""
+    served: Path | str
+    """What Triton reads: a folder with a snapshot of the repository, or the repository's URL."""
+    plan: Plan
+    keys: ApiKeys | None
+    rate: RateLimit | None
+    admin_keys: ApiKeys | None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that Triton reads; None if the repository is on another machine."""
+        return Path(self.served) if self.source else None
+
+
 def build() -> App:
     """Build the service from the environment variables.
 
@@ -94,96 +117,65 @@ def build() -> App:
     """
     configure_logging()
     processes.raise_descriptor_limit()
-    try:
-        settings = Settings.from_environment()
-        source = settings.repository_in(installation.ROOT)
-        keys, rate, admin_keys = _access(settings)
-        replace(RunState.current(), timeout_s=settings.timeout_s(0)).publish()  # for the watchdog
-        served = _served_repository(source, settings)
-        # By the snapshot, as the repository may have other weights when BentoML starts another worker.
-        plan = repository.plan_for_this_machine(Path(served) if source else None, settings)
-    except (SettingsError, PlanError) as error:
-        raise SystemExit(f"error: {error}") from None
-    need_key, metrics_need_key = keys is not None, settings.metrics == "key"
-    service_info = describe(Path(served) if source else None, settings, key_needed=need_key)
-    # For the orchestrator: its own default ignores `cache_dir`.
-    os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
-    if source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
-        os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info.limits.max_image_pixels))
-    runner = make_runner(
-        served,
-        # Inference too: a web page can send simple requests to any port, and deep JSON crashes old Tritons.
-        server_flags(settings.model_control_mode, restricted=f"{CONTROL_APIS},inference"),
-        ready_line=_ready_line(Path(served) if source else None, plan, settings),
-        announce=partial(_announce, source, served, settings),
-        public_warning="" if need_key else NO_KEYS,
-    )
-    run = RunState.current()
-    tools = [each for each in ADAPTERS if each.name in settings.integrations]
-    documents = pages(service_info, metrics_need_key=metrics_need_key, admin=admin_keys is not None, tools=tools)
+    configuration = _read_configuration()
+    settings, keys, rate = configuration.settings, configuration.keys, configuration.rate
+    info = _service_info(configuration)
+    tools = [adapter for adapter in ADAPTERS if adapter.name in settings.integrations]
+    documents = _documents(configuration, info, tools)
+    runner = _runner(configuration)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
 
-    connect_once = cache(partial(connect, runner))
-
-    def infer(*, headers: dict[str, str], **call: Any) -> Any:
-        connect_once()  # the runner has a client, and `infer`, only once a worker has started
-        return runner.infer(headers={**headers, **run.key_header}, **call)
-
+    run = RunState.current()
     read_health = partial(health.read_health, run.health_file)
-
-    def timeout_s() -> float:
-        return settings.timeout_s(read_health().encode_s)
-
+    read_triton_metrics = partial(triton_metrics, run.metrics_port)
+    timeout_s = partial(_timeout_s, settings, read_health)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
-    changed = source if settings.model_control_mode != "poll" else None  # otherwise Triton reads the repository itself
-    models = Models(
-        partial(triton_address, runner.name),
-        run,
-        versions.Deployment(changed, Path(served)) if changed else None,
-        partial(repository.is_configured, changed, settings, Path(served)) if changed else partial(bool, True),
+    models = _models(configuration, runner, run)
+    callers = WaitingCallers(Path(run.folder) / "callers")
+    segmenter = TritonSegmenter(
+        _inference(runner, run),
+        timeout_s,
+        configuration.plan.instances,
+        partial(health.report_fault, run.health_file),
+        callers.one_more,
+        settings.max_requests,
     )
     background = BackgroundEncoder(
-        _queue(source, served, plan, settings),
+        _queue(configuration.source, configuration.served, configuration.plan, settings),
         Path(run.folder),
-        lambda: app.segmenter,
+        segmenter,
         lambda: read_health().ready and not admission.stopping,
         rate.check if rate else None,
         versions=models.versions,
+        callers=callers,
     )
-    segmenter = TritonSegmenter(
-        infer,
-        timeout_s,
-        plan.instances,
-        partial(health.report_fault, run.health_file),
-        background.callers.one_more,
-        settings.max_requests,
-    )
-    app = App(service, segmenter, background, settings, timeout_s, admission.time_left_s)
-    read_triton_metrics = partial(triton_metrics, run.metrics_port)
-    origins = Origins(settings.cors_origins, None if need_key else settings.hosts)
-    lifecycle = WorkerLifecycle(
-        run.health_file, admission, lambda: disconnect(runner), settings.max_connections, run.first_process
-    )
-    service.on_deployment(check_hooks)
-    service.on_deployment(partial(_check_deployment, source, served, plan, settings))
-    service.on_shutdown(partial(_stop_worker, rate))
-    service.mount_asgi_app(PageFiles(), path=ROUTE)
     active = RecentCallers()
     adapters = Adapters(
         tools,
-        MaskService(lambda: app.segmenter, settings, timeout_s, active, background, admission.time_left_s),
-        [each for each in ADAPTERS if each.name not in settings.integrations],
+        MaskService(segmenter, settings, timeout_s, active, background, admission.time_left_s),
+        [adapter for adapter in ADAPTERS if adapter not in tools],
     )
-    service.mount_asgi_app(adapters, path="/")
     local = LocalDecoding(
-        lambda: app.segmenter,
-        Path(served) if service_info.local_decoding else None,
-        InfoEndpoint(service_info, models.versions, read_triton_metrics, read_health, timeout_s),
+        segmenter,
+        configuration.folder if info.local_decoding else None,
+        InfoEndpoint(info, models.versions, read_triton_metrics, read_health, timeout_s),
     )
     work_paths = WORK_PATHS.union(adapters.work, local.pages)
     counts = Counts(keys.names if keys and settings.metrics_by_key else None)
+    origins = Origins(settings.cors_origins, None if keys else settings.hosts)
+    lifecycle = WorkerLifecycle(
+        run.health_file, admission, partial(disconnect, runner), settings.max_connections, run.first_process
+    )
+
+    service.on_deployment(check_hooks)
+    service.on_deployment(
+        partial(_check_deployment, configuration.source, configuration.served, configuration.plan, settings)
+    )
     start_counts = partial(counts.start, work_paths)
     service.on_startup(partial(_start_worker, settings, origins, lifecycle, background, start_counts))
+    service.on_shutdown(partial(_stop_worker, rate))
+    service.mount_asgi_app(PageFiles(), path=ROUTE)
+    service.mount_asgi_app(adapters, path="/")
     # Outermost first: CORS preflight requests carry no API key.
     _allow_origins(service, settings)
     trace_requests(service, work_paths)
@@ -206,14 +198,104 @@ def build() -> App:
         counts=counts,
         check_room={"/mobile_sam": partial(check_room, segmenter)},
         triton_metrics=read_triton_metrics,
-        metrics_need_key=metrics_need_key,
-        admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,
+        metrics_need_key=settings.metrics == "key",
+        admin=_admin(configuration, models),
         adapters=adapters,
         jobs=EmbedJobs(background),
         origins=origins,
         active=active,
     )
-    return app
+    return App(service, segmenter, background, settings, timeout_s, admission.time_left_s)
+
+
+def _read_configuration() -> _Configuration:
+    """Read the environment variables, set up Triton, and plan what runs on this machine.
+
+    Raises:
+        SystemExit: a one-line error; a setting is invalid, or the service cannot run.
+    """
+    try:
+        settings = Settings.from_environment()
+        source = settings.repository_in(installation.ROOT)
+        keys, rate, admin_keys = _access(settings)
+        replace(RunState.current(), timeout_s=settings.timeout_s(0)).publish()  # for the watchdog
+        served = _served_repository(source, settings)
+        # By the snapshot, as the repository may have other weights when BentoML starts another worker.
+        plan = repository.plan_for_this_machine(Path(served) if source else None, settings)
+    except (SettingsError, PlanError) as error:
+        raise SystemExit(f"error: {error}") from None
+    return _Configuration(settings, source, served, plan, keys, rate, admin_keys)
+
+
+def _service_info(configuration: _Configuration) -> Info:
+    """Return the document `/info` without a loaded model, and give the orchestrator the same limits."""
+    settings = configuration.settings
+    info = describe(configuration.folder, settings, key_needed=configuration.keys is not None)
+    # For the orchestrator: its own default ignores `cache_dir`.
+    os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
+    if configuration.source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
+        os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(info.limits.max_image_pixels))
+    return info
+
+
+def _documents(configuration: _Configuration, info: Info, tools: Sequence[Adapter]) -> dict[str, Response]:
+    """Return the pages that describe the API."""
+    return pages(
+        info,
+        metrics_need_key=configuration.settings.metrics == "key",
+        admin=configuration.admin_keys is not None,
+        tools=tools,
+    )
+
+
+def _runner(configuration: _Configuration) -> Any:
+    """Return BentoML's runner, which starts Triton."""
+    settings, source, served = configuration.settings, configuration.source, configuration.served
+    return make_runner(
+        served,
+        # Inference too: a web page can send simple requests to any port, and deep JSON crashes old Tritons.
+        server_flags(settings.model_control_mode, restricted=f"{CONTROL_APIS},inference"),
+        ready_line=_ready_line(configuration.folder, configuration.plan, settings),
+        announce=partial(_announce, source, served, settings),
+        public_warning="" if configuration.keys else NO_KEYS,
+    )
+
+
+def _inference(runner: Any, run: RunState) -> Callable[..., Any]:
+    """Return a function that calls Triton, with the service's key."""
+    connect_once = cache(partial(connect, runner))
+
+    def infer(*, headers: dict[str, str], **call: Any) -> Any:
+        connect_once()  # the runner has a client, and `infer`, only once a worker has started
+        return runner.infer(headers={**headers, **run.key_header}, **call)
+
+    return infer
+
+
+def _timeout_s(settings: Settings, read_health: Callable[[], Health]) -> float:
+    """Return the maximum time for one call of Triton, by the time that the encoder takes."""
+    return settings.timeout_s(read_health().encode_s)
+
+
+def _models(configuration: _Configuration, runner: Any, run: RunState) -> Models:
+    """Return the client of Triton's list of models."""
+    address = partial(triton_address, runner.name)
+    settings, source, folder = configuration.settings, configuration.source, configuration.folder
+    if source is None or folder is None or settings.model_control_mode == "poll":  # Triton reads the repository itself
+        return Models(address, run, None)
+    return Models(
+        address,
+        run,
+        versions.Deployment(source, folder),
+        partial(repository.is_configured, source, settings, folder),
+    )
+
+
+def _admin(configuration: _Configuration, models: Models) -> Admin | None:
+    """Return the paths that change models, if there are keys for them."""
+    if configuration.admin_keys is None:
+        return None
+    return Admin(configuration.admin_keys, models, configuration.settings.model_control_mode)
 
 
 def _access(settings: Settings) -> tuple[ApiKeys | None, RateLimit | None, ApiKeys | None]:

@@ -1,5 +1,7 @@
 """BentoML's real application in this process, with a fake segmenter."""
 
+from typing import Any
+
 import pytest
 
 from tests.fake_segmenter import FakeSegmenter
@@ -22,9 +24,19 @@ def triton_segmenter(service):
 
 
 @pytest.fixture
-def segmenter(service, monkeypatch) -> FakeSegmenter:
+def segmenter(triton_segmenter, monkeypatch) -> FakeSegmenter:
+    """What answers in place of the service's own segmenter."""
     fake = FakeSegmenter()
-    monkeypatch.setattr(service.app, "segmenter", fake)
+
+    def answer_by_fake(method: str) -> None:
+        def call(*arguments: Any, **options: Any) -> Any:
+            return getattr(fake, method)(*arguments, **options)
+
+        monkeypatch.setattr(triton_segmenter, method, call)
+
+    for method in ("embed", "segment", "records"):
+        answer_by_fake(method)
+    monkeypatch.setattr(triton_segmenter, "parallel_batches", fake.parallel_batches)
     return fake
 
 

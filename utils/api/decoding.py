@@ -1,7 +1,6 @@
 """Embeddings of images and the decoder's file, for callers who decode by themselves."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ OFF = "expected MOBILE_SAM_LOCAL_DECODING=on, and a folder as MOBILE_SAM_MODEL_R
 class LocalDecoding:
     """ASGI applications of paths. Their `ServiceError`s are left to the edge."""
 
-    def __init__(self, segmenter: Callable[[], Segmenter], repository: Path | None, info: InfoEndpoint) -> None:
+    def __init__(self, segmenter: Segmenter, repository: Path | None, info: InfoEndpoint) -> None:
         """Combine the segmenter, the folder from which Triton loads models (None: off), and what it has loaded."""
         self._segmenter, self._repository, self.info = segmenter, repository, info
         self.pages: dict[str, ASGIApp] = {EMBEDDING: self.embedding, DECODER_FILE: self.decoder}
@@ -56,7 +55,7 @@ class LocalDecoding:
         request = Request(scope)
         fields = self._fields(request, ImageFields, image_id=scope["path"].split("/", 2)[2])
         job = replace(EMBEDDING_JOB, model_version=fields.model_version)
-        parts = await self._segmenter().segment(image_source(fields), job)
+        parts = await self._segmenter.segment(image_source(fields), job)
         etag = orjson.loads(bytes(parts.result))["etag"]
         file = None if has_file(etag, request) else parts.mask
         await file_response(file, etag, "private, no-cache")(scope, receive, send)

@@ -79,20 +79,21 @@ class BackgroundEncoder:
         self,
         queue: EncodeQueue,
         folder: Path,
-        segmenter: Callable[[], Segmenter],
+        segmenter: Segmenter,
         ready: Callable[[], bool],
         charge: Charge | None,
         *,
         versions: Callable[[], Awaitable[list[int]]],
+        callers: WaitingCallers,
     ) -> None:
         """Combine the parts. The worker that holds a lock in `folder` encodes, while it is `ready`.
 
         `charge` counts further requests in the rate limit, one for each image: by the key's name, the address, and
-        their number. `versions` returns those that serve requests.
+        their number. `versions` returns those that serve requests. `callers` are those to whom the encoder gives way.
         """
         self._queue, self._lock, self._segmenter = queue, folder / "encoder", segmenter
         self._versions = versions
-        self._ready, self._charge, self.callers = ready, charge, WaitingCallers(folder / "callers")
+        self._ready, self._charge, self.callers = ready, charge, callers
         self._last_caller, self._rested_at, self._added = "", 0.0, asyncio.Event()
         self._outage = Outage("images of the queue are encoded again")
 
@@ -135,7 +136,7 @@ class BackgroundEncoder:
         """
         problem: Problem | None = None
         try:
-            await self._segmenter().embed(image, version, background=True)
+            await self._segmenter.embed(image, version, background=True)
         except ServiceError as error:
             problem = error.problem()
             if problem.status >= 500 and not final:

@@ -55,7 +55,7 @@ class MaskService:
     Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model.
     """
 
-    segmenter: Callable[[], Segmenter]
+    segmenter: Segmenter
     settings: Settings
     timeout_s: Callable[[], float] = lambda: INFERENCE_TIMEOUT_S
     """Returns the seconds for an answer."""
@@ -78,7 +78,7 @@ class MaskService:
         request = validated(SegmentRequest, fields, strict=False)
         apply_answer_type(request, JSON)
         job = to_job(request, document=True, offer_clip=False)
-        segmentation = await self.segmenter().segment(scaled_down(image), job)
+        segmentation = await self.segmenter.segment(scaled_down(image), job)
         limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
         if (size := len(segmentation.result)) > limit:
             expected = f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a smaller image)"
@@ -95,12 +95,12 @@ class MaskService:
 
     async def embed(self, image: ImageSource) -> dict[str, Any]:
         """Return the answer of `/embed`."""
-        document: dict[str, Any] = orjson.loads(await self.segmenter().embed(scaled_down(image)))
+        document: dict[str, Any] = orjson.loads(await self.segmenter.embed(scaled_down(image)))
         return document
 
     async def embedding(self, image: ImageSource) -> bytes:
         """Return the embedding of an image as a safetensors file."""
-        return bytes((await self.segmenter().segment(scaled_down(image), EMBEDDING_JOB)).mask)
+        return bytes((await self.segmenter.segment(scaled_down(image), EMBEDDING_JOB)).mask)
 
     async def embed_in_background(self, image: ImageSource) -> dict[str, Any]:
         """Queue an image and return its `image_id`."""
@@ -114,7 +114,7 @@ class MaskService:
         """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
         options = validated(EverythingRequest, fields)
         steps = everything(
-            self.segmenter(),
+            self.segmenter,
             scaled_down(image),
             options,
             None,

@@ -34,7 +34,7 @@ def decoding(tmp_path: Path) -> LocalDecoding:
     ]
     info = AsyncMock(**{"recent.return_value": Info.model_validate({**INFO, "loaded": loaded})})
     segmenter = FakeSegmenter()
-    return LocalDecoding(lambda: segmenter, tmp_path, info)
+    return LocalDecoding(segmenter, tmp_path, info)
 
 
 def write(repository: Path, version: int, weights: str) -> None:
@@ -57,7 +57,7 @@ async def test_embedding_is_that_of_the_asked_region_and_version_and_owner(decod
     token = CALLER.set("alice")
     answer = await ask(decoding, "?region=0,8,64.5,72&model_version=2", "/embeddings/an-id")
     CALLER.reset(token)
-    segmenter = decoding._segmenter()
+    segmenter = decoding._segmenter
     ((source, job),) = segmenter.jobs
     assert (source.image_id, source.owner, source.region) == ("an-id", "alice", (0, 8, 64.5, 72))
     assert (job.model_version, job.inputs, job.options) == (2, {}, {"embedding": True})
@@ -68,7 +68,7 @@ async def test_embedding_is_that_of_the_asked_region_and_version_and_owner(decod
 
 
 async def test_paths_that_are_off_name_the_setting(tmp_path):
-    off = LocalDecoding(FakeSegmenter, None, AsyncMock())
+    off = LocalDecoding(FakeSegmenter(), None, AsyncMock())
     for path in ("/decoder.onnx", "/embeddings/an-id"):
         with pytest.raises(UnknownPath, match="expected MOBILE_SAM_LOCAL_DECODING=on"):
             await ask(off, "", path)

@@ -36,7 +36,15 @@ class Ahead(BackgroundEncoder):
         self.segmenter, self.is_ready = FakeSegmenter(), True
         queue = EncodeQueue(tmp_path / "queue.sqlite3", 2**30, 0)
         charge = RateLimit(rate, None).check if rate else None
-        super().__init__(queue, tmp_path, lambda: self.segmenter, lambda: self.is_ready, charge, versions=self.loaded)
+        super().__init__(
+            queue,
+            tmp_path,
+            self.segmenter,
+            lambda: self.is_ready,
+            charge,
+            versions=self.loaded,
+            callers=WaitingCallers(tmp_path / "callers"),
+        )
 
     async def loaded(self) -> list[int]:
         return [1, 3]

@@ -12,7 +12,7 @@ from harness import wait_until
 from tests.fake_segmenter import FakeSegmenter
 from tests.unit.utils.background.test_queue_states import ends_of, log_changes
 from utils.background import encoder as module
-from utils.background.encoder import BackgroundEncoder
+from utils.background.encoder import BackgroundEncoder, WaitingCallers
 from utils.background.queue import EncodeQueue
 from utils.inference.request import ImageSource
 
@@ -42,7 +42,9 @@ def encode(folder: Path, began: Connection) -> None:
     segmenter = SlowSegmenter(began)
     module.RETRY_S = module.CHECK_S = 0.01
     queue = EncodeQueue(folder / "queue.sqlite3", 2**30, 0)
-    asyncio.run(BackgroundEncoder(queue, folder, lambda: segmenter, lambda: True, None, versions=loaded).run())
+    callers = WaitingCallers(folder / "callers")
+    encoder = BackgroundEncoder(queue, folder, segmenter, lambda: True, None, versions=loaded, callers=callers)
+    asyncio.run(encoder.run())
 
 
 def test_each_image_ends_exactly_once_through_kills_and_cancellations(tmp_path: Path) -> None:

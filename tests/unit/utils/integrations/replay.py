@@ -29,7 +29,7 @@ class Replay(Http, FakeSegmenter):
     """An adapter with a fake segmenter, and requests to it."""
 
     def __init__(self, adapter: Adapter, settings: Settings | None = None) -> None:
-        service = MaskService(lambda: self, settings or Settings(), background=self)  # type: ignore[arg-type]
+        service = MaskService(self, settings or Settings(), background=self)  # type: ignore[arg-type]
         Http.__init__(self, Adapters([adapter], service))
         self.queued: list[ImageSource] = []
         FakeSegmenter.__init__(self, image={**IMAGE, "image_id": "id", "weights": {"name": "official"}})

@@ -79,7 +79,7 @@ class Tools(Http, FakeSegmenter):
 
     def __init__(self) -> None:
         FakeSegmenter.__init__(self)
-        self.adapters = Adapters(ADAPTERS, MaskService(lambda: self, SETTINGS))
+        self.adapters = Adapters(ADAPTERS, MaskService(self, SETTINGS))
         edge = make_edge(
             self.adapters,
             work_paths=frozenset(PATHS),

@@ -136,7 +136,7 @@ class Tools(Http, FakeSegmenter):
     def __init__(self, error: ServiceError | None = None) -> None:
         FakeSegmenter.__init__(self)
         self.error = error
-        adapters = Adapters(ADAPTERS, MaskService(lambda: self, SETTINGS))
+        adapters = Adapters(ADAPTERS, MaskService(self, SETTINGS))
         paths = frozenset(path for adapter in ADAPTERS for path in adapter.work)
         limits, admission = Limits(MAX_BYTES, 9, lambda: 9), Admission(1, 2 * MAX_BYTES)
         edge = make_edge(adapters, work_paths=paths, adapters=adapters, limits=limits, admission=admission)
@@ -181,7 +181,7 @@ def test_body_that_is_too_large_has_advice(path, body, function):
 
 def test_masks_of_too_many_outlines_are_refused_in_these_words():
     noise = np.indices((300, 400)).sum(axis=0) % 2 == 0
-    service = MaskService(lambda: FakeSegmenter(), SETTINGS)  # noqa: PLW0108
+    service = MaskService(FakeSegmenter(), SETTINGS)
     document = {"masks": [{"box": [0, 0, 1, 1]}], "work_s": 0.0}
     with pytest.raises(ServiceError) as caught:
         asyncio.run(service.converted(document, lambda _: polygons(noise, 10)))

@@ -45,7 +45,7 @@ class Tools(Http):
 
     def __init__(self, folder: Any, max_pixels: int, settings: Settings = SETTINGS, **options: Any) -> None:
         self.segmenter = PipelineSegmenter(folder, max_pixels, **options)
-        self.service = MaskService(lambda: self.segmenter, settings, background=self)  # type: ignore[arg-type]
+        self.service = MaskService(self.segmenter, settings, background=self)  # type: ignore[arg-type]
         self.queued: list[ImageSource] = []
         super().__init__(Adapters(ADAPTERS, self.service))
 

@@ -26,7 +26,7 @@ def document(masks, work_s=0.0):
 
 def converted(masks, convert, box_ns=10.0, work_s=0.0):
     """Return masks in the form of a tool, as JSON."""
-    service = MaskService(FakeSegmenter, Settings(max_answer_bytes=1000))
+    service = MaskService(FakeSegmenter(), Settings(max_answer_bytes=1000))
     found = asyncio.run(service.converted(document(masks, work_s), convert, box_ns=box_ns))
     return [orjson.loads(orjson.dumps(item)) for item in found]
 
@@ -62,7 +62,7 @@ def test_costly_conversion_pauses_after_each_mask_while_others_are_active(monkey
     monkeypatch.setattr("utils.integrations.service.threading", SimpleNamespace(Event=lambda: left))
     if others:
         active.note("192.0.2.1")
-    service = MaskService(FakeSegmenter, Settings(), active=active)
+    service = MaskService(FakeSegmenter(), Settings(), active=active)
     asyncio.run(service.converted(document([SMALL] * 3), Mock(return_value=[]), box_ns=10.0))
     assert waited == pauses
 
@@ -75,7 +75,7 @@ def test_answer_above_its_limit_is_refused_before_it_is_complete():
 
 
 def test_costly_conversions_take_turns_and_end_when_the_caller_leaves():
-    service = MaskService(FakeSegmenter, Settings())
+    service = MaskService(FakeSegmenter(), Settings())
     started, go, calls = threading.Event(), threading.Event(), []
 
     def convert(mask):
@@ -107,6 +107,6 @@ def test_costly_conversions_take_turns_and_end_when_the_caller_leaves():
 
 
 def test_automatic_masks_of_a_tool_end_with_a_service_that_would_not_wait_for_them():
-    service = MaskService(FakeSegmenter, Settings(), time_left_s=lambda: 0.0)
+    service = MaskService(FakeSegmenter(), Settings(), time_left_s=lambda: 0.0)
     with pytest.raises(Stopping, match="would not finish this request in time"):
         asyncio.run(service.everything(ImageSource(b"file", None), {"points_per_side": 8}))
