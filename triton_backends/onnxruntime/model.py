@@ -49,7 +49,7 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     Raises:
         ValueError: the config asks for a provider that this ONNX Runtime lacks, or for an unknown one.
     """
-    on_cpu = [("OpenVINOExecutionProvider", {})] * accelerators(config)
+    on_cpu: list[Provider] = [("OpenVINOExecutionProvider", {})] * accelerators(config)
     providers = [cuda_provider(config, device)] if kind == "GPU" else on_cpu
     available = ort.get_available_providers()
     for name, _ in providers:
