@@ -19,13 +19,14 @@ BUILD_ARGS ?=
 NAME ?=
 OPEN ?=
 PROVIDER ?= cuda
+BASELINE ?= HEAD
 
 # With an NVIDIA driver, the CUDA build of ONNX Runtime is installed, and the libraries that it loads.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 
 # What a command line may set: a misspelt name would be ignored. Make also exports these variables, and the service knows
 # which of the settings there are.
-VARIABLES := ANNOTATORS BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST MEMBERS NAME OBJECTS OPEN PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW TARGET VENV WEIGHTS
+VARIABLES := ANNOTATORS BASELINE BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST MEMBERS NAME OBJECTS OPEN PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW TARGET VENV WEIGHTS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES) MOBILE_SAM_% MAKE% -%,$(GIVEN))
 $(if $(UNKNOWN),$(error $(shell $(PYTHON) -m tools.make_variables $(UNKNOWN) -- $(VARIABLES))))
@@ -49,7 +50,7 @@ E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deplo
 # All tests of these run with a service, or by container-test.
 OTHERS := tests/browser tests/containers
 
-.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-local bench-masks bench-family capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-compare bench-local bench-masks bench-family capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -142,6 +143,9 @@ bench-page: env-dev weights ## measure: measure clicks in the page; writes docs/
 
 bench-ahead: env-bench ## measure: measure clicks beside a full queue of images, and the queue's speed; writes docs/performance-details.md; 10 minutes
 	@$(RUN) python -m benchmarks.ahead
+
+bench-compare: env-bench ## measure: compare the service of this checkout with that of BASELINE, by default HEAD; 8 minutes
+	@$(RUN) python -m benchmarks.compare $(BASELINE)
 
 bench-local: env-dev ## measure: compare masks that callers decode with the service's; writes docs/performance.md; needs Chromium; 8 minutes
 	@$(RUN) python -m benchmarks.local

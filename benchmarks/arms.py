@@ -19,7 +19,7 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 from urllib3 import encode_multipart_formdata
 
 from benchmarks.objects import Mask, iou, read_png
-from benchmarks.photo import CLICK, POINTS, new_photo, photo
+from benchmarks.photo import CLICK, NOISE_CLICK, POINTS, new, new_photo, noise, photo
 from benchmarks.service import CACHE, running, serving
 from examples.bentoml_runner.predictor import REPOSITORY
 from harness import ROOT, Server
@@ -30,6 +30,8 @@ OURS, SAME_ENGINE = "ours", "ours, ONNX Runtime f32"
 WITHOUT_TRITON, PLAIN_BENTOML = "ours without Triton", "plain BentoML"
 COLD, CACHED, MIXED = WORKLOADS = ("cold", "cached", "mixed")
 """Every click on a new image; every click on a known one; every fifth on a new one."""
+FORM, LARGE = "cold, in a form", "cold, 3 MB of PNG"
+"""Every click on a new image that is sent as a form, or that is large; otherwise images are photographs in JSON."""
 EVERYTHING, POINTS_PER_SIDE = "all masks", 16
 """All masks of a new image, by a grid of clicks."""
 NEW_OF_MIXED = 5
@@ -89,6 +91,10 @@ class ServerArm:
         if workload == EVERYTHING:
             grid = {"points_per_side": POINTS_PER_SIDE}
             return [json_request(image_fields(new_photo()) | grid, "/everything") for _ in range(count)]
+        if workload == FORM:
+            return [form_request(new_photo(), next(_points)) for _ in range(count)]
+        if workload == LARGE:
+            return [self.click(new(noise()), NOISE_CLICK) for _ in range(count)]
         known = hashlib.sha256(photo()).hexdigest() if self.takes_image_ids else photo()
         return [self.click(new_photo() if is_new(workload, index) else known, next(_points)) for index in range(count)]
 
@@ -144,8 +150,20 @@ def image_fields(image: bytes | str) -> dict[str, Any]:
 
 def click_request(image: bytes | str, point: Point, mask_format: str) -> Request:
     """Return the request for a click on an image, given as file or id, without a picture."""
-    fields = {"pos_coords": [point], "mask_format": mask_format, "segmented_image": "none"}
-    return json_request(image_fields(image) | fields)
+    return json_request(image_fields(image) | click_fields(point, mask_format))
+
+
+def form_request(image: bytes, point: Point) -> Request:
+    """Return the same request as a form with the image's file."""
+    parts: dict[str, Any] = {"image": ("image.jpg", image, "image/jpeg")}
+    parts["request"] = json.dumps(click_fields(point, "png"))
+    body, content_type = encode_multipart_formdata(parts)
+    return Request("/mobile_sam", body, {"Content-Type": content_type})
+
+
+def click_fields(point: Point, mask_format: str) -> dict[str, Any]:
+    """Return the fields of a click, but the image."""
+    return {"pos_coords": [point], "mask_format": mask_format, "segmented_image": "none"}
 
 
 def engines_of(service: Server) -> tuple[str, str]:
@@ -157,7 +175,7 @@ def engines_of(service: Server) -> tuple[str, str]:
 
 def is_new(workload: str, index: int) -> bool:
     """Return whether the request at this index of a workload is on a new image."""
-    return workload in (COLD, EVERYTHING) or (workload == MIXED and index % NEW_OF_MIXED == 0)
+    return index % NEW_OF_MIXED == 0 if workload == MIXED else workload != CACHED
 
 
 @contextmanager

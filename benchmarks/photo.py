@@ -6,6 +6,7 @@ import time
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 SAMPLE = Path(__file__).resolve().parents[1] / "page" / "samples" / "balloons.jpg"
@@ -25,6 +26,7 @@ POINTS = (
 )
 """Clicks on ten objects, x then y."""
 CLICK = POINTS[0]
+NOISE_CLICK = (500, 500)
 _numbers = itertools.count(time.time_ns())  # not those of earlier runs, whose images a cache may hold
 
 
@@ -36,6 +38,20 @@ def photo() -> bytes:
     return file.getvalue()
 
 
+@cache
+def noise() -> bytes:
+    """Return noise of 1 megapixel as a PNG file of 3 MB."""
+    file = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(256, size=(1000, 1000, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def new(file: bytes) -> bytes:
+    """Return an image as a file that no server has seen: it has a number after the image's end."""
+    return file + next(_numbers).to_bytes(8, "big")
+
+
 def new_photo() -> bytes:
-    """Return the image as a file that no server has seen: it has a number after the JPEG's end."""
-    return photo() + next(_numbers).to_bytes(8, "big")
+    """Return the image as a file that no server has seen."""
+    return new(photo())

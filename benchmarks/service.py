@@ -26,6 +26,18 @@ def running(repository: Path, engine: str = "auto", **settings: str) -> Abstract
     return _until_gone(launch_server(folder / "log", port=None, **settings))
 
 
+def running_checkout(root: Path, repository: Path, folder: Path) -> AbstractContextManager[Server]:
+    """Run the service of a checkout in a folder, with this environment's packages.
+
+    Args:
+        root: folder of the checkout.
+        repository: the model repository, as the checkout's own `prepare` makes it.
+        folder: folder of its caches and its log.
+    """
+    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_CACHE_DIR": str(folder)}
+    return _until_gone(launch_server(folder / "log", port=None, wrapper=["env", f"--chdir={root}"], **settings))
+
+
 def serving(name: str, command: Sequence[str], environment: Mapping[str, str]) -> AbstractContextManager[Server]:
     """Run another server, with a log of this name; `command` as for `launch`, `environment` beside this process's."""
     return _until_gone(launch(CACHE / f"benchmark-{name}.log", command, None, **environment))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import ahead, bench, capacity, gate, local, masks, quality, regions, scale
+from benchmarks import ahead, bench, capacity, compare, gate, local, masks, quality, regions, scale
 from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
@@ -34,6 +34,13 @@ def test_bench_compares_the_service_with_the_raw_model_and_itself_without_triton
     with client_process() as client:
         closed = bench.measure("builtin", client, rounds=1, only=CACHED)["closed"]
     assert {OURS, WITHOUT_TRITON} < {row.split("|")[2].strip() for row in closed.splitlines()}
+
+
+def test_compare_measures_another_revision_beside_this_checkout(monkeypatch):
+    monkeypatch.setattr(compare, "REQUESTS", dict.fromkeys(compare.REQUESTS, 1))
+    with compare.checked_out("HEAD") as baseline, client_process() as client:
+        figures = compare.measure(baseline, "builtin", client, rounds=1)
+    assert [row.split("|")[1].strip() for row in figures.splitlines()[2:]] == list(compare.REQUESTS)
 
 
 def test_ahead_compares_clicks_beside_a_queue_with_clicks_alone_and_the_queue_with_a_loop(builtin_server):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.arms import CACHED, COLD, MIXED, ServerArm, Turn, is_new
+from benchmarks.arms import CACHED, COLD, FORM, LARGE, MIXED, ServerArm, Turn, is_new
 from benchmarks.loops import Cell, Cells
 from benchmarks.photo import photo
 from harness.load import Request
@@ -33,7 +33,7 @@ def test_cells_compare_the_same_rounds():
     assert (ours[-1], other[-1]) == ("250", "100")
 
 
-@pytest.mark.parametrize(("workload", "expected"), [(COLD, 7), (CACHED, 0), (MIXED, 2)])
+@pytest.mark.parametrize(("workload", "expected"), [(COLD, 7), (CACHED, 0), (MIXED, 2), (FORM, 7), (LARGE, 7)])
 def test_workload_has_its_share_of_new_images(workload, expected):
     bodies = [request.body for request in Recorder(takes_image_ids=True).requests_of(workload, 7)]
     new = {body for body in bodies if body != b"id"}
