@@ -38,6 +38,8 @@ def hostile_bodies(size: int = MAX_BODY_BYTES) -> Iterator[tuple[str, Request]]:
         "an image as PHP writes it": (b'{"input_image": "', b"A" * 60 + rb"\/", b'"}'),
         "an image of escaped slashes": (b'{"input_image": "', rb"\/", b'"}'),
         "an image in lines": (b'{"input_image": "', b"A" * 76 + rb"\n", b'"}'),
+        "an image in lines that is no base64 at its end": (b'{"input_image": "', b"A" * 76 + rb"\n", b'*"}'),
+        "images": (b'{"images": [', b'"' + b"A" * 2**17 + b'",', b'"AAAA"]}'),
         "escaped letters": (b'{"input_image": "', rb"\u0041", b'"}'),
         "other letters": (b'{"input_image": "', "\u00e9".encode(), b'"}'),
         "a name": (b'{"', "\U0001f600".encode(), b'": 1}'),

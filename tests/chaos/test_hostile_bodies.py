@@ -50,9 +50,9 @@ def test_parsers_get_little_of_a_hostile_body(monkeypatch, name):
         asyncio.run(receive(Request(scope, body), MODELS[path]))
     except ServiceError as error:
         refused = error.status < 500
-    assert refused or name.startswith(("form: one image", "form: half", "JSON: an image", "head: "))
+    assert refused or name.startswith(("form: one image", "form: half", "JSON: an image", "JSON: images", "head: "))
     assert len(callbacks) < MAX_CALLBACKS
     for text in parsed:
         assert sum(map(text.count, (b",", b"[", b"{"))) <= MAX_VALUES
         assert text.count(b"\\") <= MAX_OTHER_BYTES
-        assert len(text) <= MAX_OTHER_BYTES or b'"input_image": "AAA' in text or b"////" in text
+        assert len(text) <= MAX_OTHER_BYTES or b'": "AAA' in text or b'": ["AAA' in text or b"////" in text

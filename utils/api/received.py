@@ -111,7 +111,7 @@ async def receive(request: Request, model: type[Model]) -> Received[Model]:
         raise UnsupportedMedia(media_type)
     if name := next(filter(FILE_NAME.fullmatch, files), None):
         raise invalid("image", "a PNG, JPEG or WebP file", _name_of_a_file(name))
-    fields = parse_body(await asyncio.to_thread(lightened, body) if len(body) > LARGE_BYTES else body, model)
+    fields = await parse_in_steps(body, model)
     if queried is not None:
         fields = with_queried(fields, queried)
     if isinstance(fields, SegmentRequest):
@@ -262,6 +262,19 @@ def _number_or_text(value: str) -> Any:
     except orjson.JSONDecodeError:
         return value
     return value if found is None else found
+
+
+async def parse_in_steps(body: bytes, model: type[Model]) -> Model:
+    """Return the fields in a JSON body of any size, like `parse_body`; the event loop runs meanwhile and afterwards.
+
+    Raises:
+        MalformedBody, InvalidRequest: as for `parse_body`, or a large body is none that images in base64 explain.
+    """
+    if len(body) <= LARGE_BYTES:
+        return parse_body(body, model)
+    fields = parse_body(await asyncio.to_thread(lightened, body), model)
+    await asyncio.sleep(0)  # decoding a large image takes as long as its parser took
+    return fields
 
 
 def parse_body(body: bytes, model: type[Model]) -> Model:

@@ -18,8 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from utils.api.answers import json_response, problem_of, problem_response
 from utils.api.inputs import IMAGE_FILE, decode_base64
-from utils.api.large_json import lightened
-from utils.api.received import parameters_of, parse_body, receive_json
+from utils.api.received import parameters_of, parse_in_steps, receive_json
 from utils.errors import Problem
 from utils.inference.request import ImageSource
 from utils.integrations.advice import in_tools_words
@@ -119,11 +118,10 @@ class Adapters:
             return work
         model, handler = work
         # In a thread it lets the event loop run between two pieces of the body.
-        light = await asyncio.to_thread(lambda text: lightened(model.shortened(text)), body)
+        body = await asyncio.to_thread(model.shortened, body)
+        fields = await parse_in_steps(body, model)
         del body
-        parsed = parse_body(light, model)
-        del light
-        return await handler(call, parsed)
+        return await handler(call, fields)
 
     def work_error(self, path: str, problem: Problem) -> Response:
         """Return an error of a handler, or of the body that it was to get, in the form of the path's tool."""
