@@ -35,12 +35,13 @@ from utils.bento import (
 )
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
-from utils.edge.connections import REQUEST_ID_HEADER
 from utils.edge.keys import ADMIN_KEYS, ApiKeys
 from utils.edge.lifecycle import WorkerLifecycle
-from utils.edge.middleware import Edge, Limits
+from utils.edge.limits import Limits
+from utils.edge.middleware.context import REQUEST_ID_HEADER
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
+from utils.edge.stack import Access, Site, edge
 from utils.inference.segmenter import Segmenter
 from utils.inference.shares import RecentCallers
 from utils.inference.triton_segmenter import TritonSegmenter
@@ -180,30 +181,24 @@ def build() -> App:
     _allow_origins(service, settings)
     trace_requests(service, work_paths)
     service.add_asgi_middleware(
-        Edge,
-        work_paths=work_paths,
-        file_paths=static_files() | page_files(),
-        pages={
-            **documents,
-            **page_pages(),
-            **local.pages,
-            "/info": local.info,
-        },
-        file_answers=local.from_file,
+        edge,
+        site=Site(
+            work_paths=work_paths,
+            file_paths=static_files() | page_files(),
+            pages={**documents, **page_pages(), **local.pages, "/info": local.info},
+            adapters=adapters,
+            file_answers=local.from_file,
+            check_room={"/mobile_sam": partial(check_room, segmenter)},
+            admin=_admin(configuration, models),
+            jobs=EmbedJobs(background),
+        ),
+        access=Access(origins, keys, rate, metrics_need_key=settings.metrics == "key"),
         limits=Limits(settings.max_body_bytes, settings.body_timeout, lambda: timeout_s() + 5),
-        keys=keys,
-        rate=rate,
         admission=admission,
+        active=active,
         health=read_health,
         counts=counts,
-        check_room={"/mobile_sam": partial(check_room, segmenter)},
         triton_metrics=read_triton_metrics,
-        metrics_need_key=settings.metrics == "key",
-        admin=_admin(configuration, models),
-        adapters=adapters,
-        jobs=EmbedJobs(background),
-        origins=origins,
-        active=active,
     )
     return App(service, segmenter, background, settings, timeout_s, admission.time_left_s)
 

@@ -15,7 +15,7 @@ from tests.unit.utils.integrations.test_roboflow import POINT
 from utils.api.received import MAX_VALUES
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS
 from utils.edge.admission import Admission
-from utils.edge.middleware import Limits
+from utils.edge.limits import Limits
 from utils.errors import Problem
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import MAX_TEXT_CHARS, Adapters

@@ -1,4 +1,4 @@
-"""The ASGI edge around a fake application."""
+"""All steps of the edge around a fake application."""
 
 import asyncio
 import json
@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.types import ASGIApp
 
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.edge.admission import Admission
 from utils.edge.bodies import LARGE_BODY_BYTES, MAX_DRAIN_BYTES
 from utils.edge.keys import ApiKeys
-from utils.edge.middleware import Limits
+from utils.edge.limits import Limits
 from utils.edge.rate import RateLimit
 from utils.observability.context import CALLER, REQUEST_ID
 from utils.triton.health import Health, State
@@ -48,6 +49,8 @@ class Service:
     state: State = "ready"
     body_timeout_s: float = 0.2
     answer_timeout_s: float = 0.2
+    application: ASGIApp | None = None
+    """In place of `app`."""
     counts: FakeCounts = field(default_factory=FakeCounts)
     reached: list[str] = field(default_factory=list)
 
@@ -57,7 +60,7 @@ class Service:
         rates_of = keys.rates_of if keys else lambda _: None
         work_pages = {"/embeddings/{image_id}": PlainTextResponse("a file"), "/slow": self.app}
         self.edge = make_edge(
-            self.app,
+            self.application or self.app,
             work_paths=frozenset({"/work", "/odd", "/broken", "/busy", "/endless", *work_pages}),
             file_paths=frozenset({"/static_content/a.css"}),
             pages={"/page": PlainTextResponse("a page"), **work_pages},
@@ -111,7 +114,7 @@ class Service:
 
         raw = [(name.encode().lower(), value.encode()) for name, value in (("Host", "service"), *headers)]
         scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "headers": raw}
-        await asyncio.create_task(self.edge({**scope, "client": (client, 1)}, receive, send))
+        await asyncio.ensure_future(self.edge({**scope, "client": (client, 1)}, receive, send))
         return ReceivedAnswer(sent)
 
 
@@ -274,7 +277,7 @@ async def test_refusals_are_delayed_while_others_are_active(monkeypatch):
     other = asyncio.ensure_future(service.ask("/busy", client="10.0.0.2"))
     while not service.reached:
         await asyncio.sleep(0)
-    monkeypatch.setattr("utils.edge.middleware.asyncio.sleep", no_sleep)
+    monkeypatch.setattr("utils.edge.middleware.refusals.asyncio.sleep", no_sleep)
     answer = await service.ask("/busy", client="10.0.0.2")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     for client, expected in (("10.0.0.2", []), ("10.0.0.1", [1])):
@@ -332,8 +335,7 @@ async def test_stream_that_a_stop_cancels_ends_with_the_problem_line(sent, ends_
         service.admission.abort_in_flight()
         await asyncio.sleep(60)
 
-    service = Service()
-    service.edge.app = app
+    service = Service(application=app)
     answer = await service.ask()
     if not ends_with_problem:
         assert (answer.content, answer.messages[-1]["more_body"]) == (sent, True)
@@ -430,8 +432,7 @@ async def test_error_after_the_start_of_an_answer_is_raised():
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ZeroDivisionError
 
-    service = Service()
-    service.edge.app = app
+    service = Service(application=app)
     with pytest.raises(ZeroDivisionError):
         await service.ask()
 
