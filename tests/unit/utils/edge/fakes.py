@@ -11,6 +11,7 @@ from utils.edge.limits import Limits
 from utils.edge.stack import Access, Site, edge
 from utils.inference.shares import RecentCallers
 from utils.integrations.adapter import Adapters
+from utils.observability.metrics import Counts
 from utils.triton.health import Health
 
 
@@ -24,10 +25,11 @@ class Clock:
         return self.now
 
 
-class FakeCounts:
+class FakeCounts(Counts):
     """Metrics that record the answers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.answers: list[tuple[str, int, str]] = []
         self.in_progress = 0
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.edge.admission import Admission
 from utils.edge.bodies import LARGE_BODY_BYTES, MAX_DRAIN_BYTES
+from utils.edge.connections import MAX_FIELDS
 from utils.edge.keys import ApiKeys
 from utils.edge.limits import Limits
 from utils.edge.rate import RateLimit
@@ -449,3 +451,42 @@ async def test_aborted_request_is_a_503_unless_its_answer_has_started():
     assert [answer.problem for answer in (*refused, await service.ask())] == [(503, "stopping")] * 3
     assert [message["type"] for message in ended.messages] == ["http.response.start"]
     assert service.admission.in_progress == service.counts.in_progress == 0
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "head-too-large": {"headers": [("X-Many", "a")] * (MAX_FIELDS + 1)},
+    "not-found": {"path": "/no"},
+    "method-not-allowed": {"method": "GET"},
+    "foreign-page": {"headers": [("Origin", "https://foreign.example")]},
+    "unauthorized": {"key": None},
+    "too-many-requests": {"rate": "exceeded"},
+    "invalid-request": {"headers": [("X-Image-Id", "no-id")]},
+    "stopping": {"stopping": True},
+    "unsupported-media-type": {"headers": [("Content-Type", "ü")]},
+    "unsupported-content-encoding": {"headers": [("Content-Encoding", "gzip")]},
+    "body-too-large": {"chunks": [b"a" * (MAX_BODY_BYTES + 1)]},
+}
+"""What is wrong with a request or the worker, in the order in which the steps refuse it."""
+
+
+@pytest.mark.parametrize("first", range(len(FAULTS)), ids=FAULTS)
+async def test_request_with_many_faults_is_refused_for_the_first_one(first):
+    expected = list(FAULTS)[first]
+    request: dict = {"path": "/work", "method": "POST", "chunks": [b"body"], "headers": []}
+    state: dict = {"key": KEY, "rate": None, "stopping": False}
+    for fault in list(FAULTS.values())[first:]:
+        for name, value in fault.items():
+            if name == "headers":
+                request["headers"] = [*request["headers"], *value]
+            elif name in request:
+                request[name] = value
+            else:
+                state[name] = value
+    if state["key"]:
+        request["headers"] = [*request["headers"], ("X-API-Key", state["key"])]
+    service = Service(keys=f"me:{KEY}", rate=state["rate"] and "1/minute")
+    if state["rate"]:
+        assert (await service.ask(headers=[("X-API-Key", KEY)])).status_code == 200
+    if state["stopping"]:
+        service.admission.stop(10)
+    assert (await service.ask(**request)).problem[1] == expected
