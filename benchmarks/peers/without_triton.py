@@ -26,9 +26,10 @@ from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
+from utils.api.accept import JSON
 from utils.api.answers import RawJson, RawMultipart, errors_as_problems, segmentation_response
 from utils.api.inputs import image_source, to_job
-from utils.api.received import JSON, receive
+from utils.api.request_body import receive
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.limits import Limits

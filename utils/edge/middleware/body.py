@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from utils.api.received import check_content_encoding
+from utils.api.request_body import check_content_encoding
 from utils.edge.admission import Admission
 from utils.edge.limits import Limits
 from utils.edge.request import request_of
