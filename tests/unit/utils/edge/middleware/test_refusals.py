@@ -55,10 +55,14 @@ async def test_foreign_page_gets_a_problem_document_and_the_tool_itself_its_form
 
 
 @pytest.mark.parametrize(
-    "error",
-    [pytest.param(Overloaded("full"), id="503"), pytest.param(TooManyRequests("often", 5), id="429")],
+    ("error", "delays"),
+    [
+        pytest.param(Overloaded("full"), [Overloaded.retry_after], id="503"),
+        pytest.param(TooManyRequests("often", 5), [Overloaded.retry_after], id="429"),
+        pytest.param(ServiceError("why"), [], id="other"),
+    ],
 )
-async def test_refused_caller_waits_while_others_are_active(error, monkeypatch):
+async def test_refused_caller_waits_while_others_are_active(error, delays, monkeypatch):
     pauses: list[float] = []
 
     async def no_sleep(seconds: float) -> None:
@@ -71,7 +75,7 @@ async def test_refused_caller_waits_while_others_are_active(error, monkeypatch):
     assert pauses == []
     active.note("10.0.0.2")
     await ask(step)
-    assert pauses == [Overloaded.retry_after]
+    assert pauses == delays
 
 
 @pytest.mark.parametrize(
