@@ -113,22 +113,6 @@ def edge(
     paths = _paths(site, pages, access)
     application = PathRouter(_handlers(site, pages), app)
 
-    # Only requests that run inference pass these, from top to bottom.
-    work_steps = [
-        Middleware(RateLimitMiddleware, access.rate),
-        Middleware(ImageIdMiddleware),
-        Middleware(AdmissionMiddleware, admission, active),
-        Middleware(HealthMiddleware, health),
-        Middleware(BodyHeadersMiddleware),
-        Middleware(EarlyEndMiddleware, admission),
-        Middleware(ReadBodyMiddleware, admission, limits),
-        Middleware(CostlyRoomMiddleware, site.check_room),
-        Middleware(SlotMiddleware, admission, counts, site.adapters, site.file_answers),
-        Middleware(ForeignErrorsMiddleware, site.adapters),
-        Middleware(TimeLimitMiddleware, limits),
-    ]
-    work = wrap(application, work_steps)
-
     # Every request passes these first, from top to bottom; its answer passes them from bottom to
     # top. From the refusals on, an error that a step raises becomes the answer.
     first_steps = [
@@ -142,7 +126,25 @@ def edge(
         Middleware(OriginMiddleware, access.origins, paths),
         Middleware(ApiKeyMiddleware, access.keys, paths),
     ]
-    http = wrap(PathRouter(dict.fromkeys(paths.work, work), application), first_steps)
+
+    # Then only requests that run inference pass these, from top to bottom.
+    work_steps = [
+        Middleware(RateLimitMiddleware, access.rate),
+        Middleware(ImageIdMiddleware),
+        Middleware(AdmissionMiddleware, admission, active),
+        Middleware(HealthMiddleware, health),
+        Middleware(BodyHeadersMiddleware),
+        Middleware(EarlyEndMiddleware, admission),
+        Middleware(ReadBodyMiddleware, admission, limits),
+        Middleware(CostlyRoomMiddleware, site.check_room),
+        Middleware(SlotMiddleware, admission, counts, site.adapters, site.file_answers),
+        Middleware(ForeignErrorsMiddleware, site.adapters),
+        Middleware(TimeLimitMiddleware, limits),
+    ]
+
+    work = wrap(application, work_steps)
+    router = PathRouter(dict.fromkeys(paths.work, work), application)
+    http = wrap(router, first_steps)
 
     async def by_type(scope: Scope, receive: Receive, send: Send) -> None:
         steps = http if scope["type"] == "http" else app

@@ -55,7 +55,11 @@ class ReadBodyMiddleware:
         request, limits = request_of(scope), self._limits
         # It grows by the bytes that arrive, and is held until the request ends.
         holding = self._room.take(caller(), 0, request.ending.lose)
-        request.content = await request.body.read(limits.max_body_bytes, limits.body_timeout_s, holding)
+        request.content = await request.body.read(
+            limits.max_body_bytes,
+            limits.body_timeout_s,
+            holding,
+        )
         request.ending.stopping_detail = STOPPED_WHILE_WORKING
         await self.app(scope, receive, send)
 

@@ -7,7 +7,8 @@ from utils.edge.paths import Paths
 from utils.edge.request import request_of
 from utils.errors import HeadTooLarge, MalformedRequest, UnknownPath, WrongMethod
 
-HEAD_TOO_LARGE = f"expected a request line, headers and trailers of at most {MAX_HEAD_BYTES} bytes together, got more"
+HEAD_PARTS = "a request line, headers and trailers"
+HEAD_TOO_LARGE = f"expected {HEAD_PARTS} of at most {MAX_HEAD_BYTES} bytes together, got more"
 
 
 class HeadLimitMiddleware:
