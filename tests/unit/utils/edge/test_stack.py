@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -490,3 +491,25 @@ async def test_request_with_many_faults_is_refused_for_the_first_one(first):
     if state["stopping"]:
         service.admission.stop(10)
     assert (await service.ask(**request)).problem[1] == expected
+
+
+class Jobs:
+    """Jobs in the background that record their requests."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.encoder = SimpleNamespace(metrics=None)
+
+    async def __call__(self, scope, receive, send):
+        self.paths.append(scope["path"])
+        await PlainTextResponse("a job")(scope, receive, send)
+
+
+async def test_job_is_refused_if_a_proxy_may_have_routed_it_by_another_image():
+    service, jobs = Service(), Jobs()
+    service.edge = make_edge(service.app, jobs=jobs)
+    refused = await service.ask("/embed/7", "GET", headers=[("X-Image-Id", "no-id")])
+    assert refused.problem == (422, "invalid-request")
+    assert jobs.paths == []
+    assert (await service.ask("/embed/7", "GET")).content == b"a job"
+    assert jobs.paths == ["/embed/7"]
