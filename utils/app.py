@@ -44,7 +44,7 @@ from utils.integrations.service import MaskService
 from utils.observability.logs import ERROR_LOG, configure_logging, logger
 from utils.observability.metrics import Counts, prepare_files, triton_metrics
 from utils.observability.traces import trace_requests
-from utils.page import ROUTE, PageFiles, page_files, page_pages
+from utils.page import page_files, page_pages
 from utils.settings import Settings, SettingsError
 from utils.triton import health, installation, processes, repository, services, versions
 from utils.triton.models import Models
@@ -163,7 +163,6 @@ def build() -> App:
     service.on_deployment(check_hooks)
     service.on_deployment(partial(_check_deployment, source, served, plan, settings))
     service.on_shutdown(partial(_stop_worker, rate))
-    service.mount_asgi_app(PageFiles(), path=ROUTE)
     active = RecentCallers()
     adapters = Adapters(
         tools,

@@ -116,7 +116,7 @@ class Edge:
     work_paths: frozenset[str]
     """Paths that run inference: the application's POST paths, the adapters', and some of `pages`."""
     file_paths: frozenset[str]
-    """The application's static files."""
+    """Static files, which metrics count as one path."""
     pages: Mapping[str, ASGIApp]
     """Handlers of further GET paths."""
     file_answers: frozenset[str] = frozenset()
