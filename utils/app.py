@@ -51,7 +51,7 @@ from utils.integrations.service import MaskService
 from utils.observability.logs import ERROR_LOG, configure_logging, logger
 from utils.observability.metrics import Counts, prepare_files
 from utils.observability.traces import trace_requests
-from utils.page import ROUTE, PageFiles, page_files, page_pages
+from utils.page import page_files, page_pages
 from utils.settings import Settings, SettingsError
 from utils.triton import health, installation, repository, services, versions
 from utils.triton.health import Health
@@ -182,7 +182,6 @@ def build() -> App:
     document = bytes(documents["/docs.json"].body)
     service = service_with_document("mobile_sam", triton.runner, document)
     _add_hooks(service, configuration, worker, background, site)
-    service.mount_asgi_app(PageFiles(), path=ROUTE)
     service.mount_asgi_app(adapters, path="/")
     _add_middleware(service, configuration, triton, worker, site)
     return App(

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
+
+from utils.errors import UnknownPath
 
 ROUTE = "/ui"
 FOLDER = Path(__file__).resolve().parents[1] / "page"
@@ -17,14 +18,19 @@ MAX_AT_ONCE_BYTES = 2**17
 """Size up to which a file is read and sent in one piece: of larger ones, as much waits for a slow reader."""
 
 
-def page_pages() -> dict[str, Response]:
-    """Return the page at `/ui`, a redirect from `/ui/`, and the icon that browsers ask for.
+def page_pages() -> dict[str, ASGIApp]:
+    """Return the page at `/ui`, its files, a redirect from `/ui/`, and the icon that browsers ask for.
 
     Links are relative, so a proxy may add a prefix.
     """
     icon = Response((FOLDER / "icon.svg").read_bytes(), media_type="image/svg+xml")
     page = HTMLResponse((FOLDER / INDEX).read_bytes(), headers={"Cache-Control": "no-cache"})
-    return {ROUTE: page, "/favicon.ico": icon, f"{ROUTE}/": RedirectResponse("../ui", status_code=308)}
+    return {
+        ROUTE: page,
+        f"{ROUTE}/": RedirectResponse("../ui", status_code=308),
+        "/favicon.ico": icon,
+        **dict.fromkeys(page_files(), PageFiles()),
+    }
 
 
 def page_files() -> frozenset[str]:
@@ -46,11 +52,15 @@ class PageFiles(StaticFiles):
     def __init__(self) -> None:
         super().__init__(directory=FOLDER)
 
+    def get_path(self, scope: Scope) -> str:
+        """Return the path of the requested file in the folder."""
+        return str(scope["path"]).removeprefix(f"{ROUTE}/")
+
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return the file, or 304 when the browser's copy is current."""
         file, found = self.lookup_path(path)
         if found is None:  # removed since the start
-            raise HTTPException(404)
+            raise UnknownPath.from_path(scope["path"])
         response = self.file_response(file, found, scope)
         response.headers["Cache-Control"] = "no-cache"
         is_small = found.st_size <= MAX_AT_ONCE_BYTES

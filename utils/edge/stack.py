@@ -54,7 +54,7 @@ class Site:
     work_paths: frozenset[str]
     """Paths that run inference: BentoML's POST paths, the adapters', and some of `pages`."""
     file_paths: frozenset[str]
-    """BentoML's static files."""
+    """Static files, which metrics count as one path."""
     pages: Mapping[str, ASGIApp]
     """Handlers of further GET paths."""
     adapters: Adapters

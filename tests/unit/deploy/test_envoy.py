@@ -14,10 +14,12 @@ import yaml
 
 from harness import ROOT, wait_until
 from harness.envoy import CONFIGURATION, Envoy, start
-from utils.settings import INFERENCE_TIMEOUT_S, Settings
+from utils.settings import INFERENCE_TIMEOUT_S
 
 PROXY_MARGIN_S = 10
 """Seconds that a proxy waits longer than the service, which answers with its own 504 within five."""
+KEPT_BYTES = 2**20
+"""Size of a body up to which Envoy keeps it, to send it again."""
 IDS = [f"{number:064x}" for number in range(100)]
 
 
@@ -92,10 +94,8 @@ def post(envoy: Envoy, path: str = "/mobile_sam", **headers: str) -> requests.Re
     return requests.post(envoy.url + path, b"{}", headers=headers, timeout=60)
 
 
-def test_limits_fit_the_service():
-    text = CONFIGURATION.read_text()
-    assert f"request_body_buffer_limit: {Settings.model_fields['max_body_bytes'].default}\n" in text
-    (listener,) = yaml.safe_load(text)["static_resources"]["listeners"]
+def test_streams_may_idle_longer_than_the_service_works():
+    (listener,) = yaml.safe_load(CONFIGURATION.read_text())["static_resources"]["listeners"]
     manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
     assert float(manager["stream_idle_timeout"].rstrip("s")) >= INFERENCE_TIMEOUT_S + PROXY_MARGIN_S
 
@@ -162,6 +162,17 @@ def test_refused_or_lost_request_is_sent_to_another_replica(envoy, replicas, fau
         replicas[0].fail = replicas[1].fail = None
         failing.fail = fault
         assert {post(envoy, **headers).status_code for _ in range(4)} == {200}
+
+
+@pytest.mark.parametrize("fault", [busy, break_off])
+def test_large_request_is_not_kept_and_its_refusal_is_passed_on(envoy, replicas, fault):
+    for replica in replicas:
+        replica.fail = fault
+    answer = requests.post(envoy.url + "/mobile_sam", b"x" * 2 * KEPT_BYTES, timeout=60)
+    assert (answer.status_code, sum(replica.paths["/mobile_sam"] for replica in replicas)) == (503, 1)
+    for replica in replicas:
+        replica.fail = None
+    assert requests.post(envoy.url + "/mobile_sam", b"x" * 2 * KEPT_BYTES, timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize(("fault", "tried"), [(busy, 2), (break_off, 1)])
