@@ -1,7 +1,7 @@
 """A detection data set, images with boxes and points, as the readers of all formats return it.
 
-Annotation files only name images. What is read is one of the files listed in the data set's folder, so that no path in
-them leads outside of it.
+Annotation files only name images. What is read is one of the files listed in the data set's folder,
+so that no path in them leads outside of it.
 """
 
 import json
@@ -35,8 +35,12 @@ class DatasetImage(NamedTuple):
     """An image and its objects."""
 
     name: str  # path in the data set's folder
-    fields: dict[str, Any]  # members of its COCO entry, among them `id`, and `width` and `height` if known
-    relative: bool  # True: shapes are parts of width and height; False: pixels of the displayed image
+    fields: dict[
+        str, Any
+    ]  # members of its COCO entry, among them `id`, and `width` and `height` if known
+    relative: (
+        bool  # True: shapes are parts of width and height; False: pixels of the displayed image
+    )
     objects: list[DatasetObject]
 
     def request(self) -> dict[str, Any]:
@@ -61,7 +65,8 @@ class Dataset:
         self.images: dict[str, DatasetImage] = {}
         """Images by path."""
         self.failures: list[dict[str, Any]] = []
-        """What was left out or changed: `file`, the object's place, and `reason`; `changed` is true for the latter."""
+        """What was left out or changed: `file`, the object's place, and `reason`; `changed` is true
+        for the latter."""
 
     def content(self, name: str, limit: int = MAX_BYTES) -> bytes:
         """Return a file; of a larger one only `limit` bytes are read."""
@@ -109,11 +114,15 @@ class Dataset:
         self.report(reason, file, **place)
         self.failures[-1]["changed"] = True
 
-    def image(self, name: str, fields: Mapping[str, Any], *, relative: bool = False) -> DatasetImage:
+    def image(
+        self, name: str, fields: Mapping[str, Any], *, relative: bool = False
+    ) -> DatasetImage:
         """Return an image, which is added if it is new; with `fields` it should be."""
         if name in self.images and fields:
             self.note("listed twice; the objects were joined", name)
-        return self.images.setdefault(name, DatasetImage(name, {"file_name": name, **fields}, relative, []))
+        return self.images.setdefault(
+            name, DatasetImage(name, {"file_name": name, **fields}, relative, [])
+        )
 
     def category(self, name: str) -> dict[str, Any]:
         """Return the category of a name, which is added if it is new."""
@@ -155,16 +164,24 @@ class Dataset:
         image.objects.append(DatasetObject([*shape], category, dict(fields)))
 
     def number(self) -> None:
-        """Give an id to each entry without one, or with that of another; `source_id` keeps what was there."""
+        """Give an id to each entry without one, or with that of another; `source_id` keeps what was
+        there.
+        """
         images = [image.fields for image in self.images.values()]
         objects = [each.fields for image in self.images.values() for each in image.objects]
         for entries in ([*self.categories.values()], images, objects):
-            owners = {entry["id"]: entry for entry in reversed(entries) if type(entry.get("id")) is int}
+            owners = {
+                entry["id"]: entry for entry in reversed(entries) if type(entry.get("id")) is int
+            }
             unused = count(max(owners, default=0) + 1)
             for entry in entries:
                 own = entry.get("id")
                 if type(own) is not int or owners[own] is not entry:
-                    entry.update({"id": next(unused)} if own is None else {"id": next(unused), "source_id": own})
+                    entry.update(
+                        {"id": next(unused)}
+                        if own is None
+                        else {"id": next(unused), "source_id": own}
+                    )
 
 
 @contextmanager

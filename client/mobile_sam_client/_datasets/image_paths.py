@@ -44,10 +44,11 @@ class ImagePaths:
                 self._by_name_stem[path.stem].append(name)
 
     def find(self, path: str, beside: str = "") -> str:
-        """Return the image of a path, with or without suffix: in the folder, or beside another file.
+        """Return the image of a path, with or without suffix: in the folder, or beside another
+        file.
 
-        A relative path may have further folders at its beginning, or lack some. Of a path of another
-        machine, the longest ending counts that only one image has.
+        A relative path may have further folders at its beginning, or lack some. Of a path of
+        another machine, the longest ending counts that only one image has.
 
         Raises:
             DatasetError: the path leads up, or means no image or several.
