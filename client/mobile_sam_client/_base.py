@@ -49,9 +49,7 @@ Result = TypeVar("Result", bound=ImageResult)
 
 
 class BaseClient:
-    """Base of `Client` and `AsyncClient`: settings, retries, and the ids of images that the service
-    has.
-    """
+    """Base of `Client` and `AsyncClient`: settings, retries, and the ids of known images."""
 
     _http_type: ClassVar[type[httpx.Client] | type[httpx.AsyncClient]]
     _http: httpx.Client | httpx.AsyncClient

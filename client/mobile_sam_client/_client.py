@@ -1,5 +1,7 @@
-"""The blocking and the asyncio client: the calls are coroutines of `AsyncClient`, and `Client` runs
-them."""
+"""The blocking and the asyncio client.
+
+The calls are coroutines of `AsyncClient`, and `Client` runs them.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,9 @@ class AsyncClient(BaseClient):
         return await self._info()
 
     async def embed(self, image: ImageInput, *, region: Region | None = None) -> Embedding:
-        """Encode an image, or a region of it, ahead of the first prompt. Pass the result as `image`
-        to later calls.
+        """Encode an image, or a region of it, ahead of the first prompt.
+
+        Pass the result as `image` to later calls:
 
         photo = client.embed("photo.jpg")
         client.segment(photo, pos_coords=(320, 240))
@@ -65,8 +68,9 @@ class AsyncClient(BaseClient):
     def embed_ahead(
         self, images: Iterable[T], *, load: Callable[[T], Any] = lambda image: image
     ) -> AsyncGenerator[tuple[T, str | Exception], None]:
-        """Encode images in the background, while no caller waits, and yield each with its id, or
-        with its error.
+        """Encode images in the background, and yield each with its id, or with its error.
+
+        The service encodes them while no caller waits:
 
             for path, found in client.embed_ahead(Path("photos").glob("*.jpg")):
                 print(path, found)

@@ -89,8 +89,9 @@ def sample_range(samples: Samples) -> SampleRange:
 
 
 def to_8_bits(samples: Samples, shown: SampleRange) -> npt.NDArray[np.uint8]:
-    """Scale samples to 8 bits: the range becomes 0 to 255, rounded half up, and values outside it 0
-    or 255.
+    """Scale samples to 8 bits.
+
+    The range becomes 0 to 255, rounded half up, and values outside it 0 or 255.
     """
     low, high = shown
     width = high - low

@@ -92,8 +92,9 @@ class Problem(MobileSamError):
 
 
 class InvalidRequest(Problem):
-    """A field is missing, unknown or out of range, or the result would be too large; see
-    `errors`.
+    """A field is invalid, or the result would be too large.
+
+    `errors` lists the fields that are missing, unknown or out of range.
     """
 
 
@@ -102,14 +103,16 @@ class InvalidImage(Problem):
 
 
 class BodyTooLarge(Problem):
-    """The file is too large: in base64 it takes four thirds of its size, limited by
-    `Info.max_body_bytes`.
+    """The file is too large.
+
+    In base64 it takes four thirds of its size, limited by `Info.max_body_bytes`.
     """
 
 
 class Unauthorized(Problem):
-    """The service needs a valid API key: `api_key`, or the environment variable
-    MOBILE_SAM_API_KEY.
+    """The service needs a valid API key.
+
+    Pass it as `api_key`, or set the environment variable MOBILE_SAM_API_KEY.
     """
 
 
@@ -147,8 +150,9 @@ BY_STATUS: dict[int, type[Problem]] = {
 def problem_from_document(
     document: Mapping[str, Any], request_id: str | None = None, retry_after: float | None = None
 ) -> Problem:
-    """Return the error for a problem document; its class depends on the type, or else on the
-    status.
+    """Return the error for a problem document.
+
+    Its class depends on the type, or else on the status.
     """
     problem = Problem(document, request_id, retry_after)
     kind = BY_SLUG.get(problem.slug) or BY_STATUS.get(problem.status, Problem)

@@ -60,8 +60,9 @@ class Exports:
     photo: Photo
 
     def overlay(self) -> Image.Image:
-        """Return the image with each mask tinted and outlined in its own colour, smaller ones on
-        top, RGB.
+        """Return the image with each mask tinted and outlined in its own colour, RGB.
+
+        Smaller masks are on top.
 
         Raises:
             OSError: the image was passed as a path and is no longer there.

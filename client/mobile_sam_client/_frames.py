@@ -1,5 +1,4 @@
-"""The frame in which the model sees an image, and the arrays that stand in for PyTorch's
-tensors."""
+"""The frame in which the model sees an image, and stand-ins for PyTorch's tensors."""
 
 from __future__ import annotations
 
@@ -48,8 +47,9 @@ class ResizeLongestSide:
         return np.asarray(resized)
 
     def apply_coords(self, coords: Any, original_size: SizeHw) -> Tensor:
-        """Scale (..., 2) coordinates, x then y, of an image with this height and width to the
-        frame.
+        """Scale (..., 2) coordinates, x then y, to the frame.
+
+        `original_size` is the height and width of their image.
         """
         return tensor(np.asarray(coords) * self._scale_xy(original_size))
 
@@ -61,8 +61,9 @@ class ResizeLongestSide:
     apply_coords_torch, apply_boxes_torch = apply_coords, apply_boxes
 
     def to_image(self, coords: Any, original_size: SizeHw) -> Array:
-        """Undo `apply_coords`; rounding to 0.001 pixels keeps the image's corners inside the
-        image.
+        """Undo `apply_coords`.
+
+        Rounding to 0.001 pixels keeps the image's corners inside the image.
         """
         scaled: Array = np.round(np.asarray(coords) / self._scale_xy(original_size), 3)
         return scaled

@@ -6,8 +6,9 @@ MAX_KNOWN_IMAGES = 4096
 
 
 class ImageIds:
-    """Thread-safe map from the SHA-256 of a file to its image id; the least recently used are
-    forgotten.
+    """Thread-safe map from the SHA-256 of a file to its image id.
+
+    The least recently used ids are forgotten.
 
     Image ids are scoped to an API key, so every client has its own map.
     """

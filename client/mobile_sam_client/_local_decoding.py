@@ -71,8 +71,9 @@ class ServiceClient(Protocol):
 
 
 class LocalDecoding:
-    """The embeddings and the decoder that a client has fetched. An embedding is decoded by its own
-    weights only.
+    """The embeddings and the decoder that a client has fetched.
+
+    An embedding is decoded by its own weights only.
     """
 
     def __init__(self, client: ServiceClient) -> None:
@@ -323,16 +324,20 @@ def _remove_islands(mask: UInt8Mask, min_area: int) -> None:
 
 
 def _regions(mask: UInt8Mask) -> tuple[Array, Array]:
-    """Return the region of each pixel, (H, W), 0 outside the mask, and the areas of regions 1,
-    2...
+    """Return the regions of a mask.
+
+    The first array is (H, W): 0 outside the mask, else the number of the pixel's region. The second
+    has the areas of regions 1, 2 and so on.
     """
     _, regions, stats, _ = cv2.connectedComponentsWithStats(mask)
     return regions, stats[1:, cv2.CC_STAT_AREA]
 
 
 def _parse_safetensors(file: bytes) -> tuple[str, dict[str, Any]]:
-    """Return the SHA-256 of the weights, and fields of `_LocalImage`, in an answer of
-    `/embeddings`.
+    """Parse an answer of `/embeddings`.
+
+    Returns:
+        The SHA-256 of the weights, and fields of `_LocalImage`.
     """
     start = 8 + int.from_bytes(file[:8], "little")
     header = json.loads(file[8:start])

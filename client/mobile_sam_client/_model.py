@@ -1,5 +1,4 @@
-"""What the model's inputs and outputs have in common with every SAM: sizes, and labels of
-points."""
+"""Sizes of the model's inputs and outputs, and labels of points."""
 
 FRAME_SIDE = 1024
 """Longest side, in pixels, of an image as the model sees it."""

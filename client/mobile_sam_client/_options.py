@@ -31,8 +31,9 @@ class MaskOptions(TypedDict, total=False):
 
 
 class EverythingOptions(TypedDict, total=False):
-    """Options of `everything`, as of Segment Anything's automatic mask generator. None: the
-    service's default.
+    """Options of `everything`, as of Segment Anything's automatic mask generator.
+
+    None: the service's default.
     """
 
     points_per_side: int | None
@@ -60,5 +61,6 @@ class EverythingOptions(TypedDict, total=False):
 
 def check_options(call: str, given: Mapping[str, Any], options: type[Any]) -> None:
     """Raise `TypeError`, as Python does, for an option that a call does not have."""
-    if unknown := given.keys() - options.__annotations__.keys():
+    unknown = given.keys() - options.__annotations__.keys()
+    if unknown:
         raise TypeError(f"{call}() got an unexpected keyword argument {min(unknown)!r}")

@@ -87,8 +87,9 @@ def _exif_of_png(file: bytes) -> bytes:
 
 
 def _orientation_in(exif: bytes, order: ByteOrder, start: int, *, in_root: bool) -> int | None:
-    """Return the first valid orientation in a directory, or in the EXIF directory that the root
-    names; else None.
+    """Return the first valid orientation in a directory, or None.
+
+    An EXIF directory that the root names is searched where it is named.
     """
     for tag, kind, count, value in _entries(exif, order, start):
         if (tag, kind, count) == ORIENTATION_ENTRY:

@@ -52,8 +52,9 @@ def draw(pixels: Pixels, rles: Sequence[Rle]) -> Pixels:
 
 
 def encode(image: Image.Image, suffix: str = ".png") -> bytes:
-    """Return an image file in the format of a suffix in `FORMATS`, encoded for speed rather than
-    size.
+    """Return an image file in the format of a suffix in `FORMATS`.
+
+    It is encoded for speed rather than size.
     """
     file = io.BytesIO()
     image.save(file, FORMATS[suffix.lower()], quality=90, compress_level=1)

@@ -30,8 +30,9 @@ def polygons(mask: BoolMask, tolerance: float) -> list[list[Ring]]:
 
 
 def joined(rings: Sequence[Ring]) -> Ring:
-    """Return rings as one ring: lines without width join each to the nearest point of those before
-    it.
+    """Return rings as one ring.
+
+    Lines without width join each to the nearest point of those before it.
     """
     path, *others = rings
     for ring in others:

@@ -226,8 +226,9 @@ class Record(MaskResult):
         return {**super()._scores(), "stability_score": self.stability_score}
 
     def as_sam(self) -> dict[str, Any]:
-        """Return the record with the keys of Segment Anything's mask generator; `segmentation` is
-        COCO's RLE.
+        """Return the record with the keys of Segment Anything's mask generator.
+
+        `segmentation` is COCO's RLE.
         """
         return {
             "segmentation": self.rle,

@@ -1,5 +1,4 @@
-"""Images that are sent smaller than they are: their prompts and results in the frame of the
-displayed image."""
+"""Images that are sent smaller: prompts and results in the frame of the displayed image."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class Scaling:
 
     @classmethod
     def of_file(cls, file: bytes, max_side: int) -> Scaling | None:
-        """Return the scaling to a longest side of `max_side` pixels; None if the image is not
-        larger.
+        """Return the scaling to a longest side of `max_side` pixels; None if there is none.
 
         Raises:
             ValueError: Pillow cannot read the file.
@@ -59,8 +57,7 @@ class Scaling:
         return encode(smaller, ".jpg")
 
     def fields_to_send(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return request fields with points, boxes and areas in the frame of the image that is
-        sent.
+        """Return request fields in the frame of the image that is sent.
 
         Raises:
             ValueError: a coordinate lies outside the image, and the service does not clip it, or

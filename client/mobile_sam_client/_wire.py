@@ -38,8 +38,9 @@ def run_blocking(call: Coroutine[Any, Any, T]) -> T:
 
 
 class Wire:
-    """Access to the service with either client of httpx. With a blocking one, no method
-    suspends.
+    """Access to the service with either client of httpx.
+
+    With a blocking one, no method suspends.
     """
 
     def __init__(self, http: httpx.Client | httpx.AsyncClient) -> None:
@@ -104,9 +105,7 @@ class Wire:
             await asyncio.sleep(seconds)
 
     async def run(self, task: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Run blocking work: in this thread, or in a worker thread where that would block the event
-        loop.
-        """
+        """Run blocking work: in a worker thread where it would block the event loop."""
         if self._blocks:
             return task(*arguments, **named)
         return await asyncio.to_thread(task, *arguments, **named)

@@ -40,8 +40,9 @@ NO_EMBEDDINGS = "the service returns no embeddings; use set_image with predict o
 
 
 class Sam(Client):
-    """Segment Anything's model: a client with the members that programs use. The service chooses
-    the hardware.
+    """Segment Anything's model: a client with the members that programs use.
+
+    The service chooses the hardware.
     """
 
     device = "cpu"
@@ -184,8 +185,9 @@ class SamPredictor:
         multimask_output: bool = True,
         return_logits: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the masks of B objects, asked for in one request. Arrays and CPU tensors are
-        accepted.
+        """Return the masks of B objects, asked for in one request.
+
+        Arrays and CPU tensors are accepted.
 
         Arguments, results and errors are those of `predict` with a first axis B, but `point_coords`
         and `boxes`, which is (B, 4), are scaled by `transform`.
@@ -240,9 +242,7 @@ class SamPredictor:
         return bool(versions) and versions[-1].squashes
 
     def upsampled(self, logits: Floats, size_hw: tuple[int, int]) -> Floats:
-        """Scale (256, 256) float32 logits to the size of an image, as the service's weights ask
-        for.
-        """
+        """Scale (256, 256) float32 logits to the size of an image, as the weights ask for."""
         return upsampled(logits, size_hw, squashed=self._squashes)
 
     def upsampled_all(self, logits: Floats, size_hw: tuple[int, int]) -> Floats:

@@ -82,7 +82,8 @@ def run(
             min=1,
             max=64,
             metavar="N",
-            help="Prompt with a grid of N x N points, by default 32: fewer are faster, more find smaller objects.",
+            help="Prompt with a grid of N x N points, by default 32: "
+            "fewer are faster, more find smaller objects.",
         ),
     ] = None,
 ) -> None:
@@ -94,8 +95,8 @@ def run(
 
     Exit status: 0 success, 1 failure.
     """
-    is_wrong = annotations is not None if form is None else points_per_side is not None
-    if is_wrong:
+    has_wrong_option = points_per_side is not None if form else annotations is not None
+    if has_wrong_option:
         needs = "--annotations needs --format"
         raise BatchError(f"{needs}, and --points-per-side cannot be combined with it")
     started = time.monotonic()

@@ -123,10 +123,12 @@ def find_images(
         image = _image(name, entry, request)
         if images.setdefault(name, image).asked != image.asked:
             raise BatchError(f"{name}: listed twice with different prompts")
-    included = {name: image for name, image in images.items() if not name.startswith(f"{excluded}/")}
-    if not included:
+    for name in list(images):
+        if name.startswith(f"{excluded}/"):
+            del images[name]
+    if not images:
         raise BatchError(f"{place}: no PNG, JPEG or WebP files found")
-    return store, included
+    return store, images
 
 
 def find_dataset(

@@ -38,7 +38,8 @@ def make_plan(
         images: all images by path.
         rows: rows of earlier runs, each with its `part`.
         weights: SHA-256 of the service's weights.
-        sha256: returns the SHA-256 of the file at a path, None if it cannot be read; called in threads.
+        sha256: returns the SHA-256 of the file at a path, None if it cannot be read; called in
+            threads.
     """
     todo = dict(images)
     unsure: list[Row] = []

@@ -1,5 +1,4 @@
-"""The command line `mobile-sam`: the command group with its errors and exit statuses, and
-`info`."""
+"""The command line `mobile-sam`: the group of commands, its exit statuses, and `info`."""
 
 import io
 import sys

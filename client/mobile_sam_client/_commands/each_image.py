@@ -1,5 +1,4 @@
-"""Work on one image after the other: read it, ask the service, write files, print what was
-found."""
+"""Work on one image after the other: read it, ask the service, write and print results."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

@@ -1,5 +1,4 @@
-"""Finding and reading images, drawing on them, and writing files atomically, also in COCO's
-format."""
+"""Files of the commands: images to read, and results, written atomically."""
 
 import errno
 import glob

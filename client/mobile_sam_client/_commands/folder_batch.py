@@ -82,8 +82,7 @@ class FolderFiles:
                 yield result
 
     def _cache_inputs(self, name: str, file: bytes, weights: Weights | None) -> dict[str, Any]:
-        """Return what the result for an image depends on; a record is reused only if it is
-        unchanged.
+        """Return what an image's result depends on; a record is reused only if it is unchanged.
 
         Records of releases that turned and scaled images by other rules have no orientation.
         """

@@ -1,5 +1,7 @@
-"""Output and errors: results go to standard output, all else to standard error, animations only to
-a terminal."""
+"""Output and errors of the commands.
+
+Results go to standard output, all else to standard error, animations only to a terminal.
+"""
 
 import json
 import logging

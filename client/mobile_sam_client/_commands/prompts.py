@@ -1,5 +1,7 @@
-"""Objects to segment, from options and files, and errors of the service in the words of the typed
-options."""
+"""Objects to segment, from options and files.
+
+Errors of the service are told in the words of the typed options.
+"""
 
 import json
 import re

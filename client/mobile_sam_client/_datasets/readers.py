@@ -34,17 +34,19 @@ def read_dataset(
     reader, suffixes = READERS[form]
     if annotations and form == "yolo":
         suffixes = (*suffixes, *LIST_SUFFIXES)
-    found = [
-        name for name in names if name.lower().endswith(suffixes) and annotations in {None, name}
-    ]
-    if len(found) > 1 or (not found and (annotations or form not in {"yolo", "voc"})):
-        got = (
-            f"{len(found)} ({', '.join(found[:3])}); name it by --annotations" if found else "none"
-        )
+    files = [name for name in names if name.lower().endswith(suffixes)]
+    if annotations is not None:
+        files = [name for name in files if name == annotations]
+    # YOLO's file is optional, and Pascal VOC has none.
+    is_needed = bool(annotations) or form not in {"yolo", "voc"}
+    if len(files) > 1 or (is_needed and not files):
+        got = "none"
+        if files:
+            got = f"{len(files)} ({', '.join(files[:3])}); name it by --annotations"
         expected = f"expected one {' or '.join(suffixes) or 'common'} file {annotations or ''}"
         raise DatasetError(f"{expected} in the data set, got {got}")
     data = Dataset(names, open_file)
-    reader(data, found[0] if found else "")
+    reader(data, files[0] if files else "")
     data.number()
     if not data.failures and not any(image.objects for image in data.images.values()):
         raise DatasetError(f"no boxes or points of the format {form} found")
