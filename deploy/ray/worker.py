@@ -94,7 +94,7 @@ class Worker:
         part = PartRows(images, self.weights, self.read)
         batch = Batch(part.requests, part, weights=self.weights, with_points=True)
         try:
-            asyncio.run(self._run(batch))
+            asyncio.run(_run(batch, self.connect, self.in_flight))
             rows = [
                 {**row, "error": batch.failures.get(path)}  # null without one
                 for path, row in part.rows.items()
@@ -104,6 +104,8 @@ class Worker:
             return 0, describe_error(error, with_file=True)
         return len(images), ""
 
-    async def _run(self, batch: Batch) -> None:
-        async with self.connect() as client:
-            await batch.run(client, self.in_flight)
+
+# Not a method: Ray runs all methods of a class with a coroutine in an event loop.
+async def _run(batch: Batch, connect: Callable[[], AsyncClient], in_flight: int) -> None:
+    async with connect() as client:
+        await batch.run(client, in_flight)

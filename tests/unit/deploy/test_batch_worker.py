@@ -1,6 +1,7 @@
 """Parts of a batch: rows of images, errors that stop the batch, and parts that exist already."""
 
 import hashlib
+import inspect
 import json
 import re
 from dataclasses import asdict, replace
@@ -141,3 +142,8 @@ def test_part_that_cannot_be_written_stops_the_batch():
     worker, _ = make_worker(read=cannot_read)
     worker.results.write = Mock(side_effect=BatchError("cannot write part.parquet: No space left on device"))
     assert worker.process("part-1", [EVERYTHING]) == (0, "cannot write part.parquet: No space left on device")
+
+
+def test_worker_has_no_coroutines():
+    """Ray would run `process`, which starts an event loop, in one."""
+    assert not inspect.getmembers(Worker, inspect.iscoroutinefunction)
