@@ -7,6 +7,7 @@ with Client() as client:
     found.mask  # (H, W) bool
 """
 
+from mobile_sam_client._arrays import Rle
 from mobile_sam_client._client import AsyncClient, Client
 from mobile_sam_client._errors import (
     BodyTooLarge,
@@ -25,11 +26,14 @@ from mobile_sam_client._errors import (
 )
 from mobile_sam_client._images import ImageInput
 from mobile_sam_client._options import EverythingOptions, MaskOptions
-from mobile_sam_client._pictures import Rle
 from mobile_sam_client._prompts import Prompt
-from mobile_sam_client._results import Embedding, Engine, Everything, Info, Loaded, Record, Segmentation, Weights
+from mobile_sam_client._results import Embedding, Everything, Record, Segmentation
+from mobile_sam_client._service_info import Engine, Info, Loaded, Weights
+from mobile_sam_client._settings import DEFAULT_URL, MAX_CONNECTIONS
 
 __all__ = [
+    "DEFAULT_URL",
+    "MAX_CONNECTIONS",
     "AsyncClient",
     "BodyTooLarge",
     "Client",

@@ -14,11 +14,17 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from mobile_sam_client._errors import MobileSamError, NotThisService, one_line, problem_from_document
+from mobile_sam_client._arrays import Rle
+from mobile_sam_client._errors import (
+    MobileSamError,
+    NotThisService,
+    one_line,
+    problem_from_document,
+)
 from mobile_sam_client._exports import Photo
-from mobile_sam_client._pictures import Rle
-from mobile_sam_client._prompts import MASK_SHAPE
-from mobile_sam_client._results import Embedding, Engine, Everything, Info, Loaded, Record, Segmentation, Weights
+from mobile_sam_client._model import MASK_SHAPE
+from mobile_sam_client._results import Embedding, Everything, Record, Segmentation
+from mobile_sam_client._service_info import Engine, Info, Loaded, Weights
 
 PROBLEM_TYPE = "application/problem+json"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -27,21 +33,24 @@ LINE_END = b"\r\n"
 
 def error_from_response(response: httpx.Response, body: bytes, url: str) -> MobileSamError:
     """Return the error for a response whose status is not 200."""
-    status, headers = response.status_code, response.headers
+    status = response.status_code
+    headers = response.headers
     content_type = headers.get("Content-Type", "")
     if content_type.startswith(PROBLEM_TYPE):
         retry_after = parse_retry_after(headers.get("Retry-After"))
         try:
-            return problem_from_document(
-                {"status": status, **json.loads(body)}, headers.get("X-Request-ID"), retry_after
-            )
+            document = {"status": status, **json.loads(body)}
+            return problem_from_document(document, headers.get("X-Request-ID"), retry_after)
         except (ValueError, KeyError, TypeError, AttributeError):
             return NotThisService(f"{url} answered {status} with a malformed problem document")
-    if 300 <= status < 400 and (target := headers.get("Location")):
-        return NotThisService(f"{url} answered {status}, a redirect to {one_line(target)}: use that URL instead")
-    text = next(iter(body.decode(errors="replace").splitlines()), "")
-    got = one_line(f"{content_type or 'no Content-Type'}: {text}")
-    return NotThisService(f"{url} is not a MobileSAM service: expected 200 or {PROBLEM_TYPE}, got {status} with {got}")
+    target = headers.get("Location")
+    if target and 300 <= status < 400:
+        redirect = f"a redirect to {one_line(target)}: use that URL instead"
+        return NotThisService(f"{url} answered {status}, {redirect}")
+    first_line = next(iter(body.decode(errors="replace").splitlines()), "")
+    got = one_line(f"{content_type or 'no Content-Type'}: {first_line}")
+    expected = f"expected 200 or {PROBLEM_TYPE}, got {status} with {got}"
+    return NotThisService(f"{url} is not a MobileSAM service: {expected}")
 
 
 def parse_retry_after(header: str | None) -> float | None:
@@ -61,26 +70,37 @@ def expect_valid_answer(url: str) -> Iterator[None]:
 
 
 def parse_info(body: bytes) -> Info:
-    """Parse the answer of `GET /info`. Call the parsers inside `expect_valid_answer`, which converts their errors."""
+    """Parse the answer of `GET /info`.
+
+    Call the parsers inside `expect_valid_answer`, which converts their errors.
+    """
     document = _parse_object(body)
-    limits, loaded, encode_s = document["limits"], document.get("loaded", []), document.get("encode_s")
+    limits = document["limits"]
+    encode_s = document.get("encode_s")
     return Info(
         version=str(document["version"]),
         weights=None if document["weights"] is None else _weights(document["weights"]),
         engine=None if document["engine"] is None else _engine(document["engine"]),
         key_needed=bool(document["key_needed"]),
         local_decoding=bool(document.get("local_decoding")),
-        **{name: int(limits[name]) for name in ("max_body_bytes", "max_image_pixels", "max_objects")},
+        max_body_bytes=int(limits["max_body_bytes"]),
+        max_image_pixels=int(limits["max_image_pixels"]),
+        max_objects=int(limits["max_objects"]),
         model_versions=tuple(int(version) for version in document["model_versions"]),
-        loaded=tuple(map(_loaded, loaded)),
+        loaded=tuple(_loaded(entry) for entry in document.get("loaded", [])),
         encode_s=None if encode_s is None else float(encode_s),
     )
 
 
 def _loaded(document: Mapping[str, Any]) -> Loaded:
-    squashes, prompts = document["descriptor"]["resize"] == "squash", tuple(map(str, document["descriptor"]["prompts"]))
-    version, weights, engine = int(document["version"]), _weights(document["weights"]), _engine(document["engine"])
-    return Loaded(version, weights, engine, squashes, prompts)
+    descriptor = document["descriptor"]
+    return Loaded(
+        version=int(document["version"]),
+        weights=_weights(document["weights"]),
+        engine=_engine(document["engine"]),
+        squashes=descriptor["resize"] == "squash",
+        prompts=tuple(str(kind) for kind in descriptor["prompts"]),
+    )
 
 
 def parse_embedding(body: bytes, file: bytes) -> Embedding:
@@ -88,20 +108,31 @@ def parse_embedding(body: bytes, file: bytes) -> Embedding:
     return Embedding(**_image_fields(_parse_object(body)), file=file)
 
 
-def parse_segmentations(content_type: str, body: bytes, count: int, photo: Photo) -> list[Segmentation]:
-    """Parse the answer of `POST /mobile_sam` into the best mask of each of `count` objects, with its candidates."""
+def parse_segmentations(
+    content_type: str, body: bytes, count: int, photo: Photo
+) -> list[Segmentation]:
+    """Parse the answer of `POST /mobile_sam` into the best mask of each object.
+
+    Args:
+        content_type: `Content-Type` of the answer.
+        body: body of the answer.
+        count: number of objects that were asked for.
+        photo: returns the image's pixels.
+    """
     parts = parse_multipart(content_type, body)
-    result, rles = _parse_object(parts["result"]), json.loads(parts["mask"])
-    rles = rles if isinstance(rles, list) else [rles]
+    result = _parse_object(parts["result"])
+    rles = json.loads(parts["mask"])
+    if not isinstance(rles, list):
+        rles = [rles]  # a single mask is no list
     picture = parts.get("segmented_image")
     if picture is not None and not picture.startswith(PNG):
         raise ValueError("segmented_image is not a PNG file")
     image = _image_fields(result)
     clipped = list(map(str, result.get("clipped", [])))
-    objects: dict[int, list[Segmentation]] = {}
+    candidates_by_object: dict[int, list[Segmentation]] = {}
     for mask, rle in zip(result["masks"], rles, strict=True):
         number = int(mask["object"])
-        candidates = objects.setdefault(number, [])
+        candidates = candidates_by_object.setdefault(number, [])
         candidates.append(
             Segmentation(
                 **image,
@@ -115,28 +146,40 @@ def parse_segmentations(content_type: str, body: bytes, count: int, photo: Photo
                 clipped=_fields_of_object(clipped, number),
             )
         )
-    if sorted(objects) != list(range(count)):
-        raise ValueError(f"expected masks of objects 0 to {count - 1}, got {sorted(objects)}")
-    return [best_first(objects[number], picture) for number in range(count)]
+    numbers = sorted(candidates_by_object)
+    if numbers != list(range(count)):
+        raise ValueError(f"expected masks of objects 0 to {count - 1}, got {numbers}")
+    return [best_first(candidates_by_object[number], picture) for number in numbers]
 
 
 def _fields_of_object(names: Sequence[str], number: int) -> tuple[str, ...]:
-    """Return the names of fields that concern an object, without the object: its own, and those of the request."""
+    """Return the fields of an object's prompt, such as `box`, and those of the whole request.
+
+    Args:
+        names: paths of fields, such as `prompts[1].box` or `region`.
+        number: number of the object.
+    """
     prefix = f"prompts[{number}]."
-    return tuple(
-        name.removeprefix(prefix) for name in names if name.startswith(prefix) or not name.startswith("prompts[")
-    )
+    fields = []
+    for name in names:
+        if name.startswith(prefix):
+            fields.append(name.removeprefix(prefix))
+        elif not name.startswith("prompts["):
+            fields.append(name)
+    return tuple(fields)
 
 
 def best_first(candidates: Sequence[Segmentation], picture: bytes | None = None) -> Segmentation:
-    """Return the best mask of an object, with all of them as its candidates if there are several."""
-    best, *others = sorted(candidates, key=lambda candidate: -candidate.score)
-    return dataclasses.replace(best, picture_png=picture, candidates=(best, *others) if others else ())
+    """Return the best mask of an object, with all as its candidates if there are several."""
+    by_score = sorted(candidates, key=lambda candidate: -candidate.score)
+    all_candidates = tuple(by_score) if len(by_score) > 1 else ()
+    return dataclasses.replace(by_score[0], picture_png=picture, candidates=all_candidates)
 
 
 def parse_everything(document: Mapping[str, Any], photo: Photo) -> Everything:
     """Parse the `result` in the last line of the answer of `POST /everything`."""
-    image, records = _image_fields(document), []
+    image = _image_fields(document)
+    records = []
     for record in document["masks"]:
         x, y, width, height = _four_ints(record["bbox"])
         records.append(
@@ -154,8 +197,13 @@ def parse_everything(document: Mapping[str, Any], photo: Photo) -> Everything:
     return Everything(**image, masks=records, photo=photo)
 
 
-def parse_progress_line(line: bytes, request_id: str | None, photo: Photo) -> tuple[int, int, Everything | None]:
-    """Parse a line of the answer of `POST /everything` into steps done, total steps and, in the last line, the result.
+def parse_progress_line(
+    line: bytes, request_id: str | None, photo: Photo
+) -> tuple[int, int, Everything | None]:
+    """Parse a line of the answer of `POST /everything`.
+
+    Returns:
+        Steps done, total steps and, in the last line, the result.
 
     Raises:
         Problem: the service failed after the answer had begun.
@@ -173,11 +221,13 @@ def parse_multipart(content_type: str, body: bytes) -> dict[str, bytes]:
     header["Content-Type"] = content_type
     boundary = header.get_boundary()
     if header.get_content_type() != "multipart/form-data" or not boundary:
-        raise ValueError(f"expected multipart/form-data with a boundary, got {content_type or 'no Content-Type'}")
+        got = content_type or "no Content-Type"
+        raise ValueError(f"expected multipart/form-data with a boundary, got {got}")
     # Not parsed by `email`, which would search the pictures for line ends.
     preamble, *pieces = (LINE_END + body).split(LINE_END + b"--" + boundary.encode())
     if preamble or not pieces or not pieces[-1].startswith(b"--"):
-        raise ValueError(f"expected a multipart body with a closing boundary, got {len(body)} bytes without one")
+        expected = "expected a multipart body with a closing boundary"
+        raise ValueError(f"{expected}, got {len(body)} bytes without one")
     parts: dict[str, bytes] = {}
     for piece in pieces[:-1]:
         headers, blank_line, data = piece.removeprefix(LINE_END).partition(2 * LINE_END)
@@ -213,8 +263,12 @@ def _image_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _weights(document: Mapping[str, Any]) -> Weights:
-    trained, note = bool(document["trained"]), str(document["note"])
-    return Weights(str(document["name"]), str(document["sha256"]), trained, note)
+    return Weights(
+        name=str(document["name"]),
+        sha256=str(document["sha256"]),
+        trained=bool(document["trained"]),
+        note=str(document["note"]),
+    )
 
 
 def _engine(document: Mapping[str, Any]) -> Engine:
@@ -224,7 +278,8 @@ def _engine(document: Mapping[str, Any]) -> Engine:
 def _rle(document: Mapping[str, Any], image: Mapping[str, Any]) -> Rle:
     rle = Rle(size=[int(side) for side in document["size"]], counts=str(document["counts"]))
     if rle["size"] != [image["height"], image["width"]]:
-        raise ValueError(f"expected a mask of {image['height']} x {image['width']} pixels, got {rle['size']}")
+        expected = f"expected a mask of {image['height']} x {image['width']} pixels"
+        raise ValueError(f"{expected}, got {rle['size']}")
     return rle
 
 
@@ -242,6 +297,7 @@ def parse_logits(text: str) -> npt.NDArray[np.float32]:
     """Return the logits of a `low_res_mask` or `mask_input`, (256, 256) float32."""
     array = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
     if array.shape != MASK_SHAPE or array.dtype != np.float32:
-        raise ValueError(f"expected a low_res_mask of (256, 256) float32, got {array.dtype} of shape {array.shape}")
+        expected = f"expected a low_res_mask of {MASK_SHAPE} float32"
+        raise ValueError(f"{expected}, got {array.dtype} of shape {array.shape}")
     low_res_mask: npt.NDArray[np.float32] = array
     return low_res_mask

@@ -1,4 +1,7 @@
-"""The blocking and the asyncio client: the calls are coroutines of `AsyncClient`, and `Client` runs them."""
+"""The blocking and the asyncio client.
+
+The calls are coroutines of `AsyncClient`, and `Client` runs them.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client import _answers
-from mobile_sam_client._ahead import embed_in_background
-from mobile_sam_client._base import BaseClient, lines_of
-from mobile_sam_client._datasets.shapes import segment_shapes, with_masks
+from mobile_sam_client._background import embed_ahead
+from mobile_sam_client._base import BaseClient
 from mobile_sam_client._errors import ServiceUnreachable
 from mobile_sam_client._images import ImageFile, ImageInput, displayed_pixels, load_source
 from mobile_sam_client._options import EverythingOptions, MaskOptions, PictureStyle, check_options
 from mobile_sam_client._prompts import Box, Labels, Points, Prompt, Region, request_fields
-from mobile_sam_client._results import Embedding, Everything, Info, Segmentation
-from mobile_sam_client._wire import run_blocking
+from mobile_sam_client._results import Embedding, Everything, Segmentation
+from mobile_sam_client._service_info import Info
+from mobile_sam_client._shapes import segment_shapes, with_masks
+from mobile_sam_client._wire import lines_of, run_blocking
 
 if TYPE_CHECKING:
     from supervision import DetectionDataset
@@ -52,29 +56,34 @@ class AsyncClient(BaseClient):
         return await self._info()
 
     async def embed(self, image: ImageInput, *, region: Region | None = None) -> Embedding:
-        """Encode an image, or a region of it, ahead of the first prompt. Pass the result as `image` to later calls.
+        """Encode an image, or a region of it, ahead of the first prompt.
+
+        Pass the result as `image` to later calls:
 
         photo = client.embed("photo.jpg")
         client.segment(photo, pos_coords=(320, 240))
         """
         return await self._embed(image, region)
 
-    def embed_in_background(
+    def embed_ahead(
         self, images: Iterable[T], *, load: Callable[[T], Any] = lambda image: image
     ) -> AsyncGenerator[tuple[T, str | Exception], None]:
-        """Encode images in the background, while no caller waits, and yield each with its id, or with its error.
+        """Encode images in the background, and yield each with its id, or with its error.
 
-            for path, found in client.embed_in_background(Path("photos").glob("*.jpg")):
+        The service encodes them while no caller waits:
+
+            for path, found in client.embed_ahead(Path("photos").glob("*.jpg")):
                 print(path, found)
 
-        Later calls with an image send its id only. Errors that concern one image are yielded, others are raised. Images
-        that are still queued when the iteration ends early are cancelled. The service may restart meanwhile.
+        Later calls with an image send its id only. Errors that concern one image are yielded,
+        others are raised. Images that are still queued when the iteration ends early are cancelled.
+        The service may restart meanwhile.
 
         Args:
             images: images, or what `load` takes.
             load: returns an image, or an awaitable of one; its errors are yielded.
         """
-        return embed_in_background(self, images, load)
+        return embed_ahead(self, images, load)
 
     async def segment(
         self,
@@ -93,13 +102,16 @@ class AsyncClient(BaseClient):
             boat = client.segment("photo.jpg", pos_coords=(390, 660), multimask_output=True)
             boat.mask  # (H, W) bool
 
-        `Prompt` describes points, labels, box and mask, `MaskOptions` the options. `segmented_image` is the style of
-        the picture: `overlay`, `cutout` or `none`; by default `overlay`, for a client with `local` `none`.
+        `Prompt` describes points, labels, box and mask, `MaskOptions` the options.
+        `segmented_image` is the style of the picture: `overlay`, `cutout` or `none`; by default
+        `overlay`, for a client with `local` `none`.
         """
         # Not sent as a list of one prompt, so that errors name `box`, not `prompts[0].box`.
         prompt = request_fields(Prompt(pos_coords, labels, neg_coords, box, mask_input))
         check_options("segment", options, MaskOptions)
-        style = segmented_image or ("none" if self._local else "overlay")
+        # Only the service draws: a picture by default would keep a client with `local` asking it.
+        default_style = "none" if self._local else "overlay"
+        style = segmented_image or default_style
         (segmentation,) = await self._segment(image, 1, **prompt, segmented_image=style, **options)
         return segmentation
 
@@ -116,14 +128,18 @@ class AsyncClient(BaseClient):
             prompts = [Prompt(pos_coords=(390, 660)), Prompt(box=(40, 30, 560, 410))]
             boat, tree = client.segment_many("photo.jpg", prompts)
 
-        All results share one picture of all objects. The options are as for `segment`. `Info.max_objects` limits the
-        number of prompts.
+        All results share one picture of all objects. The options are as for `segment`.
+        `Info.max_objects` limits the number of prompts.
         """
         check_options("segment_many", options, MaskOptions)
-        objects = [request_fields(prompt, f"prompts[{index}]") for index, prompt in enumerate(prompts)]
+        objects = [
+            request_fields(prompt, f"prompts[{index}]") for index, prompt in enumerate(prompts)
+        ]
         if not objects:
             return []
-        return await self._segment(image, len(objects), prompts=objects, segmented_image=segmented_image, **options)
+        return await self._segment(
+            image, len(objects), prompts=objects, segmented_image=segmented_image, **options
+        )
 
     async def everything(
         self,
@@ -138,8 +154,8 @@ class AsyncClient(BaseClient):
             for record in client.everything("photo.jpg", points_per_side=8):
                 print(record.score, record.box_xyxy)
 
-        `EverythingOptions` describes the options. `on_progress` is called after each step with the number of steps
-        done and the total. `timeout` applies to each step, not to the whole call.
+        `EverythingOptions` describes the options. `on_progress` is called after each step with the
+        number of steps done and the total. `timeout` applies to each step, not to the whole call.
         """
         check_options("everything", options, EverythingOptions)
         photo = functools.partial(displayed_pixels, image)
@@ -148,7 +164,9 @@ class AsyncClient(BaseClient):
             request_id = response.headers.get("X-Request-ID")
             try:
                 async for line in lines_of(self._wire.chunks(response)):
-                    done, total, result = await self._parse(_answers.parse_progress_line, line, request_id, photo)
+                    done, total, result = await self._parse(
+                        _answers.parse_progress_line, line, request_id, photo
+                    )
                     if on_progress is not None:
                         on_progress(done, total)
                     if result is not None:
@@ -157,7 +175,8 @@ class AsyncClient(BaseClient):
                 await self._wire.close(response)
             raise ServiceUnreachable(f"the answer of {self.url} ended before the result")
 
-        (result,) = await self._ask("/everything", image, {**options, "region": region, "progress": True}, read)
+        fields = {**options, "region": region, "progress": True}
+        (result,) = await self._ask("/everything", image, fields, read)
         return result
 
     async def masks_for(self, dataset: DetectionDataset) -> DetectionDataset:
@@ -166,17 +185,20 @@ class AsyncClient(BaseClient):
             dataset = supervision.DetectionDataset.from_yolo("images", "labels", "data.yaml")
             client.masks_for(dataset).as_coco(annotations_path="masks.json")
 
-        `data` of the detections gets `mask_score`, `box_iou` (of the mask's box and the given one) and `note`: a
-        remark, or why a mask is empty. Images are read from their paths, one after another.
+        `data` of the detections gets `mask_score`, `box_iou` (of the mask's box and the given one)
+        and `note`: a remark, or why a mask is empty. Images are read from their paths, one after
+        another.
         """
         info = await self._info()
-        found = {}
+        annotations = {}
         for path, detections in dataset.annotations.items():
             source = await self._wire.run(load_source, path)
             request = {"shapes": detections.xyxy.tolist(), "relative": False, "size_wh": None}
             size_wh, _, fields = await segment_shapes(self, source.file, request, info.max_objects)
-            found[path] = with_masks(detections, size_wh, fields)
-        return type(dataset)(classes=dataset.classes, images=dataset.image_paths, annotations=found)
+            annotations[path] = with_masks(detections, size_wh, fields)
+        return type(dataset)(
+            classes=dataset.classes, images=dataset.image_paths, annotations=annotations
+        )
 
     async def aclose(self) -> None:
         """Close the connections. The client cannot be used afterwards."""
@@ -228,14 +250,16 @@ class Client(BaseClient):
         with Client("http://127.0.0.1:3000") as client:
             found = client.segment("photo.jpg", pos_coords=(320, 240))
 
-    The first call on an image uploads it; later calls send only its id. The client uploads the image again if the
-    service no longer has it. While the service is busy (429, 503) or unreachable, requests are retried after the time
-    given by `Retry-After` (at most 30 s), or with exponential backoff from 0.2 s.
+    The first call on an image uploads it; later calls send only its id. The client uploads the
+    image again if the service no longer has it. While the service is busy (429, 503) or
+    unreachable, requests are retried after the time given by `Retry-After` (at most 30 s), or with
+    exponential backoff from 0.2 s.
 
-    Calls raise `MobileSamError`. Invalid arguments raise `ValueError`, `TypeError` or `OSError`, and nothing is sent.
+    Calls raise `MobileSamError`. Invalid arguments raise `ValueError`, `TypeError` or `OSError`,
+    and nothing is sent.
 
-    See `ImageInput` for the accepted images. Coordinates are pixels of the displayed image: EXIF orientation is applied
-    to files, but not to PIL images and arrays.
+    See `ImageInput` for the accepted images. Coordinates are pixels of the displayed image: EXIF
+    orientation is applied to files, but not to PIL images and arrays.
     """
 
     _http_type = httpx.Client
@@ -243,7 +267,7 @@ class Client(BaseClient):
 
     info = _blocking(AsyncClient.info)
     embed = _blocking(AsyncClient.embed)
-    embed_in_background = _blocking_iterator(AsyncClient.embed_in_background)
+    embed_ahead = _blocking_iterator(AsyncClient.embed_ahead)
     segment = _blocking(AsyncClient.segment)
     segment_many = _blocking(AsyncClient.segment_many)
     everything = _blocking(AsyncClient.everything)

@@ -1,6 +1,7 @@
 """16-bit images: their samples, and the range of values that is shown in 8 bits.
 
-A copy of the service's `orchestrator/depth.py`, which says why the rule is this one. Tests hold the two equal.
+A copy of the service's `orchestrator/depth.py`, which says why the rule is this one. Tests hold the
+two equal.
 """
 
 import io
@@ -18,9 +19,11 @@ SampleRange = tuple[int, int]
 
 FULL_RANGE: SampleRange = (0, 65_535)
 MIN_WIDE_RANGE = 32_768
-"""A range of at least this many values is taken for the full one, and the image is not stretched."""
+"""A range of at least this many values is taken for the full one, and the image is not
+stretched."""
 CLIPPED_PER_MILLE = 1
-"""Samples below and above the range, each of a thousand: dead pixels and highlights do not decide it."""
+"""Samples below and above the range, each of a thousand: dead pixels and highlights do not decide
+it."""
 
 UNPACKERS = {
     "I;16B": ("I;16B",),
@@ -28,10 +31,11 @@ UNPACKERS = {
     "RGB;16B": ("RGB;16B", "RGB;16L"),
     "RGBA;16B": ("RGBA;16B", "RGBA;16L"),
 }
-"""Pillow's unpackers that together give all bytes of a PNG file's samples, by the one that Pillow chooses.
+"""Pillow's unpackers that together give all bytes of a PNG file's samples, by the one that Pillow
+chooses.
 
-Pillow keeps the first of the two bytes of a colour sample. Its unpacker for samples of the other byte order keeps the
-second one. Grey with alpha has four bytes for each pixel, as many as RGBA.
+Pillow keeps the first of the two bytes of a colour sample. Its unpacker for samples of the other
+byte order keeps the second one. Grey with alpha has four bytes for each pixel, as many as RGBA.
 """
 STRIP_PIXELS = 2**19
 """Pixels that are read, counted or scaled at once, so that temporary arrays stay small."""
@@ -68,21 +72,27 @@ def read_samples(file: bytes) -> Samples:
 def sample_range(samples: Samples) -> SampleRange:
     """Return the range of an image: its 0.1 and 99.9 percentiles, or the full range.
 
-    A percentile is the smallest value that at least so many samples do not exceed, channels of colour together. The
-    full range is returned for images with at least half of it, and for those with a single value.
+    A percentile is the smallest value that at least so many samples do not exceed, channels of
+    colour together. The full range is returned for images with at least half of it, and for those
+    with a single value.
     """
     counts = np.zeros(FULL_RANGE[1] + 1, np.int64)
     for part in _strips(samples):
         counts += np.bincount(part.ravel(), minlength=len(counts))
     at_most = 1000 * counts.cumsum()
-    low, high = np.searchsorted(at_most, [CLIPPED_PER_MILLE * samples.size, (1000 - CLIPPED_PER_MILLE) * samples.size])
+    low, high = np.searchsorted(
+        at_most, [CLIPPED_PER_MILLE * samples.size, (1000 - CLIPPED_PER_MILLE) * samples.size]
+    )
     if low == high or high - low >= MIN_WIDE_RANGE:
         return FULL_RANGE
     return int(low), int(high)
 
 
 def to_8_bits(samples: Samples, shown: SampleRange) -> npt.NDArray[np.uint8]:
-    """Scale samples to 8 bits: the range becomes 0 to 255, rounded half up, and values outside it 0 or 255."""
+    """Scale samples to 8 bits.
+
+    The range becomes 0 to 255, rounded half up, and values outside it 0 or 255.
+    """
     low, high = shown
     width = high - low
     above = np.arange(FULL_RANGE[1] + 1, dtype=np.int64).clip(low, high) - low

@@ -4,6 +4,7 @@
     ├── ServiceUnreachable          connection failed or lost
     ├── ServiceTimeout              no answer in time
     ├── NotThisService              the answer is not from a MobileSAM service
+    ├── batches.WeightsChanged      the results of a batch would come from two models
     └── Problem                     the service rejected the request
         ├── InvalidRequest          invalid prompt or parameter, or too large a result (400, 422)
         ├── InvalidImage            the image cannot be read, or has too many pixels (413, 415, 422)
@@ -11,13 +12,16 @@
         ├── Unauthorized            missing or unknown API key (401)
         ├── ImageNotCached          unknown image id (404); the client uploads the image again
         ├── TooManyRequests         rate limit exceeded, also after the retries (429)
-        └── Unavailable             busy, starting or stopping, also after the retries (503), or too slow (504)
+        └── Unavailable             busy, starting or stopping, also after the retries (503), or too
+        slow (504)
 
 Invalid arguments (wrong array shape, missing file) raise `ValueError`, `TypeError` or `OSError`.
 """
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
+
+from mobile_sam_client._settings import KEY_VARIABLE
 
 MAX_TEXT_LENGTH = 500
 """Longer error texts are truncated."""
@@ -52,7 +56,10 @@ class Problem(MobileSamError):
     """The service rejected the request with an RFC 9457 problem document."""
 
     def __init__(
-        self, document: Mapping[str, Any], request_id: str | None = None, retry_after: float | None = None
+        self,
+        document: Mapping[str, Any],
+        request_id: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         """Create the error.
 
@@ -69,7 +76,9 @@ class Problem(MobileSamError):
         self.status = int(document["status"])
         self.detail = str(document.get("detail", ""))
         self.errors: list[FieldError] = [
-            FieldError(field=str(error["field"]), expected=str(error["expected"]), got=str(error["got"]))
+            FieldError(
+                field=str(error["field"]), expected=str(error["expected"]), got=str(error["got"])
+            )
             for error in document.get("errors", [])
         ]
         """Invalid fields of the request."""
@@ -83,7 +92,10 @@ class Problem(MobileSamError):
 
 
 class InvalidRequest(Problem):
-    """A field is missing, unknown or out of range, or the result would be too large; see `errors`."""
+    """A field is invalid, or the result would be too large.
+
+    `errors` lists the fields that are missing, unknown or out of range.
+    """
 
 
 class InvalidImage(Problem):
@@ -91,11 +103,17 @@ class InvalidImage(Problem):
 
 
 class BodyTooLarge(Problem):
-    """The file is too large: in base64 it takes four thirds of its size, limited by `Info.max_body_bytes`."""
+    """The file is too large.
+
+    In base64 it takes four thirds of its size, limited by `Info.max_body_bytes`.
+    """
 
 
 class Unauthorized(Problem):
-    """The service needs a valid API key: `api_key`, or the environment variable MOBILE_SAM_API_KEY."""
+    """The service needs a valid API key.
+
+    Pass it as `api_key`, or set the environment variable MOBILE_SAM_API_KEY.
+    """
 
 
 class ImageNotCached(Problem):
@@ -132,7 +150,10 @@ BY_STATUS: dict[int, type[Problem]] = {
 def problem_from_document(
     document: Mapping[str, Any], request_id: str | None = None, retry_after: float | None = None
 ) -> Problem:
-    """Return the error for a problem document; its class depends on the type, or else on the status."""
+    """Return the error for a problem document.
+
+    Its class depends on the type, or else on the status.
+    """
     problem = Problem(document, request_id, retry_after)
     kind = BY_SLUG.get(problem.slug) or BY_STATUS.get(problem.status, Problem)
     return kind(document, request_id, retry_after)
@@ -142,3 +163,21 @@ def one_line(text: str) -> str:
     """Return the text in one line, truncated to `MAX_TEXT_LENGTH`."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_TEXT_LENGTH else f"{line[:MAX_TEXT_LENGTH]}..."
+
+
+def describe_error(error: Exception, *, with_file: bool = False) -> str:
+    """Return an error in one line.
+
+    Args:
+        error: an error of the client or of the operating system.
+        with_file: True to name the file of an `OSError`.
+    """
+    text = str(error)
+    file = ""
+    if isinstance(error, OSError):
+        text = error.strerror or text
+        file = error.filename or ""
+    line = " ".join((text or type(error).__name__).split())
+    if isinstance(error, Unauthorized):
+        line += f"; set the API key in {KEY_VARIABLE}"
+    return f"{file}: {line}" if with_file and file else line

@@ -1,17 +1,17 @@
-"""Results as the types of other libraries and tools."""
+"""Results in the forms of other libraries and tools: supervision, COCO, GeoJSON, Label Studio."""
 
 from __future__ import annotations
 
 import secrets
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
-from mobile_sam_client._pictures import Pixels, Rle, draw
+from mobile_sam_client._arrays import BoolMask, Pixels, Rle
+from mobile_sam_client._brush_rle import brush_rle
+from mobile_sam_client._pictures import draw
 from mobile_sam_client._polygons import Ring
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ Photo = Callable[[], Pixels]
 """Returns the pixels of a result's image, (H, W, 3) uint8 RGB."""
 
 LABEL_STUDIO_KINDS = ("brushlabels", "polygonlabels")
-CHANNELS = 4
-LENGTH_BITS = (3, 4, 8, 16)
-"""Bit widths of run lengths, smallest first."""
-MAX_LENGTHS = [2**bits for bits in LENGTH_BITS]
 
 
 class Exportable(Protocol):
@@ -53,7 +49,7 @@ class Exportable(Protocol):
     def polygons(self, tolerance: float = 0.5) -> list[list[Ring]]:
         """Return the mask as polygons, each a list of rings."""
 
-    def _decode_mask(self) -> npt.NDArray[np.bool_]: ...
+    def _decode_mask(self) -> BoolMask: ...
 
     def _scores(self) -> dict[str, float]: ...
 
@@ -64,7 +60,9 @@ class Exports:
     photo: Photo
 
     def overlay(self) -> Image.Image:
-        """Return the image with each mask tinted and outlined in its own colour, smaller ones on top, RGB.
+        """Return the image with each mask tinted and outlined in its own colour, RGB.
+
+        Smaller masks are on top.
 
         Raises:
             OSError: the image was passed as a path and is no longer there.
@@ -85,19 +83,23 @@ class Exports:
             import supervision  # noqa: PLC0415 (optional, and slow to import)
         except ImportError:
             extra = "mobile-sam-client[supervision]"
-            raise ImportError(f"to_supervision needs another package: pip install '{extra}'") from None
+            command = f"pip install '{extra}'"
+            raise ImportError(f"to_supervision needs another package: {command}") from None
         results = self._results()
+        boxes_xyxy = np.array([result.box_xyxy for result in results], np.float32)
         masks = np.zeros((len(results), *self._size_hw()), bool)
         for plane, result in zip(masks, results, strict=True):
             plane[:] = result._decode_mask()
         return supervision.Detections(
-            xyxy=np.array([result.box_xyxy for result in results], np.float32).reshape(-1, 4),
+            xyxy=boxes_xyxy.reshape(-1, 4),  # also without results
             mask=masks,
             confidence=np.array([result.score for result in results], np.float32),
             class_id=None if class_id is None else np.full(len(results), class_id),
         )
 
-    def to_coco(self, *, image_id: int = 1, category_id: int = 1, first_id: int = 1) -> list[dict[str, Any]]:
+    def to_coco(
+        self, *, image_id: int = 1, category_id: int = 1, first_id: int = 1
+    ) -> list[dict[str, Any]]:
         """Return COCO annotations, with masks as RLE.
 
         Args:
@@ -113,13 +115,15 @@ class Exports:
     def to_geojson(self, tolerance: float = 0.5) -> dict[str, Any]:
         """Return a GeoJSON FeatureCollection with a feature per mask.
 
-        Geometries are Polygon or MultiPolygon with holes, or null for an empty mask, in pixels of the displayed image,
-        with whole numbers at pixel edges.
+        Geometries are Polygon or MultiPolygon with holes, or null for an empty mask, in pixels of
+        the displayed image, with whole numbers at pixel edges.
 
         Args:
-            tolerance: largest distance of a ring from the mask's edge, in pixels; 0 for the exact edge.
+            tolerance: largest distance of a ring from the mask's edge, in pixels; 0 for the exact
+                edge.
         """
-        return {"type": "FeatureCollection", "features": [_feature(result, tolerance) for result in self._results()]}
+        features = [_feature(result, tolerance) for result in self._results()]
+        return {"type": "FeatureCollection", "features": features}
 
     def to_label_studio(
         self,
@@ -134,9 +138,10 @@ class Exports:
 
         Args:
             label: label of all masks.
-            kind: `brushlabels` for one result per mask; `polygonlabels` for one per island of a mask, without its
-                holes, which Label Studio's polygons cannot have.
-            from_name: name of the control tag in the labelling configuration, such as <BrushLabels>.
+            kind: `brushlabels` for one result per mask; `polygonlabels` for one per island of a
+                mask, without its holes, which Label Studio's polygons cannot have.
+            from_name: name of the control tag in the labelling configuration, such as
+                <BrushLabels>.
             to_name: name of the <Image> tag.
             tolerance: for polygons, the largest distance from the mask's edge, in pixels.
 
@@ -146,13 +151,23 @@ class Exports:
         if kind not in LABEL_STUDIO_KINDS:
             raise ValueError(f"kind: expected {' or '.join(LABEL_STUDIO_KINDS)}, got {kind!r}")
         height, width = self._size_hw()
-        tags = {"type": kind, "from_name": from_name, "to_name": to_name}
-        frame = {"original_width": width, "original_height": height, "image_rotation": 0}
-        return [
-            {"id": secrets.token_hex(5), **tags, **frame, "value": {**value, kind: [label]}, "score": result.score}
-            for result in self._results()
-            for value in _label_studio_values(result, kind, tolerance)
-        ]
+        entries: list[dict[str, Any]] = []
+        for result in self._results():
+            for value in _label_studio_values(result, kind, tolerance):
+                entries.append(
+                    {
+                        "id": secrets.token_hex(5),
+                        "type": kind,
+                        "from_name": from_name,
+                        "to_name": to_name,
+                        "original_width": width,
+                        "original_height": height,
+                        "image_rotation": 0,
+                        "value": {**value, kind: [label]},
+                        "score": result.score,
+                    }
+                )
+        return entries
 
     def _results(self) -> Sequence[Exportable]:
         raise NotImplementedError
@@ -162,53 +177,55 @@ class Exports:
 
 
 def coco_fields(result: Exportable) -> dict[str, Any]:
-    """Return what a COCO annotation says about a mask: `segmentation`, `area`, `bbox` and its scores."""
-    return {"segmentation": result.rle, "area": result.area, "bbox": list(result.bbox_xywh), **result._scores()}
+    """Return the members of a COCO annotation: `segmentation`, `area`, `bbox` and scores."""
+    return {
+        "segmentation": result.rle,
+        "area": result.area,
+        "bbox": list(result.bbox_xywh),
+        **result._scores(),
+    }
 
 
-def coco_annotation(fields: dict[str, Any], annotation_id: int, image_id: int, category_id: int) -> dict[str, Any]:
+def coco_annotation(
+    fields: dict[str, Any], annotation_id: int, image_id: int, category_id: int
+) -> dict[str, Any]:
     """Return a COCO annotation with its ids."""
-    return {"id": annotation_id, "image_id": image_id, "category_id": category_id, "iscrowd": 0, **fields}
+    return {
+        "id": annotation_id,
+        "image_id": image_id,
+        "category_id": category_id,
+        "iscrowd": 0,
+        **fields,
+    }
 
 
 def _feature(result: Exportable, tolerance: float) -> dict[str, Any]:
-    """Return a GeoJSON feature; its rings are closed, and have the orientation that RFC 7946 asks for."""
-    polygons = [[[*ring.tolist(), ring[0].tolist()] for ring in polygon] for polygon in result.polygons(tolerance)]
+    """Return a GeoJSON feature, whose rings have the orientation that RFC 7946 asks for."""
+    polygons = []
+    for rings in result.polygons(tolerance):
+        polygons.append([_closed(ring) for ring in rings])
     geometry: dict[str, Any] | None = None
     if len(polygons) == 1:
         geometry = {"type": "Polygon", "coordinates": polygons[0]}
     elif polygons:
         geometry = {"type": "MultiPolygon", "coordinates": polygons}
-    return {"type": "Feature", "geometry": geometry, "properties": {**result._scores(), "area": result.area}}
+    properties = {**result._scores(), "area": result.area}
+    return {"type": "Feature", "geometry": geometry, "properties": properties}
 
 
-def _brush_rle(mask: npt.NDArray[np.bool_]) -> list[int]:
-    """Return a mask in Label Studio's brush RLE: a stream of bits, as bytes, of an RGBA image.
-
-    It begins with the number of values in 32 bits, the size of a value less 1 in 5 bits, and the four sizes of lengths
-    less 1 in 4 bits each. A run is a bit 1, the index of its length's size in 2 bits, the length less 1, and the value.
-
-    Args:
-        mask: (H, W) bool.
-    """
-    pixels = mask.ravel()
-    starts = np.flatnonzero(np.diff(pixels, prepend=~pixels[:1]))
-    lengths = np.diff(starts, append=pixels.size) * CHANNELS
-    bits = [f"{pixels.size * CHANNELS:032b}{8 - 1:05b}", *(f"{size - 1:04b}" for size in LENGTH_BITS)]
-    for length, inside in zip(lengths.tolist(), pixels[starts].tolist(), strict=True):
-        full, rest = divmod(length - 1, MAX_LENGTHS[-1])
-        for piece in [*[MAX_LENGTHS[-1]] * full, rest + 1]:
-            size = bisect_left(MAX_LENGTHS, piece)
-            bits.append(f"1{size:02b}{piece - 1:0{LENGTH_BITS[size]}b}{255 * inside:08b}")
-    stream = "".join(bits)
-    count = len(stream) // 8 + 1  # as Label Studio's encoder, which always pads
-    return [*int(stream.ljust(8 * count, "0"), 2).to_bytes(count, "big")]
+def _closed(ring: Ring) -> list[list[int]]:
+    """Return the corners of a ring, the first one again at the end."""
+    corners: list[list[int]] = ring.tolist()
+    return [*corners, corners[0]]
 
 
 def _label_studio_values(result: Exportable, kind: str, tolerance: float) -> list[dict[str, Any]]:
     """Return a mask as values of Label Studio's results; polygons are in percent of the image."""
     if kind == "brushlabels":
-        return [{"format": "rle", "rle": _brush_rle(result._decode_mask())}]
+        return [{"format": "rle", "rle": brush_rle(result._decode_mask())}]
     height, width = result.rle["size"]
-    outlines = [outline for outline, *_ in result.polygons(tolerance)]
-    return [{"points": (outline * (100 / width, 100 / height)).tolist(), "closed": True} for outline in outlines]
+    percent_xy = (100 / width, 100 / height)
+    values = []
+    for outline, *_ in result.polygons(tolerance):
+        values.append({"points": (outline * percent_xy).tolist(), "closed": True})
+    return values

@@ -1,7 +1,7 @@
 """Conversion of image arguments to the bytes that are sent.
 
-Files are sent unchanged, and the service turns them as browsers do. PIL images and arrays are sent as PNG without EXIF,
-so that masks have the shape of the array.
+Files are sent unchanged, and the service turns them as browsers do. PIL images and arrays are sent
+as PNG without EXIF, so that masks have the shape of the array.
 """
 
 import hashlib
@@ -17,29 +17,32 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from mobile_sam_client._arrays import Pixels
 from mobile_sam_client._depth import Samples, is_16_bit, read_samples, sample_range, to_8_bits
 from mobile_sam_client._orientation import displayed_size, read_orientation
-from mobile_sam_client._pictures import Pixels, encode, encode_16_bit_rgb
+from mobile_sam_client._pictures import encode, encode_16_bit_rgb
 from mobile_sam_client._results import Embedding
 
 ImageInput: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | npt.NDArray[Any] | Embedding
 """An image to send:
 
-- a path or the bytes of a PNG, JPEG or WebP file: turned as browsers do, by EXIF in JPEG and PNG; HEIC, which is sent
-  as JPEG, needs the extra `heic`;
-- a PIL image: the pixels of `numpy.asarray(image)`, without EXIF orientation and transparency, so that masks fit
-  `image.size`;
+- a path or the bytes of a PNG, JPEG or WebP file: turned as browsers do, by EXIF in JPEG and PNG;
+  HEIC, which is sent as JPEG, needs the extra `heic`;
+- a PIL image: the pixels of `numpy.asarray(image)`, without EXIF orientation and transparency, so
+  that masks fit `image.size`;
 - an array: (H, W, 3) RGB, (H, W) grey or (H, W, 4) RGBA, uint8 or uint16; alpha is dropped;
 - an `Embedding`, returned by `embed`.
 
-Samples of 16 bits that lie close together are stretched to 8 bits, and `sample_range` of a result says which became 0
-and 255.
+Samples of 16 bits that lie close together are stretched to 8 bits, and `sample_range` of a result
+says which became 0 and 255.
 """
 
 EXPECTED_ARRAY = "(H, W, 3) RGB, (H, W) grey or (H, W, 4) RGBA, uint8 or uint16"
-GREY_MODES, RGB_MODES = ("1", "L", "LA"), ("RGB", "RGBX", "CMYK", "YCbCr", "HSV")
+GREY_MODES = ("1", "L", "LA")
+RGB_MODES = ("RGB", "RGBX", "CMYK", "YCbCr", "HSV")
 ALPHA_MODES = {"RGBA": "RGBA", "P": "RGBA", "PA": "RGBA", "RGBa": "RGBA", "La": "LA"}
-"""Modes that are converted in two steps: Pillow has no direct conversion, or warns about transparency."""
+"""Modes that are converted in two steps: Pillow has no direct conversion, or warns about
+transparency."""
 MODES_16_BIT = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 """16-bit grey modes; `I` has 32 bits, but files use 16 of them."""
 
@@ -73,7 +76,8 @@ def load_source(image: ImageInput) -> ImageFile:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is empty, or the array or PIL image has an unsupported shape, type or mode.
+        ValueError: the file is empty, or the array or PIL image has an unsupported shape, type or
+            mode.
         TypeError: the argument is not an image.
     """
     if isinstance(image, Embedding):
@@ -118,7 +122,9 @@ def displayed_pixels(image: ImageInput) -> Pixels:
         with _opened(file) as opened:
             samples = read_samples(file) if is_16_bit(opened) else _samples(opened)
     picture = Image.fromarray(_in_8_bits(samples)).convert("RGB")
-    return np.asarray(picture.transpose(TURNS[orientation]) if orientation in TURNS else picture)
+    if orientation in TURNS:
+        picture = picture.transpose(TURNS[orientation])
+    return np.asarray(picture)
 
 
 def displayed_wh(file: bytes) -> tuple[int, int]:
@@ -137,7 +143,8 @@ def _from_heic(file: bytes) -> bytes:
     try:
         import pillow_heif  # noqa: PLC0415 (optional)
     except ImportError:
-        raise ValueError("image: HEIC needs another package: pip install 'mobile-sam-client[heic]'") from None
+        command = "pip install 'mobile-sam-client[heic]'"
+        raise ValueError(f"image: HEIC needs another package: {command}") from None
     pillow_heif.register_heif_opener()
     with _opened(file) as opened:
         return encode(Image.fromarray(_in_8_bits(_samples(opened))), ".jpg")
@@ -150,35 +157,45 @@ def _opened(file: bytes) -> Iterator[Image.Image]:
         with Image.open(io.BytesIO(file)) as opened:
             yield opened
     except UnidentifiedImageError:
-        raise ValueError(f"image: expected an image file that Pillow can read, got {len(file)} other bytes") from None
+        expected = "expected an image file that Pillow can read"
+        raise ValueError(f"image: {expected}, got {len(file)} other bytes") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"image: Pillow cannot decode the file: {error}") from error
 
 
 def _samples(image: Image.Image | npt.NDArray[Any]) -> Pixels | Samples:
-    """Return contiguous samples, (H, W, 3) RGB or (H, W) grey, uint8 or uint16, as stored and without alpha.
+    """Return contiguous samples as stored, without alpha.
+
+    Returns:
+        (H, W, 3) RGB or (H, W) grey, uint8 or uint16.
 
     Raises:
-        ValueError: the image has an unsupported shape, type or mode, samples outside 16 bits, or no pixels.
+        ValueError: the image has an unsupported shape, type or mode, samples outside 16 bits, or
+            no pixels.
     """
     array = _array(image) if isinstance(image, Image.Image) else image
     if array.dtype.newbyteorder("=") == np.uint16:
-        array = array.astype(np.uint16, copy=False)
+        array = array.astype(np.uint16, copy=False)  # in this machine's byte order
     if array.dtype not in {np.dtype(np.uint8), np.dtype(np.uint16)}:
-        hint = "; convert values of 0 to 1 with (255 * image).astype(numpy.uint8)" if array.dtype.kind == "f" else ""
-        raise ValueError(f"image: expected {EXPECTED_ARRAY}, got {array.dtype} of shape {array.shape}{hint}")
+        got = f"{array.dtype} of shape {array.shape}"
+        if array.dtype.kind == "f":
+            got += "; convert values of 0 to 1 with (255 * image).astype(numpy.uint8)"
+        raise ValueError(f"image: expected {EXPECTED_ARRAY}, got {got}")
     if array.ndim not in {2, 3} or array.shape[2:] not in {(), (3,), (4,)} or not array.size:
         raise ValueError(f"image: expected {EXPECTED_ARRAY}, got shape {array.shape}")
-    return np.ascontiguousarray(array[..., :3] if array.ndim == 3 else array)
+    if array.ndim == 3:
+        array = array[..., :3]
+    return np.ascontiguousarray(array)
 
 
 def _array(image: Image.Image) -> Pixels | Samples:
-    """Return the samples of a PIL image, (H, W, 3) uint8 RGB or (H, W) grey, uint8 or uint16."""
+    """Return the samples of a PIL image: (H, W, 3) uint8 RGB, or (H, W) grey, uint8 or uint16."""
     if image.mode in MODES_16_BIT:
         samples = np.asarray(image)
         if samples.size and not (samples.min() >= 0 and samples.max() <= 65_535):
+            expected = f"expected samples of 0 to 65535 in a PIL image of mode {image.mode}"
             got = f"{samples.min()} to {samples.max()}"
-            raise ValueError(f"image: expected samples of 0 to 65535 in a PIL image of mode {image.mode}, got {got}")
+            raise ValueError(f"image: {expected}, got {got}")
         return samples.astype(np.uint16)
     image = image.convert(ALPHA_MODES.get(image.mode, image.mode))
     if image.mode not in {*GREY_MODES, *RGB_MODES, "RGBA"}:
@@ -191,8 +208,8 @@ def _in_8_bits(samples: Pixels | Samples) -> Pixels:
     """Return samples as the service scales them."""
     if samples.dtype == np.uint8:
         return cast(Pixels, samples)
-    deep = cast(Samples, samples)
-    return to_8_bits(deep, sample_range(deep))
+    samples_16_bit = cast(Samples, samples)
+    return to_8_bits(samples_16_bit, sample_range(samples_16_bit))
 
 
 def _encoded(samples: Pixels | Samples) -> bytes:

@@ -6,7 +6,8 @@ from typing import Any, Literal, TypedDict
 from mobile_sam_client._prompts import Region
 
 PictureStyle = Literal["overlay", "cutout", "none"]
-"""`overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the objects; `none`: no picture."""
+"""`overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the objects; `none`:
+no picture."""
 
 
 class MaskOptions(TypedDict, total=False):
@@ -21,22 +22,27 @@ class MaskOptions(TypedDict, total=False):
     min_mask_region_area: int | None
     """Holes and islands with fewer pixels than this are filled and removed; default 0."""
     clip: bool | None
-    """True to cut boxes and the region to the image, and to move points outside of it to its nearest edge, which is an
-    error otherwise. `clipped` of a result names what was changed. A box without a part in the image stays an error."""
+    """True to cut boxes and the region to the image, and to move points outside of it to its
+    nearest edge, which is an error otherwise. `clipped` of a result names what was changed. A box
+    without a part in the image stays an error."""
     region: Region | None
-    """Part of the image to encode at its full resolution, for small objects, or `auto` for one around all prompts. It
-    is rounded outwards: a `mask_input` needs the `region` of its result."""
+    """Part of the image to encode at its full resolution, for small objects, or `auto` for one
+    around all prompts. It is rounded outwards: a `mask_input` needs the `region` of its result."""
 
 
 class EverythingOptions(TypedDict, total=False):
-    """Options of `everything`, as of Segment Anything's automatic mask generator. None: the service's default."""
+    """Options of `everything`, as of Segment Anything's automatic mask generator.
+
+    None: the service's default.
+    """
 
     points_per_side: int | None
     """Points along each side of the grid, 1 to 64; default 32."""
     pred_iou_thresh: float | None
     """Minimum score of a mask; the default depends on the weights, 0.88 for the official ones."""
     stability_score_thresh: float | None
-    """Minimum `stability_score` of a mask; the default depends on the weights, 0.95 for the official ones."""
+    """Minimum `stability_score` of a mask; the default depends on the weights, 0.95 for the
+    official ones."""
     stability_score_offset: float | None
     """How far the threshold is raised and lowered for `stability_score`, in logits; default 1."""
     box_nms_thresh: float | None
@@ -55,5 +61,6 @@ class EverythingOptions(TypedDict, total=False):
 
 def check_options(call: str, given: Mapping[str, Any], options: type[Any]) -> None:
     """Raise `TypeError`, as Python does, for an option that a call does not have."""
-    if unknown := given.keys() - options.__annotations__.keys():
+    unknown = given.keys() - options.__annotations__.keys()
+    if unknown:
         raise TypeError(f"{call}() got an unexpected keyword argument {min(unknown)!r}")

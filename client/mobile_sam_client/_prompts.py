@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mobile_sam_client._model import MASK_SHAPE
+
 Points = Sequence[float] | Sequence[Sequence[float]] | npt.NDArray[Any]
 """One point (x, y) or (N, 2) numbers, x then y, in pixels of the displayed image."""
 Labels = Sequence[int] | npt.NDArray[Any]
@@ -19,8 +21,6 @@ Box = Sequence[float] | npt.NDArray[Any]
 Region = Box | str
 """The part of an image to encode, or `auto` for a part around all prompts."""
 
-MASK_SHAPE = (256, 256)
-
 
 @dataclass(frozen=True)
 class Prompt:
@@ -29,7 +29,8 @@ class Prompt:
     pos_coords: Points | None = None
     """One point (x, y) or (N, 2) points, x then y, in pixels of the displayed image."""
     labels: Labels | None = None
-    """(N,) labels of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right. None: all 1."""
+    """(N,) labels of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right.
+    None: all 1."""
     neg_coords: Points | None = None
     """One point or (N, 2) points outside the object."""
     box: Box | None = None
@@ -44,7 +45,7 @@ EXPECTED = {
     "labels": "integers from 0 to 3, one per point of pos_coords",
     "neg_coords": POINTS,
     "box": "four numbers, x0, y0, x1, y1",
-    "mask_input": "the low_res_mask of an earlier result, (256, 256) floating-point logits",
+    "mask_input": f"the low_res_mask of an earlier result, {MASK_SHAPE} floating-point logits",
 }
 
 
@@ -61,20 +62,25 @@ def request_fields(prompt: Prompt, name: str = "") -> dict[str, Any]:
     """
     if not isinstance(prompt, Prompt):
         raise TypeError(f"{name}: expected a Prompt, got {type(prompt).__name__}")
-    sent: dict[str, Any] = {}
-    for field, expected in EXPECTED.items():
-        if (value := getattr(prompt, field)) is not None:
-            try:
-                sent[field] = _mask_input(value, expected) if field == "mask_input" else _numbers(field, value)
-            except ValueError as error:
-                raise ValueError(f"{name}.{field}: {error}".removeprefix(".")) from None
-    return sent
+    fields: dict[str, Any] = {}
+    for field in EXPECTED:
+        value = getattr(prompt, field)
+        if value is None:
+            continue
+        try:
+            fields[field] = _mask_input(value) if field == "mask_input" else _numbers(field, value)
+        except ValueError as error:
+            path = f"{name}.{field}" if name else field
+            raise ValueError(f"{path}: {error}") from None
+    return fields
 
 
 def region_field(region: Region) -> Region:
     """Return the request field of a region. Raises `ValueError`."""
+    if isinstance(region, str) and region == "auto":
+        return region
     try:
-        return region if isinstance(region, str) and region == "auto" else _numbers("box", region)
+        return _numbers("box", region)
     except ValueError as error:
         raise ValueError(f'region: {error}, or "auto"') from None
 
@@ -89,19 +95,21 @@ def request_body(image: str | bytes, fields: Mapping[str, Any]) -> bytes:
     Raises:
         ValueError: a field is not a finite number, bool, string or list of these.
     """
-    members = "".join(f",{_member(name, value)}" for name, value in fields.items()).encode()
+    others = "".join(f",{_member(name, value)}" for name, value in fields.items()).encode()
     if isinstance(image, str):
-        return b"".join([b"{", _member("image_id", image).encode(), members, b"}"])
+        return b"".join([b"{", _member("image_id", image).encode(), others, b"}"])
     # Base64 needs no escaping, so the file bypasses the JSON encoder, which would scan megabytes.
-    return b"".join([b'{"input_image":"', base64.b64encode(image), b'"', members, b"}"])
+    return b"".join([b'{"input_image":"', base64.b64encode(image), b'"', others, b"}"])
 
 
 def _member(name: str, value: object) -> str:
+    """Return a member of a JSON object."""
     try:
-        return f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'), allow_nan=False, default=_to_python)}"
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_to_python)
     except (ValueError, TypeError):
         expected = "finite numbers, bools, strings or lists of these"
         raise ValueError(f"{name}: expected {expected}, got {value!r}"[:300]) from None
+    return f"{json.dumps(name)}:{text}"
 
 
 def _to_python(value: object) -> Any:
@@ -118,17 +126,22 @@ def _numbers(field: str, value: Any) -> list[Any]:
     except ValueError:
         raise ValueError(f"expected {expected}, got lists of different lengths") from None
     if array.size and array.dtype.kind not in "iuf":
-        got = {"O": "values that are not numbers", "U": "strings"}.get(array.dtype.kind, f"{array.dtype.name} values")
+        names_by_kind = {"O": "values that are not numbers", "U": "strings"}
+        got = names_by_kind.get(array.dtype.kind, f"{array.dtype.name} values")
         raise ValueError(f"expected {expected}, got {got}")
     if field == "labels":
         if array.ndim != 1 or not np.isfinite(array).all() or (array % 1).any():
             raise ValueError(f"expected {expected}, got {value!r}"[:292])
         return [int(label) for label in array]
-    if field != "box":
+    if field == "box":
+        fits = array.shape == (4,)
+    else:
         if not array.size:
             return []
-        array = array[np.newaxis] if array.shape == (2,) else array
-    if array.shape != (4,) if field == "box" else array.ndim != 2 or array.shape[1] != 2:
+        if array.shape == (2,):  # one point
+            array = array[np.newaxis]
+        fits = array.ndim == 2 and array.shape[1] == 2
+    if not fits:
         raise ValueError(f"expected {expected}, got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError("expected finite numbers, got NaN or infinity")
@@ -136,10 +149,11 @@ def _numbers(field: str, value: Any) -> list[Any]:
     return numbers
 
 
-def _mask_input(value: Any, expected: str) -> str:
+def _mask_input(value: Any) -> str:
     """Return the logits as base64 of an .npy file."""
     array = np.asarray(value)
     if array.shape != MASK_SHAPE or array.dtype.kind != "f":
+        expected = EXPECTED["mask_input"]
         raise ValueError(f"expected {expected}, got {array.dtype} of shape {array.shape}")
     with np.errstate(over="ignore"):  # overflows to infinity, which is rejected below
         logits = array.astype("<f4", order="C")

@@ -1,4 +1,4 @@
-"""Result types. Masks and pictures are decoded on first access."""
+"""Results of the calls. Masks and pictures are decoded on first access."""
 
 from __future__ import annotations
 
@@ -16,68 +16,12 @@ import numpy.typing as npt
 from PIL import Image
 from pycocotools import mask as coco
 
+from mobile_sam_client._arrays import BoolMask, Rle
 from mobile_sam_client._errors import NotThisService
 from mobile_sam_client._exports import Exports, Photo, coco_fields
-from mobile_sam_client._pictures import Rle, encode
+from mobile_sam_client._pictures import encode
 from mobile_sam_client._polygons import Ring, polygons
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Origin of the model's weights."""
-
-    name: str
-    sha256: str = field(repr=False)
-    trained: bool
-    note: str = field(repr=False)
-    """Remark on the weights for the user, possibly empty."""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Runtimes and precisions of the two networks, such as `onnxruntime f32`."""
-
-    encoder: str
-    decoder: str
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A loaded version of the model."""
-
-    version: int
-    weights: Weights
-    engine: Engine
-    squashes: bool
-    """True if these weights see an image scaled to a square, without its shape."""
-    prompts: tuple[str, ...]
-    """Prompts that the weights accept: `points`, `boxes`, `masks`."""
-
-
-@dataclass(frozen=True)
-class Info:
-    """Version, weights, engine and limits of the service."""
-
-    version: str
-    weights: Weights | None
-    """None if not yet known; every result has it."""
-    engine: Engine | None
-    """None if not yet known; every result has it."""
-    key_needed: bool
-    max_body_bytes: int
-    """Maximum size of a request; base64 makes an image a third larger than its file."""
-    max_image_pixels: int
-    """Maximum width times height."""
-    max_objects: int
-    """Maximum number of prompts per `segment_many`."""
-    model_versions: tuple[int, ...]
-    """Loaded versions of the model, the last being the default; empty while the service starts."""
-    loaded: tuple[Loaded, ...] = ()
-    """The versions in `model_versions` with their weights and engines."""
-    encode_s: float | None = None
-    """Seconds that the encoder takes for an image, the median of recent runs; None if not yet known."""
-    local_decoding: bool = False
-    """True if the service offers its decoder, for `Client(local=True)`."""
+from mobile_sam_client._service_info import Engine, Weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,15 +35,18 @@ class ImageResult:
     height: int
     """Height of the displayed image in pixels."""
     orientation: int | None = field(default=None, repr=False)
-    """EXIF orientation that turned the stored image into the displayed one, 1 to 8; None from an older service."""
+    """EXIF orientation that turned the stored image into the displayed one, 1 to 8; None from an
+    older service."""
     sample_range: tuple[int, int] | None = field(default=None, repr=False)
-    """Values of 16-bit samples that became 0 and 255; None for 8 bits, and for images that `max_side` made smaller."""
+    """Values of 16-bit samples that became 0 and 255; None for 8 bits, and for images that
+    `max_side` made smaller."""
     weights: Weights = field(repr=False)
     engine: Engine = field(repr=False)
     model_version: int = field(repr=False)
     """Version of the model that computed the result."""
     region: tuple[int, int, int, int] | None = field(default=None, repr=False)
-    """x0, y0, x1, y1 of the part of the image that was encoded; None if the call named no region."""
+    """x0, y0, x1, y1 of the part of the image that was encoded; None if the call named no
+    region."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -111,9 +58,11 @@ class MaskResult(Exports):
     area: int
     """Number of pixels in the mask."""
     score: float
-    """The model's estimate of the mask's IoU; official weights also give scores a little above 1."""
+    """The model's estimate of the mask's IoU; official weights also give scores a little above
+    1."""
     box_xyxy: tuple[int, int, int, int]
-    """x0, y0, x1, y1 around the mask in pixels; x1 and y1 are exclusive. All 0 for an empty mask."""
+    """x0, y0, x1, y1 around the mask in pixels; x1 and y1 are exclusive. All 0 for an empty
+    mask."""
     photo: Photo
 
     @property
@@ -123,7 +72,7 @@ class MaskResult(Exports):
         return x0, y0, x1 - x0, y1 - y0
 
     @cached_property
-    def mask(self) -> npt.NDArray[np.bool_]:
+    def mask(self) -> BoolMask:
         """The mask, (H, W) bool, in the frame of the displayed image.
 
         Raises:
@@ -131,25 +80,30 @@ class MaskResult(Exports):
         """
         return self._decode_mask()
 
-    def _decode_mask(self) -> npt.NDArray[np.bool_]:
+    def _decode_mask(self) -> BoolMask:
         """Return a new array equal to `mask`, which unlike that is not kept. Raises as `mask`."""
         try:
             decoded = coco.decode(self.rle)
         except (ValueError, TypeError) as error:
-            raise NotThisService(f"expected a mask in COCO's RLE, but decoding failed: {error}") from error
+            raise NotThisService(
+                f"expected a mask in COCO's RLE, but decoding failed: {error}"
+            ) from error
         # The decoder leaves pixels uninitialized if the RLE is too short.
-        if (area := np.count_nonzero(decoded)) != self.area:
+        area = np.count_nonzero(decoded)
+        if area != self.area:
             raise NotThisService(f"expected a mask of {self.area} pixels, got an RLE of {area}")
         return np.ascontiguousarray(decoded, bool)
 
     def polygons(self, tolerance: float = 0.5) -> list[list[Ring]]:
         """Return the mask as polygons, each a list of rings: the outer one first, then its holes.
 
-        A ring has (N, 2) int32 corners, x then y, in pixels of the displayed image with whole numbers at pixel edges:
-        a pixel at column 3 and row 5 is the square from (3, 5) to (4, 6). The last corner is joined to the first.
+        A ring has (N, 2) int32 corners, x then y, in pixels of the displayed image with whole
+        numbers at pixel edges: a pixel at column 3 and row 5 is the square from (3, 5) to (4, 6).
+        The last corner is joined to the first.
 
         Args:
-            tolerance: largest distance of a ring from the mask's edge, in pixels; 0 for the exact edge.
+            tolerance: largest distance of a ring from the mask's edge, in pixels; 0 for the exact
+                edge.
         """
         return polygons(self._decode_mask(), tolerance)
 
@@ -163,14 +117,18 @@ class MaskResult(Exports):
         """Write the mask to a file.
 
         Args:
-            path: a name that ends with `.png` for a black and white picture, `.npy` for (H, W) bool, or `.json` for
-                the fields of a COCO annotation: `segmentation` (RLE), `area`, `bbox` (x, y, width, height) and scores.
+            path: a name that ends with `.png` for a black and white picture, `.npy` for (H, W)
+                bool, or `.json` for the fields of a COCO annotation: `segmentation` (RLE), `area`,
+                `bbox` (x, y, width, height) and scores.
 
         Raises:
             ValueError: the name has another suffix.
         """
-        annotation = json.dumps(coco_fields(self)).encode
-        _write(Path(path), {".png": self._mask_png, ".npy": self._npy, ".json": annotation})
+        encoders = {".png": self._mask_png, ".npy": self._npy, ".json": self._coco_json}
+        _write(Path(path), encoders)
+
+    def _coco_json(self) -> bytes:
+        return json.dumps(coco_fields(self)).encode()
 
     def _mask_png(self) -> bytes:
         return encode(Image.fromarray(self.mask))
@@ -216,7 +174,8 @@ class Segmentation(ImageResult, MaskResult):
     low_res_mask: npt.NDArray[np.float32] | None = None
     """(256, 256) float32 logits if requested: pass them as `mask_input` to refine the mask."""
     clipped: tuple[str, ...] = ()
-    """Fields that `clip` has changed, of this object's prompt and the region: such as `box` or `pos_coords[0]`."""
+    """Fields that `clip` has changed, of this object's prompt and the region: such as `box` or
+    `pos_coords[0]`."""
     candidates: tuple[Segmentation, ...] = ()
     """The three masks of the object, best first, if `multimask_output` was set."""
     picture_png: bytes | None = None
@@ -226,7 +185,8 @@ class Segmentation(ImageResult, MaskResult):
     def image(self) -> Image.Image | None:
         """Overlay (RGB) or cutout (RGBA) in the displayed image's size, or None if not requested.
 
-        It shows the best mask of every object of the request. `max_side` of the client also limits its size.
+        It shows the best mask of every object of the request. `max_side` of the client also limits
+        its size.
         """
         if self.picture_png is None:
             return None
@@ -252,7 +212,8 @@ class Record(MaskResult):
     stability_score: float
     """IoU of the mask at a higher and at a lower threshold, 0 to 1."""
     point_coords: tuple[tuple[float, float], ...]
-    """Point prompt that produced the mask: one point, x then y, in pixels of the displayed image."""
+    """Point prompt that produced the mask: one point, x then y, in pixels of the displayed
+    image."""
     crop_box: tuple[int, int, int, int]
     """Left, top, width and height of the crop that the mask was found in, in pixels."""
 
@@ -265,7 +226,10 @@ class Record(MaskResult):
         return {**super()._scores(), "stability_score": self.stability_score}
 
     def as_sam(self) -> dict[str, Any]:
-        """Return the record with the keys of Segment Anything's mask generator; `segmentation` is COCO's RLE."""
+        """Return the record with the keys of Segment Anything's mask generator.
+
+        `segmentation` is COCO's RLE.
+        """
         return {
             "segmentation": self.rle,
             "area": self.area,
@@ -278,8 +242,8 @@ class Record(MaskResult):
 
     def __repr__(self) -> str:
         return (
-            f"Record(area={self.area}, bbox_xywh={self.bbox_xywh}, predicted_iou={self.predicted_iou:.3f}, "
-            f"stability_score={self.stability_score:.3f})"
+            f"Record(area={self.area}, bbox_xywh={self.bbox_xywh}, "
+            f"predicted_iou={self.predicted_iou:.3f}, stability_score={self.stability_score:.3f})"
         )
 
 
@@ -306,7 +270,10 @@ class Everything(ImageResult, Exports):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the records, with Segment Anything's keys, to a `.json` file."""
-        _write(Path(path), {".json": lambda: json.dumps([record.as_sam() for record in self.masks]).encode()})
+        _write(Path(path), {".json": self._sam_json})
+
+    def _sam_json(self) -> bytes:
+        return json.dumps([record.as_sam() for record in self.masks]).encode()
 
     def _results(self) -> Sequence[MaskResult]:
         return self.masks
@@ -319,7 +286,9 @@ class Everything(ImageResult, Exports):
 
 
 def _write(path: Path, encoders: dict[str, Callable[[], bytes]]) -> None:
+    """Write a file in the format of its suffix, with the function for it."""
     encoder = encoders.get(path.suffix.lower())
     if encoder is None:
-        raise ValueError(f"path: expected a name that ends with {', '.join(encoders)}, got {str(path)!r}")
+        expected = f"a name that ends with {', '.join(encoders)}"
+        raise ValueError(f"path: expected {expected}, got {str(path)!r}")
     path.write_bytes(encoder())

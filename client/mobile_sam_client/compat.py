@@ -6,9 +6,9 @@ predictor = SamPredictor(sam_model_registry["vit_t"]())
 predictor.set_image(image)
 masks, scores, logits = predictor.predict(point_coords=point_coords, point_labels=point_labels)
 
-Scores are rounded to four decimals. Points and boxes outside the image are an error, or moved to its edge if
-`predictor.clip` is True; Segment Anything takes them as they are. Tensors are NumPy arrays; what needs the
-image's embedding raises `NotImplementedError`.
+Scores are rounded to four decimals. Points and boxes outside the image are an error, or moved to
+its edge if `predictor.clip` is True; Segment Anything takes them as they are. Tensors are NumPy
+arrays; what needs the image's embedding raises `NotImplementedError`.
 """
 
 import warnings
@@ -22,23 +22,33 @@ import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client._client import Client
-from mobile_sam_client._frames import FRAME, Array, Floats, ResizeLongestSide, Tensor, tensor, upsampled
+from mobile_sam_client._frames import Array, Floats, ResizeLongestSide, Tensor, tensor, upsampled
+from mobile_sam_client._model import FRAME_SIDE, MASK_SHAPE
 from mobile_sam_client._options import EverythingOptions, MaskOptions
-from mobile_sam_client._prompts import MASK_SHAPE, Prompt
-from mobile_sam_client._results import Embedding, MaskResult
+from mobile_sam_client._prompts import Prompt
+from mobile_sam_client._results import Embedding, MaskResult, Segmentation
 
-__all__ = ["ResizeLongestSide", "Sam", "SamAutomaticMaskGenerator", "SamPredictor", "sam_model_registry"]
+__all__ = [
+    "ResizeLongestSide",
+    "Sam",
+    "SamAutomaticMaskGenerator",
+    "SamPredictor",
+    "sam_model_registry",
+]
 
 NO_EMBEDDINGS = "the service returns no embeddings; use set_image with predict or predict_torch"
 
 
 class Sam(Client):
-    """Segment Anything's model: a client with the members that programs use. The service chooses the hardware."""
+    """Segment Anything's model: a client with the members that programs use.
+
+    The service chooses the hardware.
+    """
 
     device = "cpu"
     """Device of the arrays that are passed and returned."""
     mask_threshold = 0.0
-    image_encoder = SimpleNamespace(img_size=FRAME)
+    image_encoder = SimpleNamespace(img_size=FRAME_SIDE)
 
     def to(self, device: Any = None) -> "Sam":  # noqa: ARG002 (the parameters of PyTorch)
         """Return the model itself."""
@@ -49,25 +59,30 @@ class Sam(Client):
         return self
 
     def __call__(
-        self, batched_input: Sequence[dict[str, Any]], multimask_output: bool, return_logits: bool = False
+        self,
+        batched_input: Sequence[dict[str, Any]],
+        multimask_output: bool,
+        return_logits: bool = False,
     ) -> list[dict[str, Tensor]]:
         """Segment objects in several images.
 
-        Each image is a dict with `image`, (3, H, W) uint8 RGB with a longest side of 1024, `original_size`, and prompts
-        as for `predict_torch`: `point_coords`, `point_labels`, `boxes`, `mask_inputs`. Returns per image `masks`,
-        (B, C, H, W) in the original size, `iou_predictions`, (B, C), and `low_res_logits`, (B, C, 256, 256).
+        Each image is a dict with `image`, (3, H, W) uint8 RGB with a longest side of 1024,
+        `original_size`, and prompts as for `predict_torch`: `point_coords`, `point_labels`,
+        `boxes`, `mask_inputs`. Returns per image `masks`, (B, C, H, W) in the original size,
+        `iou_predictions`, (B, C), and `low_res_logits`, (B, C, 256, 256).
         """
         answers = []
-        for given in batched_input:
+        for image in batched_input:
             predictor = SamPredictor(self)
-            predictor.set_image(np.asarray(given["image"]).transpose(1, 2, 0))
-            points, labels, boxes = (given.get(name) for name in ("point_coords", "point_labels", "boxes"))
+            predictor.set_image(np.asarray(image["image"]).transpose(1, 2, 0))
             _, scores, low_res = predictor.predict_torch(
-                points, labels, boxes, given.get("mask_inputs"), multimask_output
+                image.get("point_coords"),
+                image.get("point_labels"),
+                image.get("boxes"),
+                image.get("mask_inputs"),
+                multimask_output,
             )
-            logits = tensor(
-                [[predictor.upsampled(plane, given["original_size"]) for plane in planes] for planes in low_res]
-            )
+            logits = tensor(predictor.upsampled_all(low_res, image["original_size"]))
             masks = logits if return_logits else tensor(logits > self.mask_threshold)
             answers.append({"masks": masks, "iou_predictions": scores, "low_res_logits": low_res})
         return answers
@@ -75,9 +90,10 @@ class Sam(Client):
 
 def _build_sam(checkpoint: object = None) -> Sam:
     if checkpoint is not None:
-        text = f"{checkpoint} is not loaded: the service answers with its own weights, see Client.info().weights"
-        warnings.warn(text, stacklevel=2)
-    return Sam(local=all(map(find_spec, ("cv2", "onnxruntime"))))
+        reason = "the service answers with its own weights, see Client.info().weights"
+        warnings.warn(f"{checkpoint} is not loaded: {reason}", stacklevel=2)
+    can_decode = all(find_spec(package) for package in ("cv2", "onnxruntime"))
+    return Sam(local=can_decode)
 
 
 sam_model_registry: dict[str, Callable[..., Sam]] = dict.fromkeys(
@@ -119,7 +135,9 @@ class SamPredictor:
             raise ValueError(f"image_format: expected RGB or BGR, got {image_format!r}")
         if not isinstance(image, np.ndarray):
             example = "numpy.asarray(PIL.Image.open(path).convert('RGB'))"
-            raise TypeError(f"image: expected (H, W, 3) uint8, such as {example}, got {str(image)[:80]!r}")
+            raise TypeError(
+                f"image: expected (H, W, 3) uint8, such as {example}, got {str(image)[:80]!r}"
+            )
         if image.shape[2:] != (3,):
             raise ValueError(f"image: expected (H, W, 3) uint8, got shape {image.shape}")
         self.reset_image()
@@ -167,20 +185,27 @@ class SamPredictor:
         multimask_output: bool = True,
         return_logits: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the masks of B objects, asked for in one request. Arrays and CPU tensors are accepted.
+        """Return the masks of B objects, asked for in one request.
 
-        Arguments, results and errors are those of `predict` with a first axis B, but `point_coords` and `boxes`, which
-        is (B, 4), are scaled by `transform`.
+        Arrays and CPU tensors are accepted.
+
+        Arguments, results and errors are those of `predict` with a first axis B, but `point_coords`
+        and `boxes`, which is (B, 4), are scaled by `transform`.
         """
         if point_coords is not None:
             point_coords = self.transform.to_image(point_coords, self.original_size)
         if boxes is not None:
             boxes = self.transform.to_image(np.reshape(boxes, (-1, 2, 2)), self.original_size)
-        given = [None if each is None else np.asarray(each) for each in (point_coords, point_labels, boxes, mask_input)]
-        counts = [len(each) for each in given if each is not None]
+        arguments = (point_coords, point_labels, boxes, mask_input)
+        arrays = [None if argument is None else np.asarray(argument) for argument in arguments]
+        counts = [len(array) for array in arrays if array is not None]
         if len(set(counts)) != 1:
-            raise ValueError(f"expected points, labels, boxes and masks of the same number of objects, got {counts}")
-        prompts = [_prompt(*(each if each is None else each[i] for each in given)) for i in range(counts[0])]
+            expected = "expected points, labels, boxes and masks of the same number of objects"
+            raise ValueError(f"{expected}, got {counts}")
+        prompts = []
+        for index in range(counts[0]):
+            of_object = [None if array is None else array[index] for array in arrays]
+            prompts.append(_prompt(*of_object))
         masks, scores, low_res = self._predict(prompts, multimask_output, return_logits)
         return tensor(masks), tensor(scores), tensor(low_res)
 
@@ -192,26 +217,40 @@ class SamPredictor:
         options: MaskOptions = {"multimask_output": multimask_output, "low_res_mask": True}
         if self.clip:
             options["clip"] = True
-        found = self.model.segment_many(photo, prompts, **options)
-        objects = [sorted(best.candidates, key=lambda candidate: candidate.candidate_index) or [best] for best in found]
-
-        low_res = np.array([[result.low_res_mask for result in results] for results in objects])
-        scores = np.array([[result.score for result in results] for results in objects], np.float32)
+        best_masks = self.model.segment_many(photo, prompts, **options)
+        candidates_by_object = [_in_model_order(best) for best in best_masks]
+        low_res_planes = []
+        score_rows = []
+        mask_planes = []
+        for candidates in candidates_by_object:
+            low_res_planes.append([candidate.low_res_mask for candidate in candidates])
+            score_rows.append([candidate.score for candidate in candidates])
+            if not return_logits:
+                mask_planes.append([candidate.mask for candidate in candidates])
+        low_res = np.array(low_res_planes)
+        scores = np.array(score_rows, np.float32)
         if return_logits:
-            masks = np.array([[self.upsampled(plane, self.original_size) for plane in planes] for planes in low_res])
-        else:
-            masks = np.array([[result.mask for result in results] for results in objects])
-        return masks, scores, low_res
+            return self.upsampled_all(low_res, self.original_size), scores, low_res
+        return np.array(mask_planes), scores, low_res
 
     @cached_property
     def _squashes(self) -> bool:
         chosen = self.model.model_version
-        loaded = [each for each in self.model.info().loaded if chosen in {None, each.version}]
-        return bool(loaded) and loaded[-1].squashes
+        versions = [
+            loaded for loaded in self.model.info().loaded if chosen in {None, loaded.version}
+        ]
+        return bool(versions) and versions[-1].squashes
 
     def upsampled(self, logits: Floats, size_hw: tuple[int, int]) -> Floats:
-        """Scale (256, 256) float32 logits to the size of an image, as the service's weights ask for."""
+        """Scale (256, 256) float32 logits to the size of an image, as the weights ask for."""
         return upsampled(logits, size_hw, squashed=self._squashes)
+
+    def upsampled_all(self, logits: Floats, size_hw: tuple[int, int]) -> Floats:
+        """Scale (B, C, 256, 256) float32 logits as `upsampled`."""
+        objects = []
+        for planes in logits:
+            objects.append([self.upsampled(plane, size_hw) for plane in planes])
+        return np.array(objects)
 
     def reset_image(self) -> None:
         """Forget the current image."""
@@ -231,14 +270,16 @@ class SamPredictor:
     @property
     def input_size(self) -> tuple[int, int]:
         """Height and width of the current image as the model sees it: its longest side is 1024."""
-        return self.transform.get_preprocess_shape(*self.original_size, FRAME)
+        return self.transform.get_preprocess_shape(*self.original_size, FRAME_SIDE)
 
     @property
     def features(self) -> NoReturn:
         """Not available."""
         raise NotImplementedError(NO_EMBEDDINGS)
 
-    def set_torch_image(self, transformed_image: Any, original_image_size: tuple[int, ...]) -> NoReturn:
+    def set_torch_image(
+        self, transformed_image: Any, original_image_size: tuple[int, ...]
+    ) -> NoReturn:
         """Not available."""
         raise NotImplementedError(NO_EMBEDDINGS)
 
@@ -284,14 +325,18 @@ class SamAutomaticMaskGenerator:
             NotImplementedError: `point_grids` is given, or `points_per_side` is None.
             ValueError: the output mode is unknown.
         """
-        given = locals()
+        arguments = locals()
         if point_grids is not None or points_per_side is None:
             raise NotImplementedError("the service takes no point_grids; pass points_per_side")
         if output_mode not in SEGMENTATIONS:
-            raise ValueError(f"output_mode: expected {', '.join(SEGMENTATIONS)}, got {output_mode!r}")
+            raise ValueError(
+                f"output_mode: expected {', '.join(SEGMENTATIONS)}, got {output_mode!r}"
+            )
         self.predictor = SamPredictor(model)
         self.output_mode = output_mode
-        self._options: dict[str, Any] = {name: given[name] for name in EverythingOptions.__annotations__}
+        self._options: dict[str, Any] = {
+            name: arguments[name] for name in EverythingOptions.__annotations__
+        }
 
     def generate(self, image: npt.NDArray[np.uint8]) -> list[dict[str, Any]]:
         """Return a record for each mask in an image.
@@ -300,22 +345,23 @@ class SamAutomaticMaskGenerator:
             image: (H, W, 3) uint8 RGB.
 
         Returns:
-            Dicts with `segmentation` ((H, W) bool or RLE), `area`, `bbox` (x, y, width, height), `predicted_iou`,
-            `point_coords`, `stability_score` and `crop_box` (x, y, width, height).
+            Dicts with `segmentation` ((H, W) bool or RLE), `area`, `bbox` (x, y, width, height),
+            `predicted_iou`, `point_coords`, `stability_score` and `crop_box` (x, y, width, height).
 
         Raises:
             MobileSamError: the service cannot answer.
         """
-        found = self.predictor.model.everything(image, **self._options)
+        result = self.predictor.model.everything(image, **self._options)
         segmentation = SEGMENTATIONS[self.output_mode]
-        return [{**record.as_sam(), "segmentation": segmentation(record)} for record in found]
+        return [{**record.as_sam(), "segmentation": segmentation(record)} for record in result]
 
 
 def _uncompressed_rle(result: MaskResult) -> dict[str, Any]:
     """Return the lengths of the runs of 0 and 1 in turn, column by column, beginning with 0."""
     pixels = result.mask.ravel(order="F")
     edges = np.flatnonzero(np.diff(pixels, prepend=False))
-    return {"size": list(result.mask.shape), "counts": np.diff(edges, prepend=0, append=pixels.size).tolist()}
+    lengths = np.diff(edges, prepend=0, append=pixels.size)
+    return {"size": list(result.mask.shape), "counts": lengths.tolist()}
 
 
 SEGMENTATIONS: dict[str, Callable[[MaskResult], Any]] = {
@@ -324,6 +370,12 @@ SEGMENTATIONS: dict[str, Callable[[MaskResult], Any]] = {
     "coco_rle": lambda result: result.rle,
 }
 """Conversions of a mask by `output_mode`."""
+
+
+def _in_model_order(best: Segmentation) -> list[Segmentation]:
+    """Return the candidates of an object as the model returns them, not by their scores."""
+    candidates = best.candidates or (best,)
+    return sorted(candidates, key=lambda candidate: candidate.candidate_index)
 
 
 def _prompt(points: Any, labels: Any, box: Any, mask_input: Any) -> Prompt:

@@ -4,9 +4,10 @@ import sys
 
 import typer
 
+from deploy.ray.errors import BatchError
 from mobile_sam_client import MobileSamError
-from mobile_sam_client._commands.output import CommandError, describe_with_file
-from mobile_sam_client._datasets.values import DatasetError
+from mobile_sam_client.batches import describe_error
+from mobile_sam_client.datasets import DatasetError
 
 
 def main() -> None:
@@ -19,8 +20,8 @@ def main() -> None:
         sys.exit(f"error: {error}: install the extra `batch` with `make env-batch`")
     try:
         typer.run(run)
-    except (CommandError, DatasetError, MobileSamError, OSError, pa.ArrowException) as error:
-        sys.exit(f"error: {describe_with_file(error)}")
+    except (BatchError, DatasetError, MobileSamError, OSError, pa.ArrowException) as error:
+        sys.exit(f"error: {describe_error(error, with_file=True)}")
 
 
 if __name__ == "__main__":

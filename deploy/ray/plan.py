@@ -30,30 +30,45 @@ def make_plan(
 ) -> tuple[list[Image], dict[str, set[str]]]:
     """Return the images to segment, sorted, and by part the images that must lose their rows.
 
-    An image is finished if it has a row without an error for the same request, weights and file. A file with another
-    size or time than before is hashed. Two rows of one image exist only if two batches wrote to the folder at once.
+    An image is finished if it has a row without an error for the same request, weights and file. A
+    file with another size or time than before is hashed. Two rows of one image exist only if two
+    batches wrote to the folder at once.
 
     Args:
         images: all images by path.
         rows: rows of earlier runs, each with its `part`.
         weights: SHA-256 of the service's weights.
-        sha256: returns the SHA-256 of the file at a path, None if it cannot be read; called in threads.
+        sha256: returns the SHA-256 of the file at a path, None if it cannot be read; called in
+            threads.
     """
-    todo, unsure, outdated = dict(images), list[Row](), defaultdict[str, set[str]](set)
+    todo = dict(images)
+    unsure: list[Row] = []
+    outdated: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows:
         path = row["path"]
-        if (image := images.get(path)) is None:
+        image = images.get(path)
+        if image is None:  # no longer listed
             continue
-        if path not in todo or (row["asked"], row["weights"], row["error"]) != (image.asked, weights, None):
+        is_second_row = path not in todo
+        is_same_request = row["asked"] == image.asked and row["weights"] == weights
+        if is_second_row or not is_same_request or row["error"] is not None:
             outdated[row["part"]].add(path)
-        elif image.mtime_ns is not None and (row["size"], row["mtime_ns"]) == (image.size, image.mtime_ns):
+        elif _is_same_file(row, image):
             del todo[path]
         else:
             unsure.append(row)
+    paths = [row["path"] for row in unsure]
     with ThreadPoolExecutor(MAX_READERS) as pool:
-        for row, found in zip(unsure, pool.map(sha256, [row["path"] for row in unsure]), strict=True):
-            if row["path"] in todo and found == row["sha256"]:
+        for row, file_sha256 in zip(unsure, pool.map(sha256, paths), strict=True):
+            if row["path"] in todo and file_sha256 == row["sha256"]:
                 del todo[row["path"]]
             else:
                 outdated[row["part"]].add(row["path"])
     return sorted(todo.values()), outdated
+
+
+def _is_same_file(row: Row, image: Image) -> bool:
+    """Return whether a file has the size and time of its row, so that it need not be hashed."""
+    if image.mtime_ns is None:
+        return False
+    return (row["size"], row["mtime_ns"]) == (image.size, image.mtime_ns)

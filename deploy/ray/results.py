@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from deploy.ray.errors import BatchError
 from deploy.ray.files import Store
 from deploy.ray.plan import Image, Row
-from mobile_sam_client._commands.output import CommandError
 
 MASK = pa.struct(
     {
@@ -64,32 +64,44 @@ class Results:
         """Yield the rows without masks, each with the name of its `part`.
 
         Raises:
-            CommandError: a file is not a valid part.
+            BatchError: a file is not a valid part.
         """
         columns = [*Image._fields, "sha256", "weights", "error", "__filename"]
         try:
-            parts = ds.dataset(self.store.inside(f"{self.folder}/parts"), SCHEMA, "parquet", self.store.system)
+            folder = self.store.inside(f"{self.folder}/parts")
+            parts = ds.dataset(folder, SCHEMA, "parquet", self.store.system)
             for batch in parts.to_batches(columns=columns, filter=ds.field("path").is_valid()):
                 for row in batch.to_pylist():
-                    yield row | {"part": row.pop("__filename").rpartition("/")[2]}
+                    path = row.pop("__filename")
+                    yield {**row, "part": path.rpartition("/")[2]}
         except FileNotFoundError:
             return  # the first run
         except pa.ArrowInvalid as error:
-            raise CommandError(f"not a valid part of a batch, delete it to process its images again: {error}") from None
+            hint = "delete it to process its images again"
+            raise BatchError(f"not a valid part of a batch, {hint}: {error}") from None
 
     def remove_rows(self, outdated: Mapping[str, set[str]]) -> None:
         """Remove the rows of these images, by part."""
         for name, images in outdated.items():
             path = self.store.inside(f"{self.folder}/parts/{name}")
             rows = pq.read_table(path, filesystem=self.store.system).to_pylist()
-            if kept := [row for row in rows if row["path"] not in images]:
-                self.write(name, kept)
+            remaining = [row for row in rows if row["path"] not in images]
+            if remaining:
+                self.write(name, remaining)
             else:
                 self.store.system.delete_file(path)
 
     def write_failures(self, others: Iterable[Mapping[str, Any]] = ()) -> set[str]:
-        """Write `failures.json`, the list of failed images with reasons and of others, and return the images' paths."""
-        failed = {row["path"]: row["error"] for row in self.rows() if row["error"] is not None}
-        failures = [*({"file": path, "reason": failed[path]} for path in sorted(failed)), *others]
-        self.store.write(f"{self.folder}/failures.json", json.dumps(failures, indent=1).encode() + b"\n")
-        return set(failed)
+        """Write `failures.json`, and return the paths of the failed images.
+
+        Args:
+            others: further failures to list after those of images.
+        """
+        reasons = {row["path"]: row["error"] for row in self.rows() if row["error"] is not None}
+        failures: list[Mapping[str, Any]] = []
+        for path in sorted(reasons):
+            failures.append({"file": path, "reason": reasons[path]})
+        failures += others
+        content = json.dumps(failures, indent=1).encode() + b"\n"
+        self.store.write(f"{self.folder}/failures.json", content)
+        return set(reasons)

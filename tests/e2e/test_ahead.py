@@ -202,7 +202,7 @@ def test_client_goes_on_through_a_kill_and_a_restart_of_the_service(
     files = [new_photo() for _ in range(40)]
     queued = Queued(server, 20)
     with contextlib.ExitStack() as stack, Client(server.url, api_key=KEYS["alice"]) as client:
-        results = client.embed_in_background(files)
+        results = client.embed_ahead(files)
         found = [next(results)]
         wait_for_an_encode(folder)
         server.kill()  # a worker that is only told to stop would finish the encode

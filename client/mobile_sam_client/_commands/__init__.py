@@ -1,4 +1,4 @@
-"""The command line `mobile-sam`: the command group, with error handling and exit statuses, and its small commands."""
+"""The command line `mobile-sam`: the group of commands, its exit statuses, and `info`."""
 
 import io
 import sys
@@ -14,39 +14,55 @@ from typer.core import TyperGroup
 from mobile_sam_client import Engine, MobileSamError
 from mobile_sam_client._commands import output
 from mobile_sam_client._commands.batch import batch
-from mobile_sam_client._commands.connection import PROBE_TIMEOUT_S, ServiceOptions, probing_client, why_not_ready
+from mobile_sam_client._commands.connection import (
+    PROBE_TIMEOUT_S,
+    probing_client,
+    service_url,
+    why_not_ready,
+)
 from mobile_sam_client._commands.convert import convert
 from mobile_sam_client._commands.embed import embed
 from mobile_sam_client._commands.everything import everything
 from mobile_sam_client._commands.masks import masks
-from mobile_sam_client._commands.options import option, with_groups
-from mobile_sam_client._commands.output import CommandError, describe_with_file, print_error, print_json, print_line
+from mobile_sam_client._commands.options import AsJson, Url, option
+from mobile_sam_client._commands.output import CommandError, print_error, print_json, print_line
 from mobile_sam_client._commands.segment import segment
+from mobile_sam_client._errors import describe_error
 
 
-def info(service: ServiceOptions) -> None:
+def info(as_json: AsJson = False, url: Url = None) -> None:
     """Show the service's version, weights, engine, limits and readiness."""
-    with probing_client(service.address()) as client:
-        about, reason = client.info(), why_not_ready(client.url, PROBE_TIMEOUT_S)
-        if service.as_json:
-            print_json({"url": client.url, "ready": reason is None, **asdict(about)})
-            return
-        print_line(f"service   {client.url}, version {about.version}")
-        print_line(f"state     {'ready' if reason is None else f'not ready: {reason}'}")
-        weights = f"{about.weights.name} (sha256 {about.weights.sha256[:12]})" if about.weights else "unknown"
-        print_line(f"weights   {weights}")
-        if about.weights and (note := output.note_on(about.weights)):
+    with probing_client(service_url(url)) as client:
+        about = client.info()
+        reason = why_not_ready(client.url, PROBE_TIMEOUT_S)
+    if as_json:
+        print_json({"url": client.url, "ready": reason is None, **asdict(about)})
+        return
+    print_line(f"service   {client.url}, version {about.version}")
+    state = "ready" if reason is None else f"not ready: {reason}"
+    print_line(f"state     {state}")
+    if about.weights:
+        print_line(f"weights   {about.weights.name} (sha256 {about.weights.sha256[:12]})")
+        note = output.note_on(about.weights)
+        if note:
             print_line(f"          {note}")
-        print_line(f"engine    {_engine_text(about.engine) if about.engine else 'unknown'}")
-        if about.encode_s:
-            print_line(f"          {about.encode_s:g} s for a new image")
-        versions = ", ".join(map(str, about.model_versions)) or "none yet"
-        print_line(f"versions  {versions}" + (" (the last is the default)" if len(about.model_versions) > 1 else ""))
-        for one in about.loaded if len(about.loaded) > 1 else ():
-            print_line(f"          {one.version}: {one.weights.name}, {_engine_text(one.engine)}")
-        print_line(f"API key   {'needed: MOBILE_SAM_API_KEY' if about.key_needed else 'not needed'}")
-        print_line(f"limits    {about.max_image_pixels / 1e6:g} megapixels an image")
-        print_line(f"          {about.max_body_bytes / 2**20:g} MiB and {about.max_objects} objects a request")
+    else:
+        print_line("weights   unknown")
+    print_line(f"engine    {_engine_text(about.engine) if about.engine else 'unknown'}")
+    if about.encode_s:
+        print_line(f"          {about.encode_s:g} s for a new image")
+    versions = ", ".join(map(str, about.model_versions)) or "none yet"
+    if len(about.model_versions) > 1:
+        versions += " (the last is the default)"
+    print_line(f"versions  {versions}")
+    if len(about.loaded) > 1:  # of a single version, all is said above
+        for loaded in about.loaded:
+            engine = _engine_text(loaded.engine)
+            print_line(f"          {loaded.version}: {loaded.weights.name}, {engine}")
+    print_line(f"API key   {'needed: MOBILE_SAM_API_KEY' if about.key_needed else 'not needed'}")
+    print_line(f"limits    {about.max_image_pixels / 1e6:g} megapixels an image")
+    max_body_mib = about.max_body_bytes / 2**20
+    print_line(f"          {max_body_mib:g} MiB and {about.max_objects} objects a request")
 
 
 def _engine_text(engine: Engine) -> str:
@@ -54,7 +70,8 @@ def _engine_text(engine: Engine) -> str:
 
 
 NOTES = (
-    "`--url`, before or after the command, or the variable MOBILE_SAM_URL is the address of the service.",
+    "`--url`, before or after the command, or the variable MOBILE_SAM_URL is the address of the "
+    "service.",
     "The API key is read from the variable MOBILE_SAM_API_KEY.",
     "Exit status: 0 success; 1 failure, also of one image of many; 2 wrong usage; 130 interrupted.",
 )
@@ -66,16 +83,18 @@ FIRST_EXAMPLES = (
 COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     segment: (
         "mobile-sam segment photo.jpg --point 903,310 --picture found.png",
-        "mobile-sam segment photo.jpg --box 299,518,492,767 --negative 400,800 --out boat.npy --picture boat.png "
-        "--style cutout",
-        "mobile-sam segment photo.jpg --object 'point=903,310' --object 'box=299,518,492,767;negative=400,800'",
-        "mobile-sam segment 'photos/*.jpg' --point 320,240 --multimask --out 'masks/{stem}.json' --format polygon "
-        "--json",
+        "mobile-sam segment photo.jpg --box 299,518,492,767 --negative 400,800 --out boat.npy "
+        "--picture boat.png --style cutout",
+        "mobile-sam segment photo.jpg --object 'point=903,310' "
+        "--object 'box=299,518,492,767;negative=400,800'",
+        "mobile-sam segment 'photos/*.jpg' --point 320,240 --multimask "
+        "--out 'masks/{stem}.json' --format polygon --json",
         "mobile-sam segment - --point 903,310 --out - <photo.jpg >mask.png",
     ),
     everything: (
         "mobile-sam everything photo.jpg --points-per-side 16 --picture everything.jpg",
-        "mobile-sam everything photo.jpg --points-per-side 8 --min-area 100 --format coco --out '{stem}_coco.json'",
+        "mobile-sam everything photo.jpg --points-per-side 8 --min-area 100 --format coco "
+        "--out '{stem}_coco.json'",
     ),
     batch: (
         "mobile-sam batch photos --points-per-side 8 --out found",
@@ -104,7 +123,7 @@ class Commands(TyperGroup):
         except (MobileSamError, CommandError, OSError) as error:
             if isinstance(error, BrokenPipeError):  # such as `mobile-sam ... | head`
                 raise
-            print_error(describe_with_file(error))
+            print_error(describe_error(error, with_file=True))
             raise typer.Exit(1) from None
 
 
@@ -123,7 +142,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command, lines in COMMANDS.items():
-    app.command(epilog=_epilog(lines))(with_groups(command))
+    app.command(epilog=_epilog(lines))(command)
 
 
 def _print_version(value: bool) -> None:
@@ -137,7 +156,10 @@ def options(
     ctx: typer.Context,
     *,
     version: Annotated[  # noqa: ARG001 (see its callback)
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
     url: Annotated[str | None, option("URL of the service, also after the command.", "URL")] = None,
 ) -> None:
@@ -151,5 +173,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for characters that it cannot encode
-    Image.MAX_IMAGE_PIXELS = None  # the service has its own limit, and `--max-side` is for images above it
+    Image.MAX_IMAGE_PIXELS = (
+        None  # the service has its own limit, and `--max-side` is for images above it
+    )
     app(prog_name="mobile-sam")

@@ -1,55 +1,59 @@
 """`mobile-sam batch`: segment all images of a folder."""
 
-import asyncio
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mobile_sam_client import AsyncClient, EverythingOptions, MobileSamError
-from mobile_sam_client._base import MAX_CONNECTIONS
-from mobile_sam_client._commands import connection, files, output
-from mobile_sam_client._commands.options import Clip, option
+from mobile_sam_client._commands import files
+from mobile_sam_client._commands import options as shared
+from mobile_sam_client._commands.folder_batch import FolderFiles, report, run_batch
+from mobile_sam_client._commands.options import option
 from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._commands.prompts import read_prompts
-from mobile_sam_client._commands.run import LabelledImage, Run
 from mobile_sam_client._exports import coco_annotation
-from mobile_sam_client._orientation import read_orientation
-
-MAX_LISTED_FAILURES = 20
-"""Failures printed; failures.json lists all of them."""
-
-Concurrency = Annotated[
-    int, typer.Option(min=1, max=MAX_CONNECTIONS, metavar="N", help="Number of concurrent requests.")
-]
+from mobile_sam_client.batches import Batch, LabelledImage
 
 
 def batch(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of PNG, JPEG and WebP files, searched recursively.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Folder of PNG, JPEG and WebP files, searched recursively."
+        ),
     ],
     *,
     out: Annotated[Path, option("Folder for the results.", "FOLDER")],
     prompts: Annotated[
         Path | None,
         option(
-            "Segment these objects instead of everything: JSON that maps image names to objects, each with some of "
-            'pos_coords, labels, neg_coords, box, such as {"cats/one.jpg": {"box": [40, 30, 560, 410]}}. Other images '
-            "are skipped.",
+            "Segment these objects instead of everything: JSON that maps image names to objects, "
+            "each with some of pos_coords, labels, neg_coords, box, such as "
+            '{"cats/one.jpg": {"box": [40, 30, 560, 410]}}. Other images are skipped.',
             "FILE",
         ),
     ] = None,
-    clip: Clip = False,
-    parameters: EverythingOptions,
-    no_overlays: Annotated[bool, typer.Option("--no-overlays", help="Do not draw pictures.")] = False,
-    concurrency: Concurrency = 4,
-    service: connection.ImageOptions,
+    clip: shared.Clip = False,
+    points_per_side: shared.PointsPerSide = None,
+    pred_iou_thresh: shared.PredIouThresh = None,
+    stability_score_thresh: shared.StabilityScoreThresh = None,
+    stability_score_offset: shared.StabilityScoreOffset = None,
+    box_nms_thresh: shared.BoxNmsThresh = None,
+    crop_n_layers: shared.CropNLayers = None,
+    crop_nms_thresh: shared.CropNmsThresh = None,
+    crop_overlap_ratio: shared.CropOverlapRatio = None,
+    crop_n_points_downscale_factor: shared.CropNPointsDownscaleFactor = None,
+    min_mask_region_area: shared.MinArea = None,
+    no_overlays: Annotated[
+        bool, typer.Option("--no-overlays", help="Do not draw pictures.")
+    ] = False,
+    concurrency: shared.Concurrency = 4,
+    as_json: shared.AsJson = False,
+    url: shared.Url = None,
+    max_side: shared.MaxSide = None,
 ) -> None:
     """Segment all images of a folder: everything in them, or the objects of a prompt file.
 
@@ -63,9 +67,23 @@ def batch(
     overlays          each image with its objects coloured, as JPEG
     records           results per image, used to resume
     """
-    asked = {name: value for name, value in parameters.items() if value is not None}
-    if prompts and asked:
-        raise typer.BadParameter("cannot be combined with the options for everything", param_hint="--prompts")
+    parameters = {
+        "points_per_side": points_per_side,
+        "pred_iou_thresh": pred_iou_thresh,
+        "stability_score_thresh": stability_score_thresh,
+        "stability_score_offset": stability_score_offset,
+        "box_nms_thresh": box_nms_thresh,
+        "crop_n_layers": crop_n_layers,
+        "crop_nms_thresh": crop_nms_thresh,
+        "crop_overlap_ratio": crop_overlap_ratio,
+        "crop_n_points_downscale_factor": crop_n_points_downscale_factor,
+        "min_mask_region_area": min_mask_region_area,
+    }
+    everything = {name: value for name, value in parameters.items() if value is not None}
+    if prompts and everything:
+        raise typer.BadParameter(
+            "cannot be combined with the options for everything", param_hint="--prompts"
+        )
     if clip and not prompts:
         raise typer.BadParameter("is for the objects of --prompts", param_hint="--clip")
     if out.resolve() == folder.resolve():
@@ -74,21 +92,38 @@ def batch(
     ids = CocoIds(out / "ids.json")
     names = files.list_images(folder, out)
     if prompts is not None:
-        options = {"clip": True} if clip else {}
-        jobs: dict[str, dict[str, Any]] = {
-            name: {"prompts": objects, **options} for name, objects in read_prompts(prompts).items()
-        }
+        requests = _prompt_requests(prompts, clip=clip)
     elif names:
-        jobs = {name: {"everything": asked} for name in names}
+        requests = {name: {"everything": everything} for name in names}
     else:
         raise CommandError(f"{folder}: no PNG, JPEG or WebP files found")
-    work = Batch(jobs, images=folder, out=out, draw=not no_overlays)
-    work.run_with(service, concurrency)
-    objects = files.write_coco(
-        out / "annotations.json", files.ONE_CATEGORY, map(ids.entry, work.results()), work.weights
-    )
+
+    folder_files = FolderFiles(requests, folder, out, draw=not no_overlays, max_side=max_side)
+    work = Batch(folder_files.requests, folder_files)
+    stop_reason = run_batch(work, url, max_side, concurrency)
+
+    entries = map(ids.entry, folder_files.results(work.done))
+    annotations = out / "annotations.json"
+    count = files.write_coco(annotations, files.ONE_CATEGORY, entries, work.weights)
     ids.write()
-    work.report({"objects": objects}, ["annotations.json", "ids.json"], as_json=service.as_json)
+    report(
+        work,
+        folder_files,
+        counts={"objects": count},
+        written=["annotations.json", "ids.json"],
+        stop_reason=stop_reason,
+        as_json=as_json,
+    )
+
+
+def _prompt_requests(prompts: Path, *, clip: bool) -> dict[str, dict[str, Any]]:
+    """Return the request of each image in a prompt file."""
+    requests: dict[str, dict[str, Any]] = {}
+    for name, objects in read_prompts(prompts).items():
+        requests[name] = {"prompts": objects}
+        if clip:
+            requests[name]["clip"] = True
+    return requests
 
 
 class CocoIds:
@@ -97,156 +132,52 @@ class CocoIds:
     def __init__(self, path: Path) -> None:
         """Continue from the ids in a file written by `write`, if it exists."""
         self._path = path
+        self._ids: dict[str, dict[str, Any]] = {}
+        """Per image name `image`, its id; `first_object` and `objects`, the first id of its
+        objects and their number; and `objects_sha256`, which tells whether they have changed."""
         try:
-            self._known: dict[str, dict[str, Any]] = json.loads(path.read_bytes()) if path.exists() else {}
-            ids = self._known.values()
-            self._next_image = max((each["image"] for each in ids), default=0) + 1
-            self._next_object = max((each["first_object"] + each["objects"] for each in ids), default=1)
+            if path.exists():
+                self._ids = json.loads(path.read_bytes())
+            self._next_image, self._next_object = _next_ids(self._ids)
         except (ValueError, TypeError, KeyError, AttributeError):
-            expected = "expected the ids written by an earlier run; delete the file to assign new ids"
-            raise CommandError(f"{path}: malformed, {expected}") from None
+            expected = "expected the ids written by an earlier run"
+            hint = "delete the file to assign new ids"
+            raise CommandError(f"{path}: malformed, {expected}; {hint}") from None
 
     def write(self) -> None:
-        files.write_json(self._path, self._known)
+        """Write the ids for the next run."""
+        files.write_json(self._path, self._ids)
 
     def entry(self, image: LabelledImage) -> files.Entry:
-        """Return the entry of an image, with known ids, or new ones for a new image or changed objects."""
+        """Return the COCO entry of an image.
+
+        The image gets a new id if it is new, and its objects if they have changed.
+        """
         sha256 = hashlib.sha256(json.dumps(image.objects, sort_keys=True).encode()).hexdigest()
-        ids = self._known.setdefault(image.file_name, {"image": self._next_image})
+        ids = self._ids.setdefault(image.file_name, {"image": self._next_image})
         if ids.get("objects_sha256") != sha256:
-            ids |= {"first_object": self._next_object, "objects": len(image.objects), "objects_sha256": sha256}
+            ids["first_object"] = self._next_object
+            ids["objects"] = len(image.objects)
+            ids["objects_sha256"] = sha256
             self._next_image = max(self._next_image, ids["image"] + 1)
             self._next_object += len(image.objects)
-        numbered = enumerate(image.objects, ids["first_object"])
-        annotations = [coco_annotation(fields, object_id, ids["image"], 1) for object_id, fields in numbered]
-        size = {"width": image.width, "height": image.height}
-        return {"id": ids["image"], "file_name": image.file_name, **size}, annotations
-
-
-@dataclass(kw_only=True)
-class Batch(Run):
-    """A run over a folder, with a record of each result to resume it."""
-
-    images: Path
-    """Folder of the images."""
-    out: Path
-    """Folder for the results."""
-    draw: bool = False
-    """True to draw overlays."""
-    stop_reason: str | None = None
-    """Why the run has ended early; empty after Ctrl-C."""
-
-    def run_with(self, service: connection.ImageOptions, concurrency: int) -> None:
-        """Segment all images with the service of a command. If some are done, an error is left to `report`."""
-        if service.max_side:
-            self.jobs = {name: {**job, "max_side": service.max_side} for name, job in self.jobs.items()}
-        make_client = partial(service.client, AsyncClient, service.address())
-        try:
-            asyncio.run(self.segment_all(make_client, concurrency))
-        except (MobileSamError, CommandError, KeyboardInterrupt) as error:
-            if not (self.done or self.failures):  # nothing to write
-                raise
-            self.stop_reason = "" if isinstance(error, KeyboardInterrupt) else output.describe_with_file(error)
-
-    def load(self, name: str) -> tuple[bytes, LabelledImage | None]:
-        """Read an image file, and its result of an earlier run if image, request and weights are unchanged."""
-        file = files.read_image(self.images / name)
-        known = self._record(name, self._question(name, file))
-        if known and self.draw and not self._overlay(name).exists():
-            self._write_overlay(file, known)
-        return file, known
-
-    def save(self, file: bytes, result: LabelledImage) -> None:
-        """Write overlay and record. The record comes last, so that an image interrupted between them is redone."""
-        if self.draw:
-            self._write_overlay(file, result)
-        else:
-            self._overlay(result.file_name).unlink(missing_ok=True)  # outdated
-        question = self._question(result.file_name, file)
-        files.write_json(self._record_path(result.file_name), {"question": question, **result._asdict()})
-
-    def results(self) -> Iterator[LabelledImage]:
-        """Yield the results of all finished images, sorted by name."""
-        return filter(None, map(self._record, sorted(self.done)))
-
-    def _question(self, name: str, file: bytes) -> dict[str, Any]:
-        """Return what the result for an image depends on; a record is reused only if it is unchanged.
-
-        Records of releases that turned and scaled images by other rules have no orientation.
-        """
-        return {
-            "image_sha256": hashlib.sha256(file).hexdigest(),
-            "orientation": read_orientation(file),
-            "asked": self.jobs[name],
-            "weights_sha256": self.weights.sha256 if self.weights else None,
+        entry = {
+            "id": ids["image"],
+            "file_name": image.file_name,
+            "width": image.width,
+            "height": image.height,
         }
-
-    def _record_path(self, name: str) -> Path:
-        return self.out / "records" / f"{name}.json"
-
-    def _record(self, name: str, question: dict[str, Any] | None = None) -> LabelledImage | None:
-        """Return the kept result for an image; None without a valid one, or one for a given question."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            record = json.loads(self._record_path(name).read_bytes())
-            if question in (None, record["question"]):
-                return LabelledImage(*(record[field] for field in LabelledImage._fields))
-        return None
-
-    def _overlay(self, name: str) -> Path:
-        return self.out / "overlays" / f"{name}.jpg"  # keeps the image's suffix: `a.png` and `a.jpg` do not collide
-
-    def _write_overlay(self, file: bytes, result: LabelledImage) -> None:
-        files.write_overlay(
-            self._overlay(result.file_name), file, [fields["segmentation"] for fields in result.objects]
-        )
-
-    def report(self, objects: dict[str, int], written: list[str], lost: Sequence[Any] = (), *, as_json: bool) -> None:
-        """Write what failed or was changed, and print a summary; `typer.Exit` if there is anything of it.
-
-        Args:
-            objects: further counts.
-            written: names of the files.
-            lost: further failures, and changes, in the form of `Dataset.failures`.
-            as_json: True to print the summary as JSON.
-        """
-        failures: list[dict[str, Any]] = [
-            {"file": name, "reason": reason} for name, reason in sorted(self.failures.items())
-        ]
-        failures += lost
-        changed = sum("changed" in failure for failure in failures)
-        skipped = sum(self.done.values())
-        counts = {"images": len(self.jobs), "processed": len(self.done) - skipped, "skipped": skipped}
-        counts |= {"failed": len(failures) - changed}
-        if changed:
-            counts["changed"] = changed
-        counts |= objects
-        files.write_json(self.out / "failures.json", failures)
-        if as_json:
-            weights = asdict(self.weights) if self.weights else None
-            output.print_json({"out": str(self.out), **counts, "weights": weights})
-        else:
-            for label, number in counts.items():
-                output.print_line(f"{label:9}  {number}")
-            names = [*written, "failures.json", "records", *(["overlays"] if self.draw else [])]
-            output.print_line(f"wrote {self.out}: {', '.join(names)}")
-        if self.weights:
-            output.print_weights(self.weights, name=not as_json)
-        for failure in failures[:MAX_LISTED_FAILURES]:
-            output.print_note(_described(failure))
-        if len(failures) > MAX_LISTED_FAILURES:
-            more = len(failures) - MAX_LISTED_FAILURES
-            output.print_note(f"{more} more failures and changes, see {self.out / 'failures.json'}")
-        if self.stop_reason is not None:
-            done = f"{len(self.done)} of {len(self.jobs)} images are done, run the same command to resume"
-            output.print_error(f"{self.stop_reason or 'interrupted'}; {done}")
-            raise typer.Exit(1 if self.stop_reason else output.EXIT_INTERRUPTED)
-        if failures:
-            raise typer.Exit(1)
+        annotations = []
+        for object_id, fields in enumerate(image.objects, ids["first_object"]):
+            annotations.append(coco_annotation(fields, object_id, ids["image"], category_id=1))
+        return entry, annotations
 
 
-def _described(failure: dict[str, Any]) -> str:
-    """Return the line about a failure or a change, in the form of `Dataset.failures`."""
-    places = {name: value for name, value in failure.items() if name not in {"file", "reason", "changed"}}
-    which = "".join(f", {name} {value}" for name, value in places.items())
-    kind = "changed" if "changed" in failure else "failed"
-    return f"{kind}: {failure['file']}{which}: {failure['reason']}"
+def _next_ids(ids: Mapping[str, Mapping[str, Any]]) -> tuple[int, int]:
+    """Return the first unused ids of images and of objects."""
+    next_image = 1
+    next_object = 1
+    for entry in ids.values():
+        next_image = max(next_image, entry["image"] + 1)
+        next_object = max(next_object, entry["first_object"] + entry["objects"])
+    return next_image, next_object

@@ -5,24 +5,35 @@ from typing import Annotated, Literal
 
 import typer
 
-from mobile_sam_client._commands.batch import MAX_LISTED_FAILURES
 from mobile_sam_client._commands.files import check_writable, write_data_yaml
+from mobile_sam_client._commands.folder_batch import MAX_LISTED_FAILURES
 from mobile_sam_client._commands.options import Force, option
-from mobile_sam_client._commands.output import CommandError, describe_with_file, print_line, print_note
+from mobile_sam_client._commands.output import (
+    CommandError,
+    print_line,
+    print_note,
+)
 from mobile_sam_client._commands.yolo_labels import Unmasked, write_yolo
+from mobile_sam_client._errors import describe_error
 
 REQUIREMENT = "supervision>=0.31"
 
 
 def convert(
     annotations: Annotated[
-        Path, typer.Argument(metavar="FILE", help="COCO annotations, such as annotations.json of mobile-sam batch.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="COCO annotations, such as annotations.json of mobile-sam batch."
+        ),
     ],
     *,
     images: Annotated[Path, option("Folder of the images.", "FOLDER")],
     to: Annotated[
         Literal["yolo", "voc", "labelme"],
-        option("yolo: labels for segmentation and data.yaml; voc: Pascal VOC, XML; labelme: LabelMe, JSON."),
+        option(
+            "yolo: labels for segmentation and data.yaml; voc: Pascal VOC, XML; "
+            "labelme: LabelMe, JSON."
+        ),
     ],
     out: Annotated[Path, option("Folder for the files.", "FOLDER")],
     force: Force = False,
@@ -41,10 +52,13 @@ def convert(
     try:
         import supervision  # noqa: PLC0415 (optional, and slow to import)
     except ImportError:
-        raise CommandError(f"convert needs another package: pip install '{REQUIREMENT}'") from None
+        command = f"pip install '{REQUIREMENT}'"
+        raise CommandError(f"convert needs another package: {command}") from None
     unmasked = Unmasked([], [])
     try:
-        dataset = supervision.DetectionDataset.from_coco(str(images), str(annotations), force_masks=True)
+        dataset = supervision.DetectionDataset.from_coco(
+            str(images), str(annotations), force_masks=True
+        )
         if to == "yolo":
             unmasked = write_yolo(dataset, out / "labels")
             write_data_yaml(out / "data.yaml", dataset.classes, {})
@@ -53,12 +67,15 @@ def convert(
         else:
             dataset.as_labelme(annotations_directory_path=str(out))
     except (ValueError, KeyError, TypeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else describe_with_file(error)
+        reason = describe_error(error, with_file=True)
+        if isinstance(error, KeyError):
+            reason = f"{error} is missing"
         raise CommandError(f"cannot convert {annotations}: {reason}") from error
     left_out = f", {len(unmasked.left_out)} objects left out" if unmasked.left_out else ""
     print_line(f"wrote {out}: {len(dataset)} images{left_out}")
     if unmasked.boxes:
-        print_note(f"note: {len(unmasked.boxes)} objects have only a box, which is written as their mask")
+        remark = "objects have only a box, which is written as their mask"
+        print_note(f"note: {len(unmasked.boxes)} {remark}")
     for message in unmasked.left_out[:MAX_LISTED_FAILURES]:
         print_note(f"failed: {message}; it was left out")
     if len(unmasked.left_out) > MAX_LISTED_FAILURES:

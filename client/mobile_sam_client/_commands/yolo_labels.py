@@ -1,8 +1,9 @@
 """YOLO's label files for segmentation, with all masks as polygons.
 
-Libraries write a mask that is too thin for an outline as a box, or not at all: an island of one pixel, or of
-a straight line of pixels, has an outline of one or two points. Trainers misread a box in a file of polygons,
-so that such an island becomes a polygon of three points, of which two are equal.
+Libraries write a mask that is too thin for an outline as a box, or not at all: an island of one
+pixel, or of a straight line of pixels, has an outline of one or two points. Trainers misread a box
+in a file of polygons, so that such an island becomes a polygon of three points, of which two are
+equal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mobile_sam_client._polygons import Mask, Ring, polygons
+from mobile_sam_client._arrays import BoolMask
+from mobile_sam_client._polygons import Ring, polygons
 
 if TYPE_CHECKING:
     import supervision
@@ -24,7 +26,7 @@ PIXEL_CENTRE = 0.4
 """Added to the index of a pixel, so that readers that truncate and those that round find it."""
 
 
-def split_thin(mask: Mask) -> tuple[Mask, list[Line]]:
+def split_thin(mask: BoolMask) -> tuple[BoolMask, list[Line]]:
     """Return a mask without its thin islands, and those as lines.
 
     Args:
@@ -78,10 +80,13 @@ def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> Unmasked:
                 _fill(mask, detections.xyxy[index])
                 name = dataset.classes[class_id]
                 message = f"{Path(path).name}: an object of the class {name} has no mask"
-                (unmasked.boxes if mask.any() else unmasked.left_out).append(message)
+                # The box may lie outside the image.
+                messages = unmasked.boxes if mask.any() else unmasked.left_out
+                messages.append(message)
             thick, straight = split_thin(mask)
             detections.mask[index] = thick
-            text += "".join(_label(class_id, line, mask.shape) for line in straight)
+            for line in straight:
+                text += _label(class_id, line, mask.shape)
         lines[path] = text
         if len(detections):
             dataset.annotations[path] = detections[detections.mask.any(axis=(1, 2))]
@@ -91,7 +96,7 @@ def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> Unmasked:
     return unmasked
 
 
-def _fill(mask: Mask, xyxy: npt.NDArray[np.float32]) -> None:
+def _fill(mask: BoolMask, xyxy: npt.NDArray[np.float32]) -> None:
     """Set the pixels of a box, which may exceed the image."""
     height, width = mask.shape
     x0, y0, x1, y1 = np.round(xyxy).clip(0, (width, height, width, height)).astype(int)

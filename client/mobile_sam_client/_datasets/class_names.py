@@ -34,11 +34,11 @@ def read_class_names(data: Dataset, annotations: str) -> dict[int, str]:
     names: dict[int, str] = {}
     for position, file in enumerate(lists):
         with naming(file):
-            found = names_in_lines(data.text(file, MAX_YAML_BYTES))
-        if position and found != names:
+            names_in_file = names_in_lines(data.text(file, MAX_YAML_BYTES))
+        if position and names_in_file != names:
             files = " and ".join(lists[:3])
             raise DatasetError(f"{files} have different names; name one by --annotations")
-        names = found
+        names = names_in_file
     return names
 
 
@@ -89,7 +89,7 @@ def _numbered(names: Any) -> dict[int, str]:
         entries = names
     else:
         raise DatasetError(f"expected names as a list or a map from numbers, got {shown(names)}")
-    found = {}
+    names_by_number = {}
     for key, name in entries.items():
         if not CLASS_NUMBER.fullmatch(key) or int(key) >= MAX_CLASSES:
             expected = f"expected numbers of classes from 0 to {MAX_CLASSES - 1} in names"
@@ -97,5 +97,5 @@ def _numbered(names: Any) -> dict[int, str]:
         if not isinstance(name, str):
             raise DatasetError(f"expected the name of class {key} as text, got {shown(name)}")
         if name:
-            found[int(key)] = name
-    return found
+            names_by_number[int(key)] = name
+    return names_by_number

@@ -56,8 +56,8 @@ def read_coco(data: Dataset, annotations: str) -> None:
             fields = json_object(entry)
             file = _only(files, member(fields, "image_id"), "image")
             if file is None:
-                own_image = shown(fields["image_id"])
-                raise DatasetError(f"its image {own_image} was left out or is not listed")
+                image_id = shown(fields["image_id"])
+                raise DatasetError(f"its image {image_id} was left out or is not listed")
             _only(names, member(fields, "category_id"), "category")
             _read_object(data, data.images[file], fields, file=annotations, index=index)
 
@@ -70,14 +70,14 @@ def _read_image(
     if not isinstance(name, str):
         raise DatasetError(f"expected a file name as text, got {shown(name)}")
     width, height = (pixels(fields.get(side), side) for side in SIDES)
-    found = data.paths.find(name, file)
-    first = file_names.setdefault(found, name)
+    path = data.paths.find(name, file)
+    first = file_names.setdefault(path, name)
     if first != name:
-        raise DatasetError(f"{first} and {name} are both taken for the image {found}")
-    if not is_new and found in data.images:
-        return data.images[found]  # an entry that is there twice
+        raise DatasetError(f"{first} and {name} are both taken for the image {path}")
+    if not is_new and path in data.images:
+        return data.images[path]  # an entry that is there twice
     others = {key: value for key, value in fields.items() if key not in SIDES}
-    return data.image(found, {**others, **size_fields(width, height)})
+    return data.image(path, {**others, **size_fields(width, height)})
 
 
 def _read_object(
@@ -100,15 +100,15 @@ def _read_object(
     data.add(image, sorted_box(x, y, x + width, y + height), category, fields)
 
 
-def _only(values: Mapping[str, set[str]], given: Any, kind: str) -> str | None:
+def _only(values_by_id: Mapping[str, set[str]], value: Any, kind: str) -> str | None:
     """Return the value of an id, or None if there is none.
 
     Raises:
-        DatasetError: what is given is no id, or the id of several.
+        DatasetError: the value is no id, or the id of several.
     """
-    key = identifier(given, f"{kind}_id")
-    found = values.get(key, set())
-    if len(found) > 1:
+    key = identifier(value, f"{kind}_id")
+    values = values_by_id.get(key, set())
+    if len(values) > 1:
         plural = {"image": "images", "category": "classes"}[kind]
         raise DatasetError(f"several {plural} have the id {key}")
-    return next(iter(found), None)
+    return next(iter(values), None)

@@ -54,16 +54,20 @@ def _read_row(data: Dataset, columns: Sequence[str], values: Sequence[str], file
         data.check_pixels(image, shape)
     others = {"image", "label", *used}
     fields: dict[str, Any] = {name: value for name, value in row.items() if name not in others}
-    own_id = fields.get("id", "")
-    if own_id.isascii() and own_id.isdecimal():
-        fields["id"] = int(own_id)
+    text_id = fields.get("id", "")
+    if text_id.isascii() and text_id.isdecimal():
+        fields["id"] = int(text_id)
     data.add(image, shape, data.category(row.get("label", "").strip() or NO_LABEL), fields)
 
 
 def _shape_columns(row: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of a row's box, or of its point."""
-    there = [names for names in (BOX_COLUMNS, POINT_COLUMNS) if row.keys() >= set(names)]
-    given = [names for names in there if any(row[name].strip() for name in names)]
-    if len(given) != 1:
+    filled = []
+    for columns in (BOX_COLUMNS, POINT_COLUMNS):
+        values = [row.get(name, "") for name in columns]
+        exist = row.keys() >= set(columns)
+        if exist and any(value.strip() for value in values):
+            filled.append(columns)
+    if len(filled) != 1:
         raise DatasetError("expected either a box or a point")
-    return given[0]
+    return filled[0]

@@ -1,7 +1,7 @@
 """A detection data set, images with boxes and points, as the readers of all formats return it.
 
-Annotation files only name images. What is read is one of the files listed in the data set's folder, so that no path in
-them leads outside of it.
+Annotation files only name images. What is read is one of the files listed in the data set's folder,
+so that no path in them leads outside of it.
 """
 
 import json
@@ -35,15 +35,22 @@ class DatasetImage(NamedTuple):
     """An image and its objects."""
 
     name: str  # path in the data set's folder
-    fields: dict[str, Any]  # members of its COCO entry, among them `id`, and `width` and `height` if known
-    relative: bool  # True: shapes are parts of width and height; False: pixels of the displayed image
+    fields: dict[
+        str, Any
+    ]  # members of its COCO entry, among them `id`, and `width` and `height` if known
+    relative: (
+        bool  # True: shapes are parts of width and height; False: pixels of the displayed image
+    )
     objects: list[DatasetObject]
 
     def request(self) -> dict[str, Any]:
         """Return what its masks depend on, as JSON has it; see `segment_shapes`."""
         size = [self.fields.get("width"), self.fields.get("height")]
-        shapes = [each.shape for each in self.objects]
-        return {"shapes": shapes, "relative": self.relative, "size_wh": size if all(size) else None}
+        return {
+            "shapes": [item.shape for item in self.objects],
+            "relative": self.relative,
+            "size_wh": size if all(size) else None,
+        }
 
 
 class Dataset:
@@ -61,7 +68,8 @@ class Dataset:
         self.images: dict[str, DatasetImage] = {}
         """Images by path."""
         self.failures: list[dict[str, Any]] = []
-        """What was left out or changed: `file`, the object's place, and `reason`; `changed` is true for the latter."""
+        """What was left out or changed: `file`, the object's place, and `reason`; `changed` is true
+        for the latter."""
 
     def content(self, name: str, limit: int = MAX_BYTES) -> bytes:
         """Return a file; of a larger one only `limit` bytes are read."""
@@ -109,11 +117,15 @@ class Dataset:
         self.report(reason, file, **place)
         self.failures[-1]["changed"] = True
 
-    def image(self, name: str, fields: Mapping[str, Any], *, relative: bool = False) -> DatasetImage:
+    def image(
+        self, name: str, fields: Mapping[str, Any], *, relative: bool = False
+    ) -> DatasetImage:
         """Return an image, which is added if it is new; with `fields` it should be."""
         if name in self.images and fields:
             self.note("listed twice; the objects were joined", name)
-        return self.images.setdefault(name, DatasetImage(name, {"file_name": name, **fields}, relative, []))
+        return self.images.setdefault(
+            name, DatasetImage(name, {"file_name": name, **fields}, relative, [])
+        )
 
     def category(self, name: str) -> dict[str, Any]:
         """Return the category of a name, which is added if it is new."""
@@ -125,8 +137,9 @@ class Dataset:
             reason = f"class {number} is not listed; it was named 'class {number}'"
             self.note(reason, file, **place)
         text = str(number)
-        own = int(text) if text.isascii() and text.isdecimal() else number
-        return self.categories.setdefault(number, {"id": own, "name": f"class {number}"})
+        category_id = int(text) if text.isascii() and text.isdecimal() else number
+        category = {"id": category_id, "name": f"class {number}"}
+        return self.categories.setdefault(number, category)
 
     def check_pixels(self, image: DatasetImage, values: Sequence[float]) -> None:
         """Raise `DatasetError` if numbers in pixels look like parts of the image's size.
@@ -155,16 +168,34 @@ class Dataset:
         image.objects.append(DatasetObject([*shape], category, dict(fields)))
 
     def number(self) -> None:
-        """Give an id to each entry without one, or with that of another; `source_id` keeps what was there."""
-        images = [image.fields for image in self.images.values()]
-        objects = [each.fields for image in self.images.values() for each in image.objects]
-        for entries in ([*self.categories.values()], images, objects):
-            owners = {entry["id"]: entry for entry in reversed(entries) if type(entry.get("id")) is int}
-            unused = count(max(owners, default=0) + 1)
-            for entry in entries:
-                own = entry.get("id")
-                if type(own) is not int or owners[own] is not entry:
-                    entry.update({"id": next(unused)} if own is None else {"id": next(unused), "source_id": own})
+        """Give each category, image and object an id of its own."""
+        images: list[dict[str, Any]] = []
+        objects: list[dict[str, Any]] = []
+        for image in self.images.values():
+            images.append(image.fields)
+            objects += [item.fields for item in image.objects]
+        for entries in (list(self.categories.values()), images, objects):
+            _number(entries)
+
+
+def _number(entries: Sequence[dict[str, Any]]) -> None:
+    """Give an id to each entry without one, or with that of another.
+
+    `source_id` keeps the old one.
+    """
+    owners: dict[int, dict[str, Any]] = {}
+    for entry in entries:
+        entry_id = entry.get("id")
+        if type(entry_id) is int:  # not a truth value
+            owners.setdefault(entry_id, entry)
+    unused = count(max(owners, default=0) + 1)
+    for entry in entries:
+        entry_id = entry.get("id")
+        if type(entry_id) is int and owners[entry_id] is entry:
+            continue
+        entry["id"] = next(unused)
+        if entry_id is not None:
+            entry["source_id"] = entry_id
 
 
 @contextmanager

@@ -44,10 +44,12 @@ class ImagePaths:
                 self._by_name_stem[path.stem].append(name)
 
     def find(self, path: str, beside: str = "") -> str:
-        """Return the image of a path, with or without suffix: in the folder, or beside another file.
+        """Return the image of a path, with or without suffix.
 
-        A relative path may have further folders at its beginning, or lack some. Of a path of another
-        machine, the longest ending counts that only one image has.
+        The path may be in the folder, or beside another file.
+
+        A relative path may have further folders at its beginning, or lack some. Of a path of
+        another machine, the longest ending counts that only one image has.
 
         Raises:
             DatasetError: the path leads up, or means no image or several.
@@ -57,7 +59,7 @@ class ImagePaths:
             return self._one(self._longest_ending(wanted), path)
         inside = "/".join(wanted)
         relative = str(PurePosixPath(_normal(beside)).parent / inside)
-        found = (
+        images = (
             self._by_path.get(inside)
             or self._by_path.get(relative)
             or self._by_stem.get(inside)
@@ -65,7 +67,7 @@ class ImagePaths:
             or self._by_ending.get(inside)
             or self._inner_path(wanted)
         )
-        return self._one(found, path)
+        return self._one(images, path)
 
     def find_by_ending(self, path: str) -> str:
         """Return the image of an address or a path of another machine: that of its longest ending.
@@ -95,24 +97,24 @@ class ImagePaths:
     def _inner_path(self, wanted: Sequence[str]) -> list[str]:
         """Return the image whose whole path is an ending of a path, the longest one."""
         for start in range(1, len(wanted)):
-            found = self._by_path.get("/".join(wanted[start:]))
-            if found:
-                return found
+            images = self._by_path.get("/".join(wanted[start:]))
+            if images:
+                return images
         return []
 
     def _longest_ending(self, wanted: Sequence[str]) -> list[str]:
         for start in range(len(wanted)):
-            found = self._by_ending.get("/".join(wanted[start:]))
-            if found:
-                return found
+            images = self._by_ending.get("/".join(wanted[start:]))
+            if images:
+                return images
         return []
 
-    def _one(self, found: Sequence[str], path: str) -> str:
-        if not found:
+    def _one(self, images: Sequence[str], path: str) -> str:
+        if not images:
             raise no_image(path)
-        if len(found) > 1:
-            raise several_images(found, path)
-        return found[0]
+        if len(images) > 1:
+            raise several_images(images, path)
+        return images[0]
 
 
 def no_image(path: str) -> DatasetError:
@@ -121,10 +123,10 @@ def no_image(path: str) -> DatasetError:
     return DatasetError(f"no PNG, JPEG or WebP file {path} in the data set's folder; {hint}")
 
 
-def several_images(found: Sequence[str], path: str) -> DatasetError:
+def several_images(images: Sequence[str], path: str) -> DatasetError:
     """Return the error about a path that means several images."""
-    listed = ", ".join(found[:MAX_LISTED])
-    return DatasetError(f"{len(found)} images fit the name {path}: {listed}")
+    listed = ", ".join(images[:MAX_LISTED])
+    return DatasetError(f"{len(images)} images fit the name {path}: {listed}")
 
 
 def is_image(name: str) -> bool:

@@ -86,10 +86,10 @@ def _read_results(
     regions: list[tuple[str, Any, dict[str, Any]]] = []
     labels: dict[str, tuple[Any, list[Any]]] = {}
     for index, result in enumerate(results):
-        own_id = result.get("id", index) if isinstance(result, dict) else index
-        with data.reporting(file, **place, object=own_id):
+        result_id = result.get("id", index) if isinstance(result, dict) else index
+        with data.reporting(file, **place, object=result_id):
             fields = json_object(result)
-            key = f"id {own_id}" if "id" in fields else f"index {index}"
+            key = f"id {result_id}" if "id" in fields else f"index {index}"
             kind = member(fields, "type")
             if not isinstance(kind, str):
                 raise DatasetError(f"expected a type as text, got {shown(kind)}")
@@ -97,18 +97,19 @@ def _read_results(
                 continue
             value = json_object(member(fields, "value"), "value")
             if kind == LABELS and _is_region(value):
-                labels.setdefault(key, (own_id, []))[1].append(value.get(LABELS))
+                labels.setdefault(key, (result_id, []))[1].append(value.get(LABELS))
             elif _is_region(value) or kind.removesuffix(LABELS) in READ_SHAPES:
-                regions.append((key, own_id, fields))
-    for key, own_id, fields in regions:
-        with data.reporting(file, **place, object=own_id):
-            given = [fields["value"].get(fields["type"])]
+                regions.append((key, result_id, fields))
+    for key, result_id, fields in regions:
+        with data.reporting(file, **place, object=result_id):
+            label_lists = [fields["value"].get(fields["type"])]
             if key in labels:
-                given += labels[key][1]
-            _read_region(data, task, fields, _joined_labels(given))
-    for key in sorted(labels.keys() - {key for key, *_ in regions}):
-        own_id, _ = labels[key]
-        data.report("labels whose region is not in the export", file, **place, object=own_id)
+                label_lists += labels[key][1]
+            _read_region(data, task, fields, _joined_labels(label_lists))
+    region_keys = {key for key, *_ in regions}
+    for key in sorted(labels.keys() - region_keys):
+        result_id, _ = labels[key]
+        data.report("labels whose region is not in the export", file, **place, object=result_id)
 
 
 def _is_region(value: Mapping[str, Any]) -> bool:
@@ -116,10 +117,10 @@ def _is_region(value: Mapping[str, Any]) -> bool:
     return bool({"x", "points", "rle"} & value.keys())
 
 
-def _joined_labels(given: Sequence[Any]) -> list[str]:
+def _joined_labels(label_lists: Sequence[Any]) -> list[str]:
     """Return the labels of a region and of further results with its id."""
     joined: list[str] = []
-    for labels in given:
+    for labels in label_lists:
         if labels is None:
             continue
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
@@ -164,9 +165,9 @@ def _find_image(data: Dataset, task: Mapping[str, Any], result: Mapping[str, Any
     name = _image_name(data, json_object(task.get("data"), "data"), result, size_wh)
     image = data.image(name, {}, relative=True)
     if size_wh:
-        known = image.request()["size_wh"]
-        if known and tuple(known) != size_wh:
-            other = "other regions of this image say {} x {}".format(*known)
+        earlier_wh = image.request()["size_wh"]
+        if earlier_wh and tuple(earlier_wh) != size_wh:
+            other = "other regions of this image say {} x {}".format(*earlier_wh)
             raise DatasetError(f"its image has {width} x {height} pixels, but {other}")
         image.fields.update(width=width, height=height)
     return image

@@ -19,7 +19,8 @@ XML_ENCODING = re.compile(
     r"ascii|utf-8|iso8859-\d+|cp\d+|koi8-[ru]|mac-(roman|cyrillic)|tis-620"
     r"|gbk|gb2312|gb18030|big5(hkscs)?|shift_jis|euc_jp|iso2022_jp|euc_kr"
 )
-"""Python's names of the encodings that XML may declare. Other codecs hide characters, or are slow."""
+"""Python's names of the encodings that XML may declare. Other codecs hide characters, or are
+slow."""
 WIDER_ENCODINGS = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
 """Encodings that are declared for their extensions, as browsers read them too."""
 

@@ -89,7 +89,7 @@ def _find_image(data: Dataset, file: str, filename: str, size: dict[str, int]) -
 
     If they are two images, the size decides, and then the XML file's name.
     """
-    own = _images_of_own_name(data, file)
+    same_named = _images_of_own_name(data, file)
     named = ""
     problem = DatasetError("filename is missing, and no image has the name of the XML file")
     if filename:
@@ -98,22 +98,22 @@ def _find_image(data: Dataset, file: str, filename: str, size: dict[str, int]) -
             named = _named_image(data, file, filename)
         except DatasetError as error:
             problem = error
-    if not named and len(own) > 1:
-        raise several_images(own, PurePosixPath(file).stem)
-    if not named and not own:
+    if not named and len(same_named) > 1:
+        raise several_images(same_named, PurePosixPath(file).stem)
+    if not named and not same_named:
         raise problem
     if not named:
-        return own[0]
-    if len(own) != 1 or own[0] == named:
+        return same_named[0]
+    if len(same_named) != 1 or same_named[0] == named:
         return named
     wanted_wh = tuple(size.values())
     if wanted_wh:
-        fitting = [image for image in (own[0], named) if data.size_wh(image) == wanted_wh]
+        fitting = [image for image in (same_named[0], named) if data.size_wh(image) == wanted_wh]
         if len(fitting) == 1:
             return fitting[0]
-    taken = f"{own[0]}, which has the file's name, was taken"
+    taken = f"{same_named[0]}, which has the file's name, was taken"
     data.note(f"filename names another image, {named}; {taken}", file)
-    return own[0]
+    return same_named[0]
 
 
 def _named_image(data: Dataset, file: str, filename: str) -> str:

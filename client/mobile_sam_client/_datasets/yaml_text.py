@@ -9,8 +9,9 @@ from mobile_sam_client._datasets.values import DatasetError, shown
 
 MAX_DEPTH = 20
 MAX_EVENTS = 2**16
-"""Entries, starts and ends of lists and maps, in a file. There are two for each class of a map: the largest list of
-classes in use, ImageNet-21k's, has 21,841. PyYAML's parser in Python reads about 10,000 a second."""
+"""Entries, starts and ends of lists and maps, in a file. There are two for each class of a map: the
+largest list of classes in use, ImageNet-21k's, has 21,841. PyYAML's parser in Python reads about
+10,000 a second."""
 LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """The loader in C where PyYAML has it: ten times as fast."""
 TAG_DIRECTIVE = re.compile(r"^\ufeff?%TAG\b", re.MULTILINE)

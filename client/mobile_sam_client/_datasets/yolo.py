@@ -59,11 +59,11 @@ def _find_image(data: Dataset, file: str) -> str:
         beside = PurePosixPath(*parts[:last], *parts[last + 1 :])
         places = [str(images), stem, str(beside)]
     for place in places:
-        found = data.paths.at(place)
-        if len(found) > 1:
-            raise several_images(found, place)
-        if found:
-            return found[0]
+        images_at_place = data.paths.at(place)
+        if len(images_at_place) > 1:
+            raise several_images(images_at_place, place)
+        if images_at_place:
+            return images_at_place[0]
     raise no_image(places[0])
 
 

@@ -8,9 +8,9 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="not installed: pyarrow: make env-batch")
 pq = pytest.importorskip("pyarrow.parquet")
 
+from deploy.ray.errors import BatchError  # noqa: E402
 from deploy.ray.files import find_dataset, find_images, open_store  # noqa: E402
 from deploy.ray.results import SCHEMA, Results  # noqa: E402
-from mobile_sam_client._commands.output import CommandError  # noqa: E402
 
 ROW = {"path": "/p/a.jpg", "sha256": "s", "asked": "{}", "weights": "w", "size": 1, "mtime_ns": 2}
 FAILED = {**ROW, "path": "/p/b.jpg", "error": "no image"}
@@ -93,12 +93,12 @@ def test_prompts_are_read_from_their_column(photos, tmp_path, prompts):
 )
 def test_invalid_list_is_reported(tmp_path, columns, message):
     pq.write_table(pa.table(columns), tmp_path / "list.parquet")
-    with pytest.raises(CommandError, match=message):
+    with pytest.raises(BatchError, match=message):
         find_images(str(tmp_path / "list.parquet"), "/nowhere", {})
 
 
 def test_no_images_are_an_error(photos):
-    with pytest.raises(CommandError, match="no PNG, JPEG or WebP files found"):
+    with pytest.raises(BatchError, match="no PNG, JPEG or WebP files found"):
         find_images(f"{photos}/*.gif", "/nowhere", {})
 
 
@@ -139,7 +139,7 @@ def test_rows_are_read_back(results, tmp_path):
 
 def test_failed_write_leaves_no_file(results, tmp_path):
     (tmp_path / "out" / "parts" / "part-1.parquet").mkdir(parents=True)
-    with pytest.raises(CommandError, match=r"cannot write .*part-1"):
+    with pytest.raises(BatchError, match=r"cannot write .*part-1"):
         results.write(PARTS[0], [ROW])
     assert [file.name for file in (tmp_path / "out" / "parts").iterdir()] == ["part-1.parquet"]
 
@@ -155,5 +155,5 @@ def test_removing_rows_deletes_empty_parts(results, tmp_path):
 
 def test_malformed_part_is_reported(results, tmp_path):
     results.store.write(f"{results.folder}/parts/{PARTS[0]}", b"PAR1 no more PAR1")
-    with pytest.raises(CommandError, match=r"not a valid part of a batch, delete it.*part-1.parquet"):
+    with pytest.raises(BatchError, match=r"not a valid part of a batch, delete it.*part-1.parquet"):
         list(results.rows())

@@ -1,21 +1,21 @@
 """Parts of a batch: rows of images, errors that stop the batch, and parts that exist already."""
 
 import hashlib
+import inspect
 import json
 import re
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import httpx
 import pytest
 
+from deploy.ray.errors import BatchError
 from deploy.ray.plan import Image
 from deploy.ray.worker import Worker
 from mobile_sam_client import AsyncClient, Weights
-from mobile_sam_client._commands.output import CannotWrite
 from tests.unit.client.mobile_sam_client import fake_service as fake
 
 EVERYTHING = Image("/p/a.jpg", 10, 20, '{"everything":{"points_per_side":8}}')
@@ -140,5 +140,10 @@ def test_service_error_stops_the_batch(reply, weights, message):
 
 def test_part_that_cannot_be_written_stops_the_batch():
     worker, _ = make_worker(read=cannot_read)
-    worker.results.write = Mock(side_effect=CannotWrite(Path("part.parquet"), OSError(28, "No space left on device")))
+    worker.results.write = Mock(side_effect=BatchError("cannot write part.parquet: No space left on device"))
     assert worker.process("part-1", [EVERYTHING]) == (0, "cannot write part.parquet: No space left on device")
+
+
+def test_worker_has_no_coroutines():
+    """Ray would run `process`, which starts an event loop, in one."""
+    assert not inspect.getmembers(Worker, inspect.iscoroutinefunction)

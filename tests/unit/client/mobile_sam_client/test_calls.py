@@ -8,7 +8,16 @@ import httpx
 import numpy as np
 import pytest
 
-from mobile_sam_client import AsyncClient, Problem, Prompt, ServiceUnreachable, TooManyRequests, Unavailable, _base
+from mobile_sam_client import (
+    AsyncClient,
+    Problem,
+    Prompt,
+    ServiceUnreachable,
+    TooManyRequests,
+    Unavailable,
+    _image_ids,
+    _wire,
+)
 from mobile_sam_client._wire import run_blocking
 from tests.unit.client.mobile_sam_client import fake_service as fake
 from tests.unit.client.mobile_sam_client.fake_service import FILE, lines_reply, problem_reply
@@ -37,7 +46,7 @@ def test_ids_of_embeddings_are_shared_between_clients_and_those_of_files_are_not
 
 
 def test_least_recently_used_image_id_is_dropped(client, service, monkeypatch):
-    monkeypatch.setattr(_base, "MAX_KNOWN_IMAGES", 2)
+    monkeypatch.setattr(_image_ids, "MAX_KNOWN_IMAGES", 2)
     for image in (b"a", b"b", b"a", b"c", b"a", b"b"):
         client.embed(image)
     assert service.images == [b"a", b"b", "the id", b"c", "the id", b"b"]
@@ -114,7 +123,7 @@ def test_lines_do_not_depend_on_chunk_size():
 
     async def lines(size: int) -> list[bytes]:
         chunks = fake.Chunks(text[at : at + size] for at in range(0, len(text), size))
-        return [line async for line in _base.lines_of(chunks)]
+        return [line async for line in _wire.lines_of(chunks)]
 
     for size in range(1, len(text) + 1):
         assert run_blocking(lines(size)) == [b"one", '{"a": "\u2028 \x85"}'.encode(), b"three"]

@@ -10,7 +10,7 @@ from pycocotools.coco import COCO
 
 from mobile_sam_client import AsyncClient
 from mobile_sam_client._commands import connection, files
-from mobile_sam_client._commands.output import CannotWrite
+from mobile_sam_client.batches import CannotWrite
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import failing_reply
 

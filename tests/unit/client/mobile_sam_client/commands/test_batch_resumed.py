@@ -8,7 +8,7 @@ import pytest
 
 from mobile_sam_client._commands import files as files_module
 from mobile_sam_client._commands.batch import CocoIds
-from mobile_sam_client._commands.run import LabelledImage
+from mobile_sam_client.batches import LabelledImage
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 

@@ -14,8 +14,8 @@ from PIL import Image
 
 from mobile_sam_client._datasets.dataset import Dataset
 from mobile_sam_client._datasets.readers import READERS, read_dataset
-from mobile_sam_client._datasets.shapes import check_size
 from mobile_sam_client._datasets.values import DatasetError
+from mobile_sam_client._shapes import check_size
 
 CORPUS = Path(__file__).parents[4] / "formats"
 FILES = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "webp": "WEBP"}

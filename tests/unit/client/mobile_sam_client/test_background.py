@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mobile_sam_client import AsyncClient, Client, ImageNotCached, MobileSamError, Unauthorized, _ahead
+from mobile_sam_client import AsyncClient, Client, ImageNotCached, MobileSamError, Unauthorized, _background
 from tests.unit.client.mobile_sam_client import fake_service as fake
 
 
@@ -52,13 +52,13 @@ def queue() -> FakeQueue:
 
 
 def found(kind: type[Client] | type[AsyncClient], handler: fake.Reply, images: Any, **options: Any) -> list[Any]:
-    """Return all results of `embed_in_background`."""
+    """Return all results of `embed_ahead`."""
     client = kind(fake.URL, transport=httpx.MockTransport(handler))
     if isinstance(client, Client):
-        return list(client.embed_in_background(images, **options))
+        return list(client.embed_ahead(images, **options))
 
     async def collect() -> list[Any]:
-        return [each async for each in client.embed_in_background(images, **options)]
+        return [each async for each in client.embed_ahead(images, **options)]
 
     return asyncio.run(collect())
 
@@ -68,7 +68,7 @@ def image_id(file: bytes) -> str:
 
 
 def test_each_image_has_its_id_and_few_are_queued_at_a_time(kind, queue, monkeypatch):
-    monkeypatch.setattr(_ahead, "MAX_SENT", 2)
+    monkeypatch.setattr(_background, "MAX_QUEUED", 2)
     files = [b"a", b"b", b"c", b"d"]
     assert found(kind, queue, files) == [(file, image_id(file)) for file in files]
     assert (queue.files, queue.cancelled) == (files, [])
@@ -150,15 +150,15 @@ def test_image_is_sent_again_if_its_job_is_lost(kind, queue):
 
 
 def test_queued_images_are_cancelled_when_the_iteration_ends_early_or_fails(queue, monkeypatch):
-    monkeypatch.setattr(_ahead, "MAX_SENT", 2)
+    monkeypatch.setattr(_background, "MAX_QUEUED", 2)
     client = Client(fake.URL, transport=httpx.MockTransport(queue))
-    results = client.embed_in_background([b"a", b"b", b"c"])
+    results = client.embed_ahead([b"a", b"b", b"c"])
     assert next(results)[0] == b"a"
     results.close()
     assert queue.cancelled == ["job-1", "job-2"]
     queue.failing[b"e"] = fake.problem_reply(401, "unauthorized")
     with pytest.raises(Unauthorized):
-        list(client.embed_in_background([b"d", b"e"]))
+        list(client.embed_ahead([b"d", b"e"]))
     assert queue.cancelled[2:] == ["job-3"]
 
 
@@ -172,6 +172,6 @@ def test_later_calls_send_the_id_only(queue):
         return queue(request)
 
     client = Client(fake.URL, transport=httpx.MockTransport(handler))
-    list(client.embed_in_background([b"a"]))
+    list(client.embed_ahead([b"a"]))
     client.segment(b"a", pos_coords=(1, 2))
     assert sent == [image_id(b"a")]

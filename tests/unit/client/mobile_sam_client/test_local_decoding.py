@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from mobile_sam_client import Client, Prompt, _local
+from mobile_sam_client import Client, Prompt, _local_decoding
 from orchestrator.masks import remove_small_regions, upsample
 from tests.unit.client.mobile_sam_client import fake_service as fake
 from tests.unit.client.mobile_sam_client.fake_service import FILE, make_reply, problem_reply
@@ -136,7 +136,7 @@ def test_service_clips_what_is_outside_the_image(make, service):
 
 
 def test_number_of_embeddings_is_limited(make, service, monkeypatch):
-    monkeypatch.setattr(_local, "MAX_IMAGES", 2)
+    monkeypatch.setattr(_local_decoding, "MAX_IMAGES", 2)
     client = make(service, local=True)
     for image in (b"a", b"b", b"c", b"b", b"a"):
         client.segment(image, **CLICK)
@@ -144,7 +144,7 @@ def test_number_of_embeddings_is_limited(make, service, monkeypatch):
 
 
 def test_missing_packages_are_named(monkeypatch):
-    monkeypatch.delitem(sys.modules, "mobile_sam_client._local")
+    monkeypatch.delitem(sys.modules, "mobile_sam_client._local_decoding")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ImportError, match=r"pip install 'mobile-sam-client\[local\]'"):
         Client(local=True)
@@ -159,6 +159,6 @@ def test_mask_is_that_of_the_service(squashed, min_area, threshold):
     expected = upsample(logits, None if squashed else frame_hw, size_hw) > threshold
     expected, _ = remove_small_regions(expected, min_area)
     image: Any = SimpleNamespace(region=None, height=90, width=120, frame_wh=frame_hw[::-1], squashed=squashed)
-    found = _local._LocalImage._mask(image, logits, threshold, min_area)
-    assert found["rle"] == fake.rle(expected)
-    assert found["area"] == expected.sum()
+    mask = _local_decoding._LocalImage._mask(image, logits, threshold, min_area)
+    assert mask["rle"] == fake.rle(expected)
+    assert mask["area"] == expected.sum()
