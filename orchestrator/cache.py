@@ -81,7 +81,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedImage:
     """Cached data of an image."""
 
     embedding: Embedding
@@ -107,7 +107,7 @@ class InvalidEntry(ValueError):
     """The bytes are not a complete entry of the weights."""
 
 
-def pack(entry: Entry, layout: Layout, caller: str = "") -> list[memoryview | bytes]:
+def pack(entry: CachedImage, layout: Layout, caller: str = "") -> list[memoryview | bytes]:
     """Return the content of an entry's file, in pieces."""
     names = layout.shapes if entry.embedding else ()
     body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in names]
@@ -124,7 +124,7 @@ def caller_hash(caller: str) -> bytes:
     return hashlib.sha256(caller.encode()).digest()[:8]
 
 
-def unpack(data: Any, layout: Layout) -> Entry:
+def unpack(data: Any, layout: Layout) -> CachedImage:
     """Return the entry in the content of a file, without copying it.
 
     Args:
@@ -146,7 +146,7 @@ def unpack(data: Any, layout: Layout) -> Entry:
     return replace(entry, embedding=embedding)
 
 
-def _checked(data: Any) -> tuple[str, memoryview, Entry]:
+def _checked(data: Any) -> tuple[str, memoryview, CachedImage]:
     """Return weights, embedding and the rest of an entry of any weights."""
     view = memoryview(data)
     if len(view) < HEADER.size:
@@ -167,7 +167,11 @@ def _checked(data: Any) -> tuple[str, memoryview, Entry]:
     if orientation not in range(1, 9) or (sample_range and low >= high):
         raise InvalidEntry(f"expected an orientation of 1 to 8 and a range, got {orientation} and {low} to {high}")
     name = weights.rstrip(b"\0").decode("ascii", "replace")
-    return name, body[:embedding_bytes], Entry({}, (height, width), body[embedding_bytes:], orientation, sample_range)
+    return (
+        name,
+        body[:embedding_bytes],
+        CachedImage({}, (height, width), body[embedding_bytes:], orientation, sample_range),
+    )
 
 
 @dataclass(eq=False)
@@ -187,7 +191,7 @@ class EmbeddingCache:
 
     def __post_init__(self) -> None:
         self._failing = False
-        self._memory: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # entry, and whether it is on disk
+        self._memory: OrderedDict[str, tuple[CachedImage, bool]] = OrderedDict()  # entry, and whether it is on disk
         self._memory_bytes = 0
 
     def split_crops(self) -> "EmbeddingCache":
@@ -196,7 +200,7 @@ class EmbeddingCache:
         self.max_bytes -= share
         return EmbeddingCache(self.folder / "crops", self.layout, share, self.warn)
 
-    def get(self, image_id: str) -> Entry | None:
+    def get(self, image_id: str) -> CachedImage | None:
         """Return the entry of an image, None if there is none. Counts as a use."""
         path = self._path(image_id)
         entry, on_disk = self._memory.get(image_id, (None, True))
@@ -212,7 +216,7 @@ class EmbeddingCache:
                 return bytes(_checked(path.read_bytes())[2].file) or None
         return None
 
-    def put(self, image_id: str, entry: Entry, caller: str = "") -> None:
+    def put(self, image_id: str, entry: CachedImage, caller: str = "") -> None:
         """Store an entry, on disk if possible, and evict the least recently used ones.
 
         Those of callers with more than their share of the disk go first.
@@ -258,7 +262,7 @@ class EmbeddingCache:
     def _path(self, image_id: str) -> Path:
         return self.folder / f"{image_id}-{self.layout.weights}{SUFFIX}"
 
-    def _touch(self, path: Path, entry: Entry | None) -> Entry | None:
+    def _touch(self, path: Path, entry: CachedImage | None) -> CachedImage | None:
         """Set a file's time of last use, and return `entry` or read it; None if the file is missing or damaged."""
         if not self.max_bytes:
             return None
@@ -283,7 +287,7 @@ class EmbeddingCache:
                 path.unlink(missing_ok=True)
             return None
 
-    def _remember(self, image_id: str, entry: Entry | None, on_disk: bool) -> None:
+    def _remember(self, image_id: str, entry: CachedImage | None, on_disk: bool) -> None:
         """Keep an entry in memory as the most recently used one; None removes it."""
         if image_id in self._memory:
             self._memory_bytes -= self._memory.pop(image_id)[0].nbytes

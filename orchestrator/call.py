@@ -1,9 +1,10 @@
 """One request to the orchestrator: its inputs, its deadline, its stages, and the file that carries large values.
 
-The service creates a memory file for each request (memfd_create(2)), and both sides open it by its name below
-/proc: the service with an `Exchange`, a model with a `Call`. Large values take this way in both directions: Triton's
-shared memory grows with the largest value that crosses it and never shrinks, and HTTP copies a value several times. The
-service closes the file when the request ends for any reason. Its absence means that nobody waits for the answer.
+The service creates a memory file for each request (memfd_create(2)), and both sides open it by its
+name below /proc: the service with a `MemoryFile`, a model with a `ModelRequest`. Large values take
+this way in both directions: Triton's shared memory grows with the largest value that crosses it and
+never shrinks, and HTTP copies a value several times. The service closes the file when the request
+ends for any reason. Its absence means that nobody waits for the answer.
 """
 
 import os
@@ -18,8 +19,9 @@ from time import perf_counter
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
+
+from orchestrator.arrays import Array
 
 CALL = "call"
 """Name of the input with all but arrays and the image, in JSON."""
@@ -43,7 +45,6 @@ RECORD = "record"  # automatic masks: filtering, and the records of those kept
 STAGES = (CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE, RECORD)
 REPORT_INTERVAL_S = 1.0
 
-Array = npt.NDArray[Any]
 Part = Sequence[Any]
 """A part of an answer in pieces, each with the buffer interface."""
 
@@ -68,8 +69,11 @@ class Outcome:
     """Name of the weights that an answer comes from."""
 
 
-class Exchange:
-    """The service's side of a request, closed with the last part of the answer; as a context manager, on an error."""
+class MemoryFile:
+    """The service's side of a request, closed with the last part of the answer.
+
+    As a context manager it closes only on an error: the parts of an answer still read from it.
+    """
 
     def __init__(self, deadline: float) -> None:
         """Create an empty file; the request's deadline is on the monotonic clock."""
@@ -78,7 +82,7 @@ class Exchange:
         self._inputs: dict[str, dict[str, Any]] = {}
         self._size = 0
 
-    def __enter__(self) -> "Exchange":
+    def __enter__(self) -> "MemoryFile":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -134,7 +138,7 @@ def input_bytes(value: Array) -> int:
     return len(value[0]) if value.dtype == object else value.nbytes
 
 
-class Call:
+class ModelRequest:
     """The inputs of a request and the channel for its answer."""
 
     def __init__(self, tensor: Callable[[str], Array | None]) -> None:

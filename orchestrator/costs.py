@@ -16,7 +16,7 @@ UPSAMPLE_NS = 2.5
 """One mask scaled to the image's size, its area and its box."""
 FORMAT_NS = {"json": 1.6, "npy": 0.5, "png": 0.5, "rle": 2.0, "polygon": 20.0}
 """One mask encoded; rings of polygons have a separate limit."""
-TIDY_NS = 20.0
+SMALL_REGIONS_NS = 20.0
 """Small regions of one mask removed."""
 STABILITY_NS = 1.0
 """The stability score of one mask."""
@@ -61,7 +61,7 @@ class Workload:
     """Points of all objects together."""
     document: bool = False
     """True if the answer is one JSON document, with binary contents as base64."""
-    tidy: bool = False
+    remove_small_regions: bool = False
     """True if small regions are removed."""
     auto: bool = False
     """True if masks in the whole image tell the region to encode."""
@@ -85,7 +85,7 @@ class Workload:
             new: whether the image must be encoded.
         """
         once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
-        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * self.tidy
+        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + SMALL_REGIONS_NS * self.remove_small_regions
         each = self.masks * mask + self.objects * DRAW_NS[self.style]
         reduced = DECODE_NS * self.reduced_pixels if new else 0
         prompts = self.objects * PROMPT_S * (1 + self.auto) + self.points * POINT_S
@@ -130,41 +130,43 @@ class Workload:
         return bisect_left(counts, True, key=lambda n: not affordable(replace(self, objects=n, masks=n * each)))
 
 
-def batch_s(points: int, pixels: int, crop_pixels: int, *, tidy: bool) -> float:
+def batch_s(points: int, pixels: int, crop_pixels: int, *, remove_small_regions: bool) -> float:
     """Return the estimated seconds of one core for a batch of `/everything`, without the encoder.
 
     Args:
         points: grid points.
         pixels: pixels of the image.
         crop_pixels: pixels of the crop with the points.
-        tidy: whether small regions are removed.
+        remove_small_regions: whether small regions are removed.
     """
-    mask = crop_pixels * (UPSAMPLE_NS + STABILITY_NS) + pixels * (FORMAT_NS["rle"] + TIDY_NS * tidy)
+    mask = crop_pixels * (UPSAMPLE_NS + STABILITY_NS) + pixels * (
+        FORMAT_NS["rle"] + SMALL_REGIONS_NS * remove_small_regions
+    )
     crop = DECODE_NS * pixels if crop_pixels < pixels else 0
     return points * PROMPT_S + 1e-9 * (crop + points * CANDIDATES * mask)
 
 
-def max_batch_points(pixels: int, crop_pixels: int, *, tidy: bool) -> int:
+def max_batch_points(pixels: int, crop_pixels: int, *, remove_small_regions: bool) -> int:
     """Return the largest number of points in a batch of `/everything`; arguments as in `batch_s`."""
-    none, one = (batch_s(points, pixels, crop_pixels, tidy=tidy) for points in (0, 1))
+    none, one = (batch_s(points, pixels, crop_pixels, remove_small_regions=remove_small_regions) for points in (0, 1))
     return max(0, int((MAX_BATCH_S - none) / (one - none)))
 
 
-def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int], *, tidy: bool) -> None:
+def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int], *, remove_small_regions: bool) -> None:
     """Check that a batch of `/everything` does not take too long; arguments as in `batch_s`, sizes as height and width.
 
     Raises:
         Rejected: it does; the error says how many points would fit, or how many pixels if no point does.
     """
     pixels, crop_pixels = size_hw[0] * size_hw[1], crop_hw[0] * crop_hw[1]
-    fits = max_batch_points(pixels, crop_pixels, tidy=tidy)
+    fits = max_batch_points(pixels, crop_pixels, remove_small_regions=remove_small_regions)
     if points <= fits:
         return
     image, limit = f"{size_hw[1]} x {size_hw[0]}", f"{MAX_BATCH_S:g} s of work"
     if fits:
         expected = f"at most {fits} points on this crop of a {image} image: {limit}"
         raise rejected(TOO_MUCH_WORK, "point_coords", expected, f"{points}")
-    each = (batch_s(1, pixels, crop_pixels, tidy=tidy) - PROMPT_S) / pixels
-    regions = " with min_mask_region_area" if tidy else ""
+    each = (batch_s(1, pixels, crop_pixels, remove_small_regions=remove_small_regions) - PROMPT_S) / pixels
+    regions = " with min_mask_region_area" if remove_small_regions else ""
     expected = f"at most {int((MAX_BATCH_S - PROMPT_S) / each)} pixels{regions} for one point: {limit}"
     raise rejected(TOO_MUCH_WORK, "input_image", expected, f"{image} = {pixels}")

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from orchestrator.call import RECORD, UPSAMPLE, Call, Part
+from orchestrator.arrays import BoolMask, Logits
+from orchestrator.call import RECORD, UPSAMPLE, ModelRequest, Part
 from orchestrator.costs import check_batch
-from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
-from orchestrator.pictures import Mask
+from orchestrator.masks import area_and_box, remove_small_regions, rle
 from orchestrator.pipeline import Pipeline
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box, check
@@ -28,13 +28,13 @@ EDGE_MARGIN_PIXELS = 20
 """If a mask's box comes this close to the edge of a crop, the mask is probably truncated there."""
 
 
-def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
+def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
     """Return JSON: `masks`, the records of a batch, and the `engine` as answers name it."""
     pipeline.check_accepted(np.full((1, 1), POSITIVE, np.int32))
-    options = {**pipeline.thresholds, **call.options}
-    points_xy = call.read("point_coords")
+    options = {**pipeline.thresholds, **request.options}
+    points_xy = request.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
-    image = pipeline.embeddings.open(call)
+    image = pipeline.embeddings.open(request)
     x0, y0, x1, y1 = map(int, options["crop_box"])
     crop = x0, y0, x1, y1
     check(crop, image.size_hw, "crop_box")
@@ -43,7 +43,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
         options["min_mask_region_area"] = round(options["min_mask_region_area"] / reduction.factor**2)
     cells = image.in_grid(crop)
     cells_hw = cells[3] - cells[1], cells[2] - cells[0]
-    check_batch(len(points_xy), image.grid_hw, cells_hw, tidy=bool(options["min_mask_region_area"]))
+    check_batch(len(points_xy), image.grid_hw, cells_hw, remove_small_regions=bool(options["min_mask_region_area"]))
     part = pipeline.embeddings.encode(pipeline.embeddings.crop(image, crop))
     labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
     decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
@@ -106,7 +106,7 @@ def record(
     """Return the generator's record of a mask, None if the mask does not reach the thresholds.
 
     Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in the image, before
-    small regions were removed) and `tidied` (whether any were removed).
+    small regions were removed) and `changed` (whether any were removed).
 
     Args:
         logits: (h, w) float32, at the size of the crop.
@@ -132,19 +132,19 @@ def record(
     margin = EDGE_MARGIN_PIXELS / reduction.factor if reduction else EDGE_MARGIN_PIXELS
     if not area or is_truncated(box, crop, size_hw, margin):
         return None
-    tidied, tidy_box = False, box
+    changed, changed_box = False, box
     if options["min_mask_region_area"]:
         whole = np.zeros(size_hw, bool)
         whole[top : top + len(mask), left : left + mask.shape[1]] = mask
-        mask, tidied = remove_small_regions(whole, options["min_mask_region_area"])
+        mask, changed = remove_small_regions(whole, options["min_mask_region_area"])
         left = top = 0
-        area, tidy_box = _placed(mask, left, top)
-    x0, y0, x1, y1 = tidy_box
+        area, changed_box = _placed(mask, left, top)
+    x0, y0, x1, y1 = changed_box
     mask = mask[y0 - top : y1 - top, x0 - left : x1 - left]
     segmentation = rle(mask, (x0, y0), size_hw)
     if reduction:
         area = reduction.area(mask, (x0, y0))
-        x0, y0, x1, y1 = reduction.box(tidy_box)
+        x0, y0, x1, y1 = reduction.box(changed_box)
         box, crop = _image_box(reduction, box), _image_box(reduction, crop)
     return {
         "segmentation": segmentation,
@@ -155,7 +155,7 @@ def record(
         "stability_score": round(stability, 4),
         "crop_box": [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]],
         "box": box,
-        "tidied": tidied,
+        "changed": changed,
     }
 
 
@@ -164,7 +164,7 @@ def _image_box(reduction: Reduction, cells_xyxy: Box) -> Box:
     return x0, y0, x1, y1
 
 
-def _placed(mask: Mask, left: int, top: int) -> tuple[int, Box]:
+def _placed(mask: BoolMask, left: int, top: int) -> tuple[int, Box]:
     """Return a mask's area, and its box in the image of which the mask's first pixel is at (left, top)."""
     area, (x0, y0, x1, y1) = area_and_box(mask)
     return area, (left + x0, top + y0, left + x1, top + y1)

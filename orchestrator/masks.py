@@ -12,8 +12,9 @@ import numpy.typing as npt
 import orjson
 from pycocotools import mask as coco
 
+from orchestrator.arrays import BoolMask, Logits
 from orchestrator.images import FRAME
-from orchestrator.pictures import Mask, encode_bilevel_png, pack_mask
+from orchestrator.pictures import encode_bilevel_png, pack_mask
 from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 from orchestrator.reduced import Reduction
@@ -28,7 +29,8 @@ PIXELS_PER_WINDOW = 3000
 PIXELS_PER_EDGE = 64
 """Time to find and measure contours for each edge between two pixels, in the same unit."""
 
-Logits = npt.NDArray[np.float32]
+Change = tuple[slice, slice, BoolMask]
+"""Rows and columns of a mask, and the pixels in them that are to change."""
 
 
 def upsample(logits: Logits, frame_hw: tuple[int, int] | None, size_hw: tuple[int, int]) -> Logits:
@@ -67,7 +69,7 @@ def release_logits() -> None:
     _reused_buffer.cache_clear()
 
 
-def rle(mask: Mask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int, int] | None = None) -> dict[str, Any]:
+def rle(mask: BoolMask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int, int] | None = None) -> dict[str, Any]:
     """Return a mask as COCO's compressed RLE, which pycocotools reads.
 
     Args:
@@ -90,7 +92,7 @@ def rle(mask: Mask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int, int
     return {"size": [height, width], "counts": compressed["counts"].decode("ascii")}
 
 
-def area_and_box(mask: Mask) -> tuple[int, list[int]]:
+def area_and_box(mask: BoolMask) -> tuple[int, list[int]]:
     """Return the area of a mask (H, W) bool in pixels, and its box_xyxy: right and bottom exclusive, zeros if empty."""
     top, bottom = _extent(mask.any(axis=1))
     left, right = _extent(mask[top:bottom].any(axis=0))
@@ -103,7 +105,7 @@ def _extent(values: npt.NDArray[np.bool_]) -> tuple[int, int]:
     return (first, past) if values.any() else (0, 0)
 
 
-def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
+def remove_small_regions(mask: BoolMask, min_area: int) -> tuple[BoolMask, bool]:
     """Fill holes and remove islands smaller than `min_area`; the largest island stays.
 
     Args:
@@ -124,7 +126,7 @@ def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
     return mask, changed
 
 
-def _small_regions(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tuple[slice, slice, Mask]] | None:
+def _small_regions(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list[Change] | None:
     """Return windows of the mask and the pixels in each that are to change; None if there are no small regions.
 
     Regions are 8-connected. Contours are found in a quarter of the time that labelling the whole mask takes, so only
@@ -154,7 +156,7 @@ def _small_regions(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tup
     return found or None
 
 
-def _small_regions_of_all(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tuple[slice, slice, Mask]] | None:
+def _small_regions_of_all(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list[Change] | None:
     _, regions, stats, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=8)
     areas = stats[:, cv2.CC_STAT_AREA]
     small = areas < min_area
@@ -198,7 +200,7 @@ class MaskPart:
             expected = f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other than png"
             raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, f"{rows} rows")
 
-    def add(self, mask: Mask) -> int:
+    def add(self, mask: BoolMask) -> int:
         """Add the next mask, (H, W) bool, and return its size in bytes.
 
         Raises:
@@ -208,7 +210,7 @@ class MaskPart:
         self._pieces.append(piece)
         return memoryview(piece).nbytes
 
-    def as_json(self, mask: Mask) -> str | orjson.Fragment:
+    def as_json(self, mask: BoolMask) -> str | orjson.Fragment:
         """Return a mask as a JSON value, for answers that carry masks in `result`; PNG as base64.
 
         Raises:
@@ -219,7 +221,7 @@ class MaskPart:
             return base64.b64encode(encode_bilevel_png([piece], self.size_hw[1])).decode("ascii")
         return orjson.Fragment(bytes(piece))
 
-    def _piece(self, mask: Mask) -> Any:
+    def _piece(self, mask: BoolMask) -> Any:
         if self.mask_format == "json":
             return _nested_lists(mask)
         if self.mask_format == "rle":
@@ -247,7 +249,7 @@ class MaskPart:
         return [b"[", *between[1:], b"]"]
 
 
-def _nested_lists(mask: Mask) -> npt.NDArray[np.uint8]:
+def _nested_lists(mask: BoolMask) -> npt.NDArray[np.uint8]:
     """Return the text `[[0,1,...],...]` of a mask (H, W) bool, in a tenth of orjson's time.
 
     It is written in pairs of characters: a digit and its comma or bracket, and `,[` between two rows.

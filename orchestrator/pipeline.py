@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.call import DECODER, Array, Stages
+from orchestrator.arrays import Array, Floats, Labels
+from orchestrator.call import DECODER, Stages
 from orchestrator.embeddings import Embeddings, EncodedImage
 from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
-from orchestrator.regions import Box, whole
+from orchestrator.regions import Box, full_image
 from orchestrator.tensors import (
     BOX_BOTTOM_RIGHT,
     BOX_TOP_LEFT,
@@ -26,8 +27,6 @@ from orchestrator.tensors import (
     POSITIVE,
 )
 
-Floats = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int32]
 Step = TypeVar("Step")
 
 MAX_POINTS = 512
@@ -170,7 +169,7 @@ def check_inside(
     Raises:
         Rejected: some are not; the first of them are named `points[object][index]`.
     """
-    name, (x0, y0, x1, y1) = ("region", region) if region else ("image", whole(size_hw))
+    name, (x0, y0, x1, y1) = ("region", region) if region else ("image", full_image(size_hw))
     inside = (points_xy >= np.array([x0, y0])) & (points_xy <= np.array([x1, y1]))
     outside = ~inside.all(axis=2) & (labels != NO_POINT)
     errors = [
@@ -199,7 +198,7 @@ def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[F
     Raises:
         Rejected: nothing is left of a box; its first corner is named `points[object][index]`.
     """
-    x0, y0, x1, y1 = whole(size_hw)
+    x0, y0, x1, y1 = full_image(size_hw)
     inside = np.clip(points_xy, (x0, y0), (x1, y1), dtype=np.float32)
     moved = (inside != points_xy).any(axis=2) & (labels != NO_POINT)
     for item in np.flatnonzero(moved.any(axis=1)).tolist():

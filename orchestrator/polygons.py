@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.arrays import BoolMask, UInt8Mask
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 
 TOLERANCE_PIXELS = 0.5
@@ -14,11 +15,10 @@ TOLERANCE_PIXELS = 0.5
 MAX_RINGS = 50_000
 """Rings in all masks of an answer together. Each takes 20 us; a mask of noise has thirty thousand."""
 
-Mask = npt.NDArray[np.bool_]
 Ring = list[list[float]]
 
 
-def polygons(mask: Mask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANCE_PIXELS) -> list[list[Ring]]:
+def polygons(mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANCE_PIXELS) -> list[list[Ring]]:
     """Return a mask as polygons, each a list of rings: the outer one first, then its holes.
 
     A ring is a list of [x, y], in pixels of the image with whole numbers at pixel edges: a single pixel at column 3
@@ -45,7 +45,7 @@ def polygons(mask: Mask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANC
     return list(found.values())
 
 
-def _edges(mask: Mask) -> npt.NDArray[np.uint8]:
+def _edges(mask: BoolMask) -> UInt8Mask:
     """Return the mask on a grid twice as fine, (2H + 1, 2W + 1) uint8, each pixel with its edges and corners.
 
     OpenCV's contours run through the centres of pixels; on this grid those are the edges of the mask's pixels.

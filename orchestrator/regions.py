@@ -28,7 +28,7 @@ Box = tuple[int, int, int, int]
 """x0, y0, x1, y1 in whole pixels of the displayed image; x1 and y1 are exclusive."""
 
 
-def whole(size_hw: tuple[int, int]) -> Box:
+def full_image(size_hw: tuple[int, int]) -> Box:
     """Return the region that is the whole image."""
     return 0, 0, size_hw[1], size_hw[0]
 
@@ -84,7 +84,7 @@ def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int], hint: str = 
     return found if found == tuple(region_xyxy) else rounded(found, size_hw)
 
 
-def around(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -> Box:
+def auto_region(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -> Box:
     """Return the automatic region: a square around all boxes with a margin, or the whole image.
 
     The whole image is better for large objects, and if it is not scaled down for the encoder.
@@ -97,6 +97,6 @@ def around(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -> Box
     low, high = boxes_xyxy[:, :2].min(axis=0), np.minimum(boxes_xyxy[:, 2:].max(axis=0), size_wh)
     side = max(MIN_AUTO_SIDE_PIXELS, math.ceil((1 + 2 * MARGIN) * float((high - low).max())))
     if side > MAX_AUTO_SHARE * max(size_hw) or max(size_hw) <= FRAME:
-        return whole(size_hw)
+        return full_image(size_hw)
     start = np.clip(np.floor((low + high - side) / 2), 0, np.maximum(size_wh - side, 0))
     return rounded([*start.tolist(), *np.minimum(start + side, size_wh).tolist()], size_hw)

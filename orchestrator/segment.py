@@ -13,17 +13,18 @@ import numpy.typing as npt
 import orjson
 from PIL import Image
 
-from orchestrator.cache import Entry
-from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part, Stages
+from orchestrator.arrays import Floats, Labels, Logits
+from orchestrator.cache import CachedImage
+from orchestrator.call import MASK, PICTURE, UPSAMPLE, ModelRequest, Part, Stages
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
-from orchestrator.masks import Logits, MaskPart, area_and_box, remove_small_regions
+from orchestrator.masks import MaskPart, area_and_box, remove_small_regions
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import Floats, Labels, Pipeline, check_inside, clip, count_points, extents
+from orchestrator.pipeline import Pipeline, check_inside, clip, count_points, extents
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 from orchestrator.reduced import GRID_RLE
-from orchestrator.regions import AUTO, around, cut, rounded
+from orchestrator.regions import AUTO, auto_region, cut, rounded
 from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, MASK_SIDE
 
 OUTPUTS = ("mask", "picture", "result")
@@ -53,17 +54,17 @@ WARM_UP_SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""
 
 
-def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
+def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part]:
     """Return the bodies of the parts `mask`, `segmented_image` and `result`.
 
     With the option `document` the result has all contents, and the other two are empty. With `embedding` the result has
     the file's `etag`.
     """
-    options = {**DEFAULTS, **call.options}
-    points_xy, labels = call.read("point_coords"), call.read("point_labels")
+    options = {**DEFAULTS, **request.options}
+    points_xy, labels = request.read("point_coords"), request.read("point_labels")
     if points_xy is None or labels is None:
         points_xy, labels = NO_POINTS, NO_LABELS
-    earlier = call.read("mask_input"), call.read("mask_input_object")
+    earlier = request.read("mask_input"), request.read("mask_input_object")
     pipeline.check_accepted(labels, earlier[1])
     objects, candidates = len(labels), bool(options["multimask_output"])
     workload = Workload(
@@ -74,14 +75,14 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         low_res=bool(options["low_res_mask"]),
         points=sum(count_points(labels)),
         document=bool(options["document"]),
-        tidy=bool(options["min_mask_region_area"]),
-        auto=call.region == AUTO,
+        remove_small_regions=bool(options["min_mask_region_area"]),
+        auto=request.region == AUTO,
     )
 
-    image, points_xy, clipped = find(pipeline, call, points_xy, labels, workload)
+    image, points_xy, clipped = find(pipeline, request, points_xy, labels, workload)
     if image.reduction and objects:
         check_reduced(options)
-    height, width = image.whole.size_hw
+    height, width = image.full_image.size_hw
     result: dict[str, Any] = {"image_id": image.image_id, "width": width, "height": height}
     result["orientation"] = image.entry.orientation
     if image.entry.sample_range:
@@ -89,7 +90,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     if image.reduction:
         result["reduction"] = image.reduction.factor
     result |= pipeline.identity
-    if call.region:
+    if request.region:
         result["region"] = image.region
     if clipped:
         result["clipped"] = clipped
@@ -113,7 +114,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
 
 
 def find(
-    pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, workload: Workload
+    pipeline: Pipeline, request: ModelRequest, points_xy: Floats, labels: Labels, workload: Workload
 ) -> tuple[EncodedImage, Floats, list[str]]:
     """Find the image of a request or the region that it names, with its embedding unless it is only kept.
 
@@ -122,7 +123,7 @@ def find(
 
     Args:
         pipeline: the pipeline.
-        call: the request.
+        request: the request.
         points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
         labels: (N, P) int32.
         workload: the work for the answer.
@@ -135,27 +136,27 @@ def find(
         CostlyRequest: the request is for another model.
         UnknownImage: no image has this id, or this process encodes none.
     """
-    image = pipeline.embeddings.open(call)
-    if not call.options.get("encode", DEFAULTS["encode"]):
+    image = pipeline.embeddings.open(request)
+    if not request.options.get("encode", DEFAULTS["encode"]):
         pipeline.embeddings.keep(image)
         return image, points_xy, []
 
     def encoded(image: EncodedImage) -> EncodedImage:
         height, width = image.grid_hw
-        load = replace(workload, reduced_pixels=math.prod(image.whole.size_hw) if image.reduction else 0)
+        load = replace(workload, reduced_pixels=math.prod(image.full_image.size_hw) if image.reduction else 0)
         load.check((height, width), pipeline.max_answer_bytes)
-        if not call.costly and load.is_costly(height * width, new=not image.entry.embedding):
+        if not request.costly and load.is_costly(height * width, new=not image.entry.embedding):
             raise CostlyRequest
         return pipeline.embeddings.encode(image)
 
-    asked, clipped = call.region, list[str]()
-    if call.options.get("clip"):
+    asked, clipped = request.region, list[str]()
+    if request.options.get("clip"):
         points_xy, moved = clip(points_xy, labels, image.size_hw)
-        clipped = _names(moved, call.options.get("fields", DEFAULTS["fields"]))
+        clipped = _names(moved, request.options.get("fields", DEFAULTS["fields"]))
         if asked not in (None, AUTO):
-            asked = cut(call.region, image.size_hw)
-            clipped += ["region"] * (list(asked) != list(call.region))
-    hint = CLIP_HINT if "clip" in call.options else ""
+            asked = cut(request.region, image.size_hw)
+            clipped += ["region"] * (list(asked) != list(request.region))
+    hint = CLIP_HINT if "clip" in request.options else ""
     check_inside(points_xy, labels, image.size_hw, hint=hint)
     if asked is None:
         return encoded(image), points_xy, clipped
@@ -166,7 +167,7 @@ def find(
             image = encoded(image)
             decoded = pipeline.decode(image, points_xy[clicked], labels[clicked], candidates=False)
             boxes += [image.box(logits[0]) for logits, _ in decoded if logits.max() > 0]
-        region = around(np.array(boxes), image.size_hw)
+        region = auto_region(np.array(boxes), image.size_hw)
     else:
         region = rounded(asked, image.size_hw, hint)
         check_inside(points_xy, labels, image.size_hw, region)
@@ -196,9 +197,9 @@ def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
     The tensors are float16 in the decoder's shapes. The metadata say how to scale points and masks (sizes in pixels;
     the region is x0, y0, x1, y1), and to which weights the tensors belong.
     """
-    (height, width), (frame_height, frame_width) = image.whole.size_hw, image.frame_hw
+    (height, width), (frame_height, frame_width) = image.full_image.size_hw, image.frame_hw
     metadata = {
-        "image_id": image.whole.image_id,
+        "image_id": image.full_image.image_id,
         "width": str(width),
         "height": str(height),
         "orientation": str(image.entry.orientation),
@@ -264,7 +265,7 @@ def draw(
 
     picture = None
     if style != "none":
-        original = image.whole.decode()
+        original = image.full_image.decode()
         with stages(PICTURE):
             picture = Picture(original.pixels, style, original.strips)
     for index, (logits, scores) in enumerate(decoded):
@@ -335,5 +336,5 @@ def blank_image(shapes: Mapping[str, Sequence[int]]) -> EncodedImage:
     file = io.BytesIO()
     Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
     embedding = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
-    entry = Entry(embedding, WARM_UP_SIZE_HW, file.getvalue())
+    entry = CachedImage(embedding, WARM_UP_SIZE_HW, file.getvalue())
     return EncodedImage("", "", entry, height * width, Stages(lambda *_: None))

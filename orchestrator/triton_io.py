@@ -19,6 +19,7 @@ import orjson
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 from orchestrator import everything, images, segment
+from orchestrator.arrays import Array
 from orchestrator.cache import Embedding, EmbeddingCache, Layout
 from orchestrator.call import (
     CACHE,
@@ -33,8 +34,7 @@ from orchestrator.call import (
     STORE,
     UPSAMPLE,
     WAIT,
-    Array,
-    Call,
+    ModelRequest,
     Outcome,
     Part,
     RequestCancelled,
@@ -87,7 +87,7 @@ class OrchestratorModel:
     """Whether an answer may take many megabytes."""
 
     @staticmethod
-    def work(pipeline: Pipeline, call: Call) -> tuple[Part, ...]:
+    def work(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, ...]:
         """Return each of `outputs` in pieces."""
         raise NotImplementedError
 
@@ -135,7 +135,7 @@ class OrchestratorModel:
             [{"source": source} for source in SOURCES],
         )
         self._cancelled = Counter(
-            "mobile_sam_given_up_total",
+            "mobile_sam_cancelled_total",
             "Requests cancelled because the deadline passed or the client disconnected, by model",
             [{"model": self._name}],
         )
@@ -194,9 +194,9 @@ class OrchestratorModel:
         parts = [b""] * len(self.outputs)
         try:
             with self._idle_release.request() if self._counts else contextlib.nullcontext():
-                call = Call(lambda name: read_tensor(request, name))
-                self._pipeline.stages.begin(call.raise_if_cancelled, counts=self._counts)
-                parts, sent = call.send(self.work(self._pipeline, call))
+                model_request = ModelRequest(lambda name: read_tensor(request, name))
+                self._pipeline.stages.begin(model_request.raise_if_cancelled, counts=self._counts)
+                parts, sent = model_request.send(self.work(self._pipeline, model_request))
                 outcome = replace(sent, weights=self._pipeline.identity["weights"]["name"])
         except Rejected as rejected:
             outcome = Outcome(problem=asdict(rejected))

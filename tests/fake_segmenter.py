@@ -24,7 +24,7 @@ EVERYTHING_ENGINE = {"encoder": "fake", "decoder": "fake bf16"}
 SEGMENTATION = {"size": [30, 40], "counts": "c" * 100}
 
 
-def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, tidied: bool = False) -> dict[str, Any]:
+def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, changed: bool = False) -> dict[str, Any]:
     """Return a record of the model; `bbox` is the box after small regions were removed, if different."""
     (x0, y0, x1, y1), (left, top, right, bottom) = bbox or box, crop
     return {
@@ -32,7 +32,7 @@ def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, tidied: b
         "predicted_iou": score,
         "crop_box": [left, top, right - left, bottom - top],
         "box": list(box),
-        "tidied": tidied,
+        "changed": changed,
         "segmentation": SEGMENTATION,
     }
 

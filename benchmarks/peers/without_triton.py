@@ -20,7 +20,7 @@ from starlette.responses import Response
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding, EmbeddingCache, Layout
-from orchestrator.call import Call, Stages
+from orchestrator.call import ModelRequest, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
@@ -67,10 +67,10 @@ class InProcessSegmenter:
         inputs = {**image_file(image), **job.inputs}
         described = {"image_id": image.image_id, "owner": image.owner, "options": job.options}
         inputs["call"] = np.array([orjson.dumps(described)], np.object_)
-        call, pipeline = Call(inputs.get), self._own.pipeline
-        pipeline.stages.begin(call.raise_if_cancelled, counts=False)
+        request, pipeline = ModelRequest(inputs.get), self._own.pipeline
+        pipeline.stages.begin(request.raise_if_cancelled, counts=False)
         try:
-            mask, picture, result = (b"".join(part) for part in segment(pipeline, call))
+            mask, picture, result = (b"".join(part) for part in segment(pipeline, request))
         except (Rejected, UnknownImage) as error:
             raise ServiceError(str(error)) from None
         return AnswerParts(mask, picture or None, result)

@@ -46,7 +46,7 @@ MODEL_OPTIONS = {"pred_iou_thresh", "stability_score_thresh", "stability_score_o
 """Fields of a request that the model applies."""
 GRID_FIELDS = (("points_per_side",),)
 """Request path of the first point, which stands for all."""
-INTERNAL_KEYS = ("box", "tidied")
+INTERNAL_KEYS = ("box", "changed")
 """Keys of the model's records that are not part of the response."""
 
 MAX_REGION_AREA = 10**9
@@ -280,7 +280,7 @@ def _batches(
     points = grid(crop, _points_per_side(options, layer))
     left, top, right, bottom = reduction.cells(crop)
     image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
-    fits = max_batch_points(image_cells, crop_cells, tidy=bool(options.min_mask_region_area))
+    fits = max_batch_points(image_cells, crop_cells, remove_small_regions=bool(options.min_mask_region_area))
     # Not even one may fit: the orchestrator rejects it.
     size = min(POINTS_PER_BATCH, max(1, fits))
     model_options = {"crop_box": crop, **options.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
@@ -312,7 +312,7 @@ def _remove_duplicates(records: list[Record], options: AutomaticMasks, crops: in
         for record in records:
             x, y, width, height = record["bbox"]
             record["box"] = [x, y, x + width, y + height]
-        priority = [0.0 if record["tidied"] else 1.0 for record in records]
+        priority = [0.0 if record["changed"] else 1.0 for record in records]
         records = box_nms(records, priority, max(options.box_nms_thresh, options.crop_nms_thresh))
     return records
 

@@ -19,7 +19,7 @@ from tritonclient.http import InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
-from orchestrator.call import CALL, Exchange, Outcome, input_bytes
+from orchestrator.call import CALL, MemoryFile, Outcome, input_bytes
 from utils.errors import (
     FieldError,
     ImageNotCached,
@@ -161,11 +161,11 @@ class TritonSegmenter:
         about = {"image_id": image_id, "owner": image.owner, "region": image.region, "scale_down": image.scale_down}
         call: dict[str, Any] = {**about, "caller": caller(), "options": job.options}
         waiting = contextlib.nullcontext() if job.background else self.waiting()
-        with waiting, Exchange(time.monotonic() + self.timeout_s()) as exchange:
+        with waiting, MemoryFile(time.monotonic() + self.timeout_s()) as memory_file:
             while True:
                 call["costly"] = model == tensors.SEGMENT_COSTLY
                 inputs = job.inputs if by_id else {**job.inputs, **image_file(image)}
-                result = await self._run(model, job, exchange, inputs, call)
+                result = await self._run(model, job, memory_file, inputs, call)
                 outcome = Outcome(**orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0]))
                 if record and outcome.weights:
                     record.weights = outcome.weights
@@ -181,23 +181,23 @@ class TritonSegmenter:
                     case Outcome(unknown_image=True):
                         raise ImageNotCached(image_id)
                     case Outcome(spooled=sizes):
-                        return _contents(result, model, exchange, sizes)
+                        return _contents(result, model, memory_file, sizes)
 
     async def _run(
-        self, model: str, job: InferenceRequest, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+        self, model: str, job: InferenceRequest, memory_file: MemoryFile, inputs: _Inputs, call: Mapping[str, Any]
     ) -> Any:
         """Run a model and return Triton's result."""
         try:
             with service_errors(self.timeout_s, self.report_fault):
-                left = exchange.deadline - time.monotonic()
-                return await asyncio.wait_for(self._run_in_slot(model, job, exchange, inputs, call), left)
+                left = memory_file.deadline - time.monotonic()
+                return await asyncio.wait_for(self._run_in_slot(model, job, memory_file, inputs, call), left)
         except NotLoaded:
             if job.model_version is None or model == tensors.EVERYTHING:
                 raise
             raise unknown_version(job.model_version) from None
 
     async def _run_in_slot(
-        self, model: str, job: InferenceRequest, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+        self, model: str, job: InferenceRequest, memory_file: MemoryFile, inputs: _Inputs, call: Mapping[str, Any]
     ) -> Any:
         async with contextlib.AsyncExitStack() as slot:
             traced = bool(TRACE_ID.get())
@@ -210,10 +210,10 @@ class TritonSegmenter:
                         await asyncio.sleep(FULL_QUEUE_WAIT_S)
                         await slot.enter_async_context(turns.place(caller()))
             if sum(map(input_bytes, inputs.values())) <= MAX_BLOCKING_BYTES:
-                values = exchange.put(inputs)
+                values = memory_file.put(inputs)
             else:
-                values = await asyncio.to_thread(exchange.put, inputs)
-            values[CALL] = exchange.describe(call)
+                values = await asyncio.to_thread(memory_file.put, inputs)
+            values[CALL] = memory_file.describe(call)
             infer_span: contextlib.AbstractContextManager[Mapping[str, str]]
             infer_span = traces.infer_span(model) if traced else contextlib.nullcontext({})
             with infer_span as trace_headers:
@@ -226,12 +226,12 @@ class TritonSegmenter:
                 )
 
 
-def _contents(result: Any, model: str, exchange: Exchange, sizes: Sequence[int]) -> _Outputs:
+def _contents(result: Any, model: str, memory_file: MemoryFile, sizes: Sequence[int]) -> _Outputs:
     """Return the outputs of a model; those with a size are in the request's file."""
     contents: _Outputs = {}
     offset = 0
     for tensor, size in zip(tensors.MODELS[model][1][:-1], sizes, strict=True):
-        contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
+        contents[tensor] = Spooled(memory_file, offset, size) if size else result.as_numpy(tensor.name)[0]
         offset += size
     return contents
 
@@ -308,7 +308,7 @@ def _from_triton(error: InferenceServerException, report_fault: Callable[[], Non
         return NotLoaded("the model is not loaded; retry later")
     if message.startswith("request cancelled"):  # the orchestrator found that the deadline had passed
         return InferenceTimeout("no response before the deadline")
-    if health.names_fault(message):
+    if health.is_stub_failure(message):
         report_fault()
     for text, detail in UNAVAILABLE.items():
         if text in message.lower():

@@ -100,7 +100,7 @@ def read_health(file: Path) -> Health:
     return health
 
 
-def names_fault(message: str) -> bool:
+def is_stub_failure(message: str) -> bool:
     """Return whether an error of Triton says that it took a model's process for dead.
 
     It does so if the process did not run for a second, and frees the memory of its requests. If the process runs again,
@@ -115,7 +115,7 @@ def report_fault(file: Path) -> None:
         file.with_suffix(FAULT).touch()
 
 
-def take_fault(file: Path) -> bool:
+def consume_fault(file: Path) -> bool:
     """Return whether a fault has been reported since the last call."""
     try:
         file.with_suffix(FAULT).unlink()

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.cache import Entry
+from orchestrator.cache import CachedImage
 from orchestrator.call import Stages
 from orchestrator.embeddings import EncodedImage
 from orchestrator.pipeline import (
@@ -24,7 +24,9 @@ from orchestrator.problems import Rejected
 from orchestrator.tensors import NO_POINT, PADDING_POINT
 
 STAGES = Stages(lambda *_: None)
-IMAGE = EncodedImage("id", "id", Entry({"image_embeddings": np.zeros(1, np.float16)}, (480, 640), b""), 10**6, STAGES)
+IMAGE = EncodedImage(
+    "id", "id", CachedImage({"image_embeddings": np.zeros(1, np.float16)}, (480, 640), b""), 10**6, STAGES
+)
 
 
 class Decoder:

@@ -93,7 +93,7 @@ class LocalTriton:
             except InferenceServerException as error:
                 if unloaded := [name for name in LOAD_ORDER if not client.is_model_ready(name)]:
                     raise NotLoadedError(f"{', '.join(unloaded)} is not loaded") from None
-                kind = FaultError if health.names_fault(str(error)) else ProbeError
+                kind = FaultError if health.is_stub_failure(str(error)) else ProbeError
                 raise kind(f"{model}: {str(error)[:200]}") from None
             return {name: result.as_numpy(name) for name in outputs}
 

@@ -33,7 +33,7 @@ from utils.triton.release import age_warning, flags
 from utils.triton.run import RunState, shared_memory_problem
 from utils.triton.versions import Deployment
 from utils.triton.watchdog import Timings
-from utils.triton.watchdog.examination import Examination
+from utils.triton.watchdog.health_probes import HealthProbes
 from utils.triton.watchdog.probes import LocalTriton
 from utils.triton.watchdog.process import DIED, FAILED, HUNG, LOG, STOPPED, RestartReason, TritonServer, Workers
 
@@ -107,24 +107,24 @@ class Watchdog:
         if damage:
             self._fail(f"the weights that this service started with were changed or removed: {damage}; start it again")
             return ""
-        health.take_fault(self._file)  # of the run before
+        health.consume_fault(self._file)  # of the run before
         triton = TritonServer(self._command, self._run.shm_prefix, self._timings, models_change=self._models_change)
         probe_models, ready = self._run.probe_models, False
-        examination = Examination(
+        probes = HealthProbes(
             self._local, self._hang_timeout_s, self._timings, models=probe_models, encode_s=self._encode_s
         )
         try:
             while not self._wait_for_stop(self._timings.tick_s if ready else self._timings.tick_s / 2):
-                examination.update()
+                probes.update()
                 self._repair_service()
-                became_ready = not ready and examination.all_succeeded()
+                became_ready = not ready and probes.all_succeeded()
                 if became_ready:
                     ready, self._was_ready, self._attempts = True, True, 0
                     triton.update_stubs()
                     self._read_version()
                 elif ready and self._models_change:
                     triton.update_stubs()
-                reason = self._restart_reason(triton, examination, ready=ready)
+                reason = self._restart_reason(triton, probes, ready=ready)
                 if reason and reason.cause == FAILED and not self._was_ready:
                     triton.kill()
                     self._fail(reason.detail)
@@ -135,16 +135,16 @@ class Watchdog:
                     triton.kill()
                     return reason.cause
                 if ready:
-                    self._encode_s = examination.encode_s
+                    self._encode_s = probes.encode_s
                     fault = triton.process_fault()
-                    problem = fault.detail if fault else shared_memory_problem() or examination.problem()
+                    problem = fault.detail if fault else shared_memory_problem() or probes.problem()
                     self._publish("failing" if problem else "ready", problem)
                 else:
                     self._publish(*self._last)
             self._stop(triton, ready=ready)
             return ""
         finally:
-            examination.close()
+            probes.close()
 
     def _check_weights(self) -> str | None:
         """Return which file of the snapshot has changed, an empty string if none has, or None after a stop signal."""
@@ -167,7 +167,7 @@ class Watchdog:
         if not known and (warning := age_warning(self._version, self._command)):
             logger.warning("%s", warning)
 
-    def _restart_reason(self, triton: TritonServer, examination: Examination, *, ready: bool) -> RestartReason | None:
+    def _restart_reason(self, triton: TritonServer, probes: HealthProbes, *, ready: bool) -> RestartReason | None:
         """Return why Triton must be restarted, or None if it need not be."""
         now = time.monotonic()
         fault = triton.process_fault()
@@ -175,16 +175,16 @@ class Watchdog:
         if fault and fault.cause == DIED:
             error = "" if ready else triton.start_error()
             # On a busy machine another try may succeed; a process that ends by itself will end again.
-            overtaxed = health.names_fault(error) and not self._attempts
+            overtaxed = health.is_stub_failure(error) and not self._attempts
             return RestartReason(DIED if overtaxed else FAILED, error) if error else fault
-        if health.take_fault(self._file) or examination.took_for_dead():
+        if health.consume_fault(self._file) or probes.stub_presumed_dead():
             return RestartReason(DIED, "Triton took a model's process for dead")
         if self._stopped_since is not None:
             # The process may be continued; until then nothing answers.
             return fault if now - self._stopped_since > self._timings.stopped_grace_s else None
         if ready:
-            return examination.restart_reason()
-        if broken := examination.broken_engine():
+            return probes.restart_reason()
+        if broken := probes.broken_engine():
             return RestartReason(FAILED, broken)
         if hung := triton.start_fault():
             return hung

@@ -17,7 +17,7 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
-from orchestrator.call import Call, Outcome, RequestCancelled
+from orchestrator.call import ModelRequest, Outcome, RequestCancelled
 from orchestrator.costs import Workload
 from orchestrator.flood_log import FloodLog
 from utils import errors
@@ -68,7 +68,7 @@ class Client:
         self.error, self.outcomes, self.delays = error, outcomes or {}, delays or {}
         self.outputs = {"mask": b"m", "result": b"r", **outputs}
         self.calls: list[dict] = []
-        self.received: list[Call] = []
+        self.received: list[ModelRequest] = []
         self.read: list[dict[str, Any]] = []
         """Inputs of each call, as lists of numbers or as bytes."""
 
@@ -77,7 +77,7 @@ class Client:
         model = call["model_name"]
         inputs, (*outputs, _) = tensors.MODELS[model]
         sent = {entry.name(): entry for entry in call["inputs"]}
-        received = Call(lambda name: array_of(sent[name]) if name in sent else None)
+        received = ModelRequest(lambda name: array_of(sent[name]) if name in sent else None)
         self.received.append(received)
         read = {tensor.name: received.read(tensor.name) for tensor in inputs[1:]}
         self.read.append(

@@ -9,7 +9,7 @@ import orjson
 
 from orchestrator import everything, segment
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding, EmbeddingCache, Layout
-from orchestrator.call import Call, Part, Stages
+from orchestrator.call import ModelRequest, Part, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
@@ -91,7 +91,7 @@ class PipelineSegmenter:
         if image.file is not None:
             tensors["input_image"] = [image.file]
         try:
-            parts: tuple[Part, ...] = work(self.pipeline, Call(tensors.get))
+            parts: tuple[Part, ...] = work(self.pipeline, ModelRequest(tensors.get))
         except Rejected as rejected:
             raise RejectedByModel(_problem(asdict(rejected), image, job.fields)) from None
         except UnknownImage:

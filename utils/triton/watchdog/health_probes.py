@@ -59,7 +59,7 @@ class Probe:
     error: Exception | None = None
 
 
-class Examination:
+class HealthProbes:
     """Probe results and request counters of one Triton run.
 
     The probes are a click on a new image and one on a cached image. If other models than MobileSAM's are served, the
@@ -157,7 +157,7 @@ class Examination:
         hung = (f"no answer from {name} for {s:.0f} s" for name, s, _, hung_s in self._silences() if s > hung_s)
         return next((RestartReason(HUNG, detail) for detail in hung), None)
 
-    def took_for_dead(self) -> bool:
+    def stub_presumed_dead(self) -> bool:
         """Return whether a probe found that Triton took a model's process for dead."""
         return any(isinstance(probe.error, FaultError) for probe in self._at_start)
 
