@@ -33,6 +33,7 @@ import numpy.typing as npt
 from orchestrator.depth import SampleRange
 from orchestrator.images import MAX_SIDE_PIXELS
 from orchestrator.orientation import NORMAL
+from orchestrator.tensors import IMAGE_EMBEDDINGS
 
 HEADER = struct.Struct("<8sIIHHHQ8s16sII2x")
 """Magic, height and width of the displayed image in pixels, its orientation, the range of its 16-bit samples, bytes of
@@ -42,7 +43,7 @@ MAGIC = b"MSAMEMB5"
 """It changes with the layout, and with the rules by which files become pixels: older entries are never used."""
 NO_RANGE = (0, 0)
 """The range of an image with 8 bits."""
-MOBILE_SAM_SHAPES = {"image_embeddings": (1, 64, 64, 256)}
+MOBILE_SAM_SHAPES = {IMAGE_EMBEDDINGS.name: (1, *IMAGE_EMBEDDINGS.shape)}
 """Tensors of an embedding of MobileSAM and of Segment Anything."""
 SUFFIX = ".embedding"
 PARTIAL = ".partial"

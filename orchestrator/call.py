@@ -22,9 +22,8 @@ import numpy as np
 import orjson
 
 from orchestrator.arrays import Array
+from orchestrator.tensors import CALL, INPUT_IMAGE
 
-CALL = "call"
-"""Name of the input with all but arrays and the image, in JSON."""
 INLINE_BYTES = 64 * 1024
 """Largest value that goes through Triton, in both directions."""
 FILE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")
@@ -151,11 +150,11 @@ class ModelRequest:
             ValueError: the description names a file that the service cannot have made.
         """
         self._tensor = tensor
-        description = tensor(CALL)
+        description = tensor(CALL.name)
         call: dict[str, Any] = {} if description is None else orjson.loads(description[0])
         self._file, self._inode = str(call.get("file", "")), int(call.get("inode", 0))
         if self._file and not FILE.fullmatch(self._file):
-            raise ValueError(f"{CALL}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}")
+            raise ValueError(f"{CALL.name}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}")
         self._deadline = float(call.get("deadline", "inf"))
         self._inputs: dict[str, dict[str, Any]] = call.get("inputs", {})
         self.costly: bool = call.get("costly", True)
@@ -198,7 +197,7 @@ class ModelRequest:
 
     def read_file(self) -> bytes | None:
         """Return the image file, None if it was left out."""
-        array = self.read("input_image")
+        array = self.read(INPUT_IMAGE.name)
         return None if array is None else bytes(array[0])
 
     def raise_if_cancelled(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.problems import ANSWER_TOO_LARGE, TOO_MUCH_WORK, rejected
+from orchestrator.tensors import CANDIDATES, INPUT_IMAGE, POINT_COORDS
 
 PROMPT_S, POINT_S = 0.012, 0.0005
 """One prompt in the decoder, and each of its points."""
@@ -42,8 +43,6 @@ COSTLY_PIXELS = 12_500_000
 
 MAX_BATCH_S = 2.5
 """Longest work of a batch of `/everything`: other callers' batches wait until it ends."""
-CANDIDATES = 3
-"""Masks of a grid point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +164,8 @@ def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int],
     image, limit = f"{size_hw[1]} x {size_hw[0]}", f"{MAX_BATCH_S:g} s of work"
     if fits:
         expected = f"at most {fits} points on this crop of a {image} image: {limit}"
-        raise rejected(TOO_MUCH_WORK, "point_coords", expected, f"{points}")
+        raise rejected(TOO_MUCH_WORK, POINT_COORDS.name, expected, f"{points}")
     each = (batch_s(1, pixels, crop_pixels, remove_small_regions=remove_small_regions) - PROMPT_S) / pixels
     regions = " with min_mask_region_area" if remove_small_regions else ""
     expected = f"at most {int((MAX_BATCH_S - PROMPT_S) / each)} pixels{regions} for one point: {limit}"
-    raise rejected(TOO_MUCH_WORK, "input_image", expected, f"{image} = {pixels}")
+    raise rejected(TOO_MUCH_WORK, INPUT_IMAGE.name, expected, f"{image} = {pixels}")

@@ -21,6 +21,7 @@ from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box
+from orchestrator.tensors import FRAME_SIDE
 
 if TYPE_CHECKING:
     from orchestrator.redis_tier import RedisTier
@@ -109,11 +110,11 @@ class EncodedImage:
     def upsample(self, logits: Logits) -> Logits:
         """Scale low-resolution logits (256, 256) to the size of the image's masks, as `masks.upsample`."""
         x0, y0, x1, y1 = self.in_grid(self.region)
-        return upsample(logits, None if self.preprocessing.squashes else self.frame_hw, (y1 - y0, x1 - x0))
+        return upsample(logits, self.preprocessing.valid_hw(self.size_hw), (y1 - y0, x1 - x0))
 
     def box(self, logits: Logits) -> Box:
         """Return the box around a mask as low-resolution logits (256, 256), in pixels of the image."""
-        scale = np.divide(self.size_hw, self.frame_hw)[::-1] * images.FRAME / len(logits)
+        scale = np.divide(self.size_hw, self.frame_hw)[::-1] * FRAME_SIDE / len(logits)
         return tuple(np.multiply(area_and_box(logits > 0)[1], np.tile(scale, 2)).tolist())
 
     def mask(self, logits: Logits, threshold: float) -> BoolMask:

@@ -21,9 +21,10 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box, check
 from orchestrator.segment import blank_image
-from orchestrator.tensors import POSITIVE
+from orchestrator.tensors import GRID_COORDS, POSITIVE, RECORDS
 
-OUTPUTS = ("records",)
+OUTPUTS = (RECORDS.name,)
+"""Name of the output with the part that `records` returns."""
 EDGE_MARGIN_PIXELS = 20
 """If a mask's box comes this close to the edge of a crop, the mask is probably truncated there."""
 
@@ -32,7 +33,7 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
     """Return JSON: `masks`, the records of a batch, and the `engine` as answers name it."""
     pipeline.check_accepted(np.full((1, 1), POSITIVE, np.int32))
     options = {**pipeline.thresholds, **request.options}
-    points_xy = request.read("point_coords")
+    points_xy = request.read(GRID_COORDS.name)
     assert points_xy is not None  # not optional in config.pbtxt
     image = pipeline.embeddings.open(request)
     x0, y0, x1, y1 = map(int, options["crop_box"])

@@ -24,11 +24,10 @@ from orchestrator.problems import (
     Rejected,
     rejected,
 )
+from orchestrator.tensors import FRAME_SIDE, INPUT_IMAGE
 
-FRAME = 1024
-"""Side of the square in which the decoder takes points, and the encoder's input unless its weights say otherwise."""
 FORMATS = ("PNG", "JPEG", "WEBP")
-FIELD, READABLE = "input_image", "a PNG, JPEG or WebP file"
+FIELD, READABLE = INPUT_IMAGE.name, "a PNG, JPEG or WebP file"
 """Field that errors name, and what it should be."""
 MAX_SIDE_PIXELS = 65_535
 """JPEG's own limit; PNG encoders accept much more."""
@@ -154,7 +153,7 @@ def decode(opened: OpenedImage, load: Load | None = None) -> tuple[RGB, depth.Sa
 class Preprocessing:
     """Scaling of an image to a square, as the weights' descriptor says."""
 
-    side: int = FRAME
+    side: int = FRAME_SIDE
     """Side of the encoder's input in pixels."""
     resize: str = "longest_side"
     """`longest_side`: the rest of the square is padded. `squash`: both sides, which loses the image's shape."""
@@ -164,13 +163,17 @@ class Preprocessing:
         """Whether an image fills the square."""
         return self.resize == "squash"
 
-    def size_in_frame(self, size_hw: tuple[int, int], side: int = FRAME) -> tuple[int, int]:
+    def size_in_frame(self, size_hw: tuple[int, int], side: int = FRAME_SIDE) -> tuple[int, int]:
         """Return height and width of an image in a square with this side, rounded as in the official predictor."""
         if self.squashes:
             return side, side
         scale = side / max(size_hw)
         height, width = (max(1, int(length * scale + 0.5)) for length in size_hw)
         return height, width
+
+    def valid_hw(self, size_hw: tuple[int, int]) -> tuple[int, int] | None:
+        """Return the size of the decoder's frame that shows an image; None if all of it does."""
+        return None if self.squashes else self.size_in_frame(size_hw)
 
     def frame(
         self,

@@ -13,11 +13,11 @@ import orjson
 from pycocotools import mask as coco
 
 from orchestrator.arrays import BoolMask, Logits
-from orchestrator.images import FRAME
 from orchestrator.pictures import encode_bilevel_png, pack_mask
 from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 from orchestrator.reduced import Reduction
+from orchestrator.tensors import FRAME_SIDE
 
 FORMATS = ("json", "npy", "png", "rle", "polygon")
 MAX_PNG_ROWS = 1_000_000
@@ -33,7 +33,7 @@ Change = tuple[slice, slice, BoolMask]
 """Rows and columns of a mask, and the pixels in them that are to change."""
 
 
-def upsample(logits: Logits, frame_hw: tuple[int, int] | None, size_hw: tuple[int, int]) -> Logits:
+def upsample(logits: Logits, valid_hw: tuple[int, int] | None, size_hw: tuple[int, int]) -> Logits:
     """Scale low-resolution logits to the size of the image; the mask is where they are above a threshold, by default 0.
 
     The steps follow the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the
@@ -41,7 +41,8 @@ def upsample(logits: Logits, frame_hw: tuple[int, int] | None, size_hw: tuple[in
 
     Args:
         logits: (256, 256) float32.
-        frame_hw: height and width of the image's valid area in the frame; None if it was squashed to fill the frame:
+        valid_hw: height and width of the area of the frame that shows the image, as
+            `Preprocessing.valid_hw` returns it; None if the image was squashed to fill the frame:
             then there is a single step, as in SAM 2's and MedSAM's predictors.
         size_hw: height and width of the displayed image.
 
@@ -49,8 +50,10 @@ def upsample(logits: Logits, frame_hw: tuple[int, int] | None, size_hw: tuple[in
         (H, W) float32 logits, valid until the next call, which may reuse the memory.
     """
     valid: Any = logits
-    if frame_hw:
-        valid = cv2.resize(logits, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)[: frame_hw[0], : frame_hw[1]]
+    if valid_hw:
+        frame_wh = FRAME_SIDE, FRAME_SIDE
+        in_frame = cv2.resize(logits, frame_wh, interpolation=cv2.INTER_LINEAR)
+        valid = in_frame[: valid_hw[0], : valid_hw[1]]
     height, width = size_hw
     buffer = _reused_buffer(size_hw) if height * width <= MAX_REUSED_PIXELS else None
     # Not only the part that can be positive: OpenCV rounds differently at the edges of its vectors, so that the last

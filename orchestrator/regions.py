@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.images import FRAME
 from orchestrator.problems import INVALID_REQUEST, rejected
+from orchestrator.tensors import FRAME_SIDE
 
 AUTO = "auto"
 """Region around the prompts of a request."""
@@ -96,7 +96,7 @@ def auto_region(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -
     size_wh = np.array(size_hw[::-1])
     low, high = boxes_xyxy[:, :2].min(axis=0), np.minimum(boxes_xyxy[:, 2:].max(axis=0), size_wh)
     side = max(MIN_AUTO_SIDE_PIXELS, math.ceil((1 + 2 * MARGIN) * float((high - low).max())))
-    if side > MAX_AUTO_SHARE * max(size_hw) or max(size_hw) <= FRAME:
+    if side > MAX_AUTO_SHARE * max(size_hw) or max(size_hw) <= FRAME_SIDE:
         return full_image(size_hw)
     start = np.clip(np.floor((low + high - side) / 2), 0, np.maximum(size_wh - side, 0))
     return rounded([*start.tolist(), *np.minimum(start + side, size_wh).tolist()], size_hw)

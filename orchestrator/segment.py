@@ -25,9 +25,22 @@ from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 from orchestrator.reduced import GRID_RLE
 from orchestrator.regions import AUTO, auto_region, cut, rounded
-from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, MASK_SIDE
+from orchestrator.tensors import (
+    BOX_BOTTOM_RIGHT,
+    BOX_TOP_LEFT,
+    CANDIDATES,
+    MASK_INPUT,
+    MASK_INPUT_OBJECT,
+    MASK_SIDE,
+    POINT_COORDS,
+    POINT_LABELS,
+    RESULT,
+)
+from orchestrator.tensors import MASK as MASK_OUTPUT
+from orchestrator.tensors import PICTURE as PICTURE_OUTPUT
 
-OUTPUTS = ("mask", "picture", "result")
+OUTPUTS = (MASK_OUTPUT.name, PICTURE_OUTPUT.name, RESULT.name)
+"""Names of the outputs with the parts that `segment` returns."""
 DEFAULTS: dict[str, Any] = {
     "multimask_output": False,
     "mask_format": "json",
@@ -61,15 +74,16 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
     the file's `etag`.
     """
     options = {**DEFAULTS, **request.options}
-    points_xy, labels = request.read("point_coords"), request.read("point_labels")
+    points_xy, labels = request.read(POINT_COORDS.name), request.read(POINT_LABELS.name)
     if points_xy is None or labels is None:
         points_xy, labels = NO_POINTS, NO_LABELS
-    earlier = request.read("mask_input"), request.read("mask_input_object")
-    pipeline.check_accepted(labels, earlier[1])
+    earlier_masks = request.read(MASK_INPUT.name)
+    mask_objects = request.read(MASK_INPUT_OBJECT.name)
+    pipeline.check_accepted(labels, mask_objects)
     objects, candidates = len(labels), bool(options["multimask_output"])
     workload = Workload(
         objects=objects,
-        masks=objects * (3 if candidates else 1),
+        masks=objects * (CANDIDATES if candidates else 1),
         mask_format=options["mask_format"],
         style=options["segmented_image"],
         low_res=bool(options["low_res_mask"]),
@@ -82,27 +96,14 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
     image, points_xy, clipped = find(pipeline, request, points_xy, labels, workload)
     if image.reduction and objects:
         check_reduced(options)
-    height, width = image.full_image.size_hw
-    result: dict[str, Any] = {"image_id": image.image_id, "width": width, "height": height}
-    result["orientation"] = image.entry.orientation
-    if image.entry.sample_range:
-        result["range"] = image.entry.sample_range
-    if image.reduction:
-        result["reduction"] = image.reduction.factor
-    result |= pipeline.identity
-    if request.region:
-        result["region"] = image.region
-    if clipped:
-        result["clipped"] = clipped
-    if image.entry.encode_s:
-        result["encode_s"] = round(image.entry.encode_s, 3)
+    result = describe(image, pipeline.identity, has_region=bool(request.region), clipped=clipped)
     if options["embedding"]:
         file = embedding_file(image, pipeline.identity)
         result["etag"] = hashlib.sha256(file[0]).hexdigest()
         return file, [], [orjson.dumps(result)]
     if not objects:
         return [], [], [orjson.dumps(result)]
-    decoded = pipeline.decode(image, points_xy, labels, *earlier, candidates=candidates)
+    decoded = pipeline.decode(image, points_xy, labels, earlier_masks, mask_objects, candidates=candidates)
     count = None if workload.masks == 1 or workload.document else workload.masks
     mask, picture, records = draw(image, decoded, options, count, pipeline.max_answer_bytes)
     result["masks"] = [orjson.Fragment(record) for record in records]
@@ -111,6 +112,34 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
     if picture:
         result["segmented_image"] = base64.b64encode(picture).decode("ascii")
     return [], [], [orjson.dumps(result)]
+
+
+def describe(
+    image: EncodedImage, identity: Mapping[str, Any], *, has_region: bool, clipped: list[str]
+) -> dict[str, Any]:
+    """Return the members of a result that do not depend on the masks.
+
+    Args:
+        image: the image, or the part of it that was encoded.
+        identity: weights, engine and version, as `Pipeline.identity`.
+        has_region: whether the request names a region.
+        clipped: names of the points and of the region that were changed.
+    """
+    height, width = image.full_image.size_hw
+    result: dict[str, Any] = {"image_id": image.image_id, "width": width, "height": height}
+    result["orientation"] = image.entry.orientation
+    if image.entry.sample_range:
+        result["range"] = image.entry.sample_range
+    if image.reduction:
+        result["reduction"] = image.reduction.factor
+    result |= identity
+    if has_region:
+        result["region"] = image.region
+    if clipped:
+        result["clipped"] = clipped
+    if image.entry.encode_s:
+        result["encode_s"] = round(image.entry.encode_s, 3)
+    return result
 
 
 def find(
@@ -141,37 +170,43 @@ def find(
         pipeline.embeddings.keep(image)
         return image, points_xy, []
 
-    def encoded(image: EncodedImage) -> EncodedImage:
+    def encode(image: EncodedImage) -> EncodedImage:
         height, width = image.grid_hw
-        load = replace(workload, reduced_pixels=math.prod(image.full_image.size_hw) if image.reduction else 0)
+        reduced_pixels = math.prod(image.full_image.size_hw) if image.reduction else 0
+        load = replace(workload, reduced_pixels=reduced_pixels)
         load.check((height, width), pipeline.max_answer_bytes)
-        if not request.costly and load.is_costly(height * width, new=not image.entry.embedding):
+        is_new = not image.entry.embedding
+        if not request.costly and load.is_costly(height * width, new=is_new):
             raise CostlyRequest
         return pipeline.embeddings.encode(image)
 
-    asked, clipped = request.region, list[str]()
+    region = request.region
+    clipped: list[str] = []
     if request.options.get("clip"):
         points_xy, moved = clip(points_xy, labels, image.size_hw)
         clipped = _names(moved, request.options.get("fields", DEFAULTS["fields"]))
-        if asked not in (None, AUTO):
-            asked = cut(request.region, image.size_hw)
-            clipped += ["region"] * (list(asked) != list(request.region))
+        if region not in (None, AUTO):
+            region = cut(request.region, image.size_hw)
+            if list(region) != list(request.region):
+                clipped.append("region")
     hint = CLIP_HINT if "clip" in request.options else ""
     check_inside(points_xy, labels, image.size_hw, hint=hint)
-    if asked is None:
-        return encoded(image), points_xy, clipped
-    if asked == AUTO:
-        boxes = [*extents(points_xy, labels)]
+    if region is None:
+        return encode(image), points_xy, clipped
+    if region == AUTO:
+        boxes_xyxy = [*extents(points_xy, labels)]
         clicked = ~(labels == BOX_TOP_LEFT).any(axis=1)
         if clicked.any():
-            image = encoded(image)
+            image = encode(image)
             decoded = pipeline.decode(image, points_xy[clicked], labels[clicked], candidates=False)
-            boxes += [image.box(logits[0]) for logits, _ in decoded if logits.max() > 0]
-        region = auto_region(np.array(boxes), image.size_hw)
+            for logits, _ in decoded:
+                if logits.max() > 0:
+                    boxes_xyxy.append(image.box(logits[0]))
+        box_xyxy = auto_region(np.array(boxes_xyxy), image.size_hw)
     else:
-        region = rounded(asked, image.size_hw, hint)
-        check_inside(points_xy, labels, image.size_hw, region)
-    return encoded(pipeline.embeddings.crop(image, region)), points_xy, clipped
+        box_xyxy = rounded(region, image.size_hw, hint)
+        check_inside(points_xy, labels, image.size_hw, box_xyxy)
+    return encode(pipeline.embeddings.crop(image, box_xyxy)), points_xy, clipped
 
 
 def _names(points: Iterable[tuple[int, int]], fields: Sequence[Sequence[str]]) -> list[str]:

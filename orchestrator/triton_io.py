@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
-from orchestrator import everything, images, segment
+from orchestrator import everything, images, segment, tensors
 from orchestrator.arrays import Array
 from orchestrator.cache import Embedding, EmbeddingCache, Layout
 from orchestrator.call import (
@@ -44,12 +44,10 @@ from orchestrator.embeddings import SOURCES, Embeddings
 from orchestrator.flood_log import FloodLog
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, keep_free_blocks, return_large_blocks_on_free
+from orchestrator.networks import encoder_inputs
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
 
-ENCODER_MODEL, DECODER_MODEL = "mobile_sam_encoder", "mobile_sam_decoder"
-OUTCOME = "outcome"
-"""Name of the output that says how the request ended: JSON."""
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
@@ -156,7 +154,7 @@ class OrchestratorModel:
         stages = Stages(self._count_stage)
         max_pixels = _whole_number(config, "max_image_pixels", 1)
         self._pipeline = Pipeline(
-            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, DECODER_MODEL),
+            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, tensors.DECODER),
             embeddings=Embeddings(
                 cache,
                 redis,
@@ -211,14 +209,15 @@ class OrchestratorModel:
             kind = f"mobile_sam: {type(error).__name__}"
             _LOG.log(kind, f"{kind}: {error}")
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-        named = zip((*self.outputs, OUTCOME), (*parts, orjson.dumps(outcome)), strict=True)
+        named = zip((*self.outputs, tensors.OUTCOME.name), (*parts, orjson.dumps(outcome)), strict=True)
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named])
 
     def _encode(self, frame: images.Frame) -> Embedding:
         """Return the embedding of an image."""
         names = list(self._layout.shapes)
-        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        return dict(zip(names, self._call(ENCODER_MODEL, inputs, names), strict=True))
+        inputs = encoder_inputs(frame.pixels, frame.size_hw)
+        outputs = self._call(tensors.ENCODER, inputs, names)
+        return dict(zip(names, outputs, strict=True))
 
     def _call(self, model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
         """Run another model of this Triton.
@@ -330,7 +329,7 @@ def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
     It runs here if its backend, named in the parameters of this model, is one of `triton_backends`: the same engine in
     another process would be a hop away. Of a bucket, Triton copies each model to a folder of its own, without the file.
     """
-    backend, path = config.get("decoder_backend"), models / DECODER_MODEL / version / "model.onnx"
+    backend, path = config.get("decoder_backend"), models / tensors.DECODER / version / "model.onnx"
     if backend not in os.environ.get(PYTHON_BACKENDS, "").split() or not path.is_file():
         return None
     return importlib.import_module(f"triton_backends.common.{backend}_engine").Engine(path, config)

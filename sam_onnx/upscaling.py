@@ -14,7 +14,7 @@ from sam_onnx.images import EMBEDDING_SIZE
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, layer_norm, linear, reshape, sizes_of
 from sam_onnx.tensors import Array, Tensors
 
-MASK_SIZE = 4 * EMBEDDING_SIZE
+MASK_SIDE = 4 * EMBEDDING_SIZE
 
 
 def upscale(positions: Var, tensors: Tensors, width: int, channels: int, features: Sequence[Var] = ()) -> Var:
@@ -46,7 +46,7 @@ def in_block_order(features: Var) -> Var:
 def in_raster_order(pixels: Var, channels: int) -> Var:
     """Return pixels in block order as (N, 256, 256, channels)."""
     x = reshape(pixels, -1, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2, channels)
-    return reshape(op.transpose(x, perm=[0, 1, 3, 5, 2, 4, 6, 7]), -1, MASK_SIZE, MASK_SIZE, channels)
+    return reshape(op.transpose(x, perm=[0, 1, 3, 5, 2, 4, 6, 7]), -1, MASK_SIDE, MASK_SIDE, channels)
 
 
 def blocks(kernel: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator import images, pipeline, regions, tensors
+from orchestrator import images, networks, pipeline, regions, tensors
 from orchestrator.problems import Rejected
 from utils.api.inputs import image_source, to_job
 from utils.api.received import parse_body
@@ -44,8 +44,8 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
     assert pixels.shape in {(stored[1], stored[0], 3), (stored[0], stored[1], 3)}
     assert 0 < pixels.shape[0] * pixels.shape[1] <= max_pixels
     frame = images.LONGEST_SIDE.frame(pixels)
-    assert frame.pixels.shape == (images.FRAME, images.FRAME, 3)
-    assert max(frame.size_hw) == images.FRAME
+    assert frame.pixels.shape == (tensors.FRAME_SIDE, tensors.FRAME_SIDE, 3)
+    assert max(frame.size_hw) == tensors.FRAME_SIDE
     return pixels
 
 
@@ -96,6 +96,7 @@ def check_prompts(job: InferenceRequest, size_hw: tuple[int, int]) -> None:
         assert job.inputs["mask_input"].shape == (*job.inputs["mask_input_object"].shape, 256, 256)
     assert [len(names) for names in job.fields] == (labels != tensors.NO_POINT).sum(1).tolist()
     pipeline.check_inside(points_xy, labels, size_hw)
-    coords, labels = pipeline.points_to_frame(points_xy, labels, size_hw, images.LONGEST_SIDE.size_in_frame(size_hw))
-    assert coords.shape[:2] == labels.shape
-    assert ((coords >= 0) & (coords <= images.FRAME + 1)).all()
+    frame_hw = images.LONGEST_SIDE.size_in_frame(size_hw)
+    point_coords, labels = networks.points_to_frame(points_xy, labels, size_hw, frame_hw)
+    assert point_coords.shape[:2] == labels.shape
+    assert ((point_coords >= 0) & (point_coords <= tensors.FRAME_SIDE + 1)).all()

@@ -1,6 +1,7 @@
 """Model repository: config.pbtxt files agree with the declared tensors, and folders are self-contained."""
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -34,18 +35,23 @@ def imported(source: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("model", tensors.MODELS)
-def test_models_declare_the_tensors_the_service_uses(model):
-    inputs, outputs = tensors.MODELS[model]
-    for wanted, entries in ((inputs, config(model).input), (outputs, config(model).output)):
-        assert declared(entries) == [
-            (tensor.name, NAMES.get(tensor.datatype, f"TYPE_{tensor.datatype}"), tensor.shape) for tensor in wanted
-        ]
+def as_configured(wanted: Iterable[tensors.Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(tensor.name, NAMES.get(tensor.datatype, f"TYPE_{tensor.datatype}"), tensor.shape) for tensor in wanted]
 
+
+@pytest.mark.parametrize("model", [*tensors.MODELS, *tensors.NETWORKS])
+def test_models_have_the_declared_tensors(model):
+    inputs, outputs = {**tensors.MODELS, **tensors.NETWORKS}[model]
+    assert declared(config(model).input) == as_configured(inputs)
+    assert declared(config(model).output) == as_configured(outputs)
+
+
+@pytest.mark.parametrize("model", tensors.MODELS)
+def test_only_the_inputs_that_every_request_has_are_required(model):
     assert {entry.name for entry in config(model).input if not entry.optional} == REQUIRED_INPUTS.get(model, set())
 
 
-@pytest.mark.parametrize("model", ["mobile_sam_encoder", "mobile_sam_decoder"])
+@pytest.mark.parametrize("model", tensors.NETWORKS)
 def test_onnx_models_warm_up_with_every_input(model):
     parsed = config(model)
     assert set(parsed.model_warmup[0].inputs) == {entry.name for entry in parsed.input}

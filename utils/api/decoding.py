@@ -29,7 +29,7 @@ from utils.inference.request import InferenceRequest
 from utils.inference.segmenter import Segmenter
 from utils.observability.context import CALLER
 from utils.observability.routes import EMBEDDING
-from utils.triton.versions import DECODER, read_record
+from utils.triton.versions import read_record
 
 EMBEDDING_JOB = InferenceRequest({}, {"embedding": True})
 IMMUTABLE = "max-age=31536000, immutable"
@@ -114,12 +114,12 @@ class _DecoderFile:
     @classmethod
     def of_version(cls, repository: Path, version: int) -> "_DecoderFile":
         """Return the files of a version, both of one snapshot: the links of the models change one after another."""
-        folder = repository / DECODER / str(version)
+        folder = repository / tensors.DECODER / str(version)
         try:
             snapshot = (folder.parent / folder.readlink()).parent
         except OSError:  # no link
             return cls(folder / FILE, repository / tensors.SEGMENT / str(version))
-        return cls(snapshot / DECODER / FILE, snapshot / tensors.SEGMENT)
+        return cls(snapshot / tensors.DECODER / FILE, snapshot / tensors.SEGMENT)
 
     def record(self) -> dict[str, Any]:
         """Return the record of the weights, empty if a file is missing."""

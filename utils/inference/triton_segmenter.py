@@ -19,7 +19,7 @@ from tritonclient.http import InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
-from orchestrator.call import CALL, MemoryFile, Outcome, input_bytes
+from orchestrator.call import MemoryFile, Outcome, input_bytes
 from utils.errors import (
     FieldError,
     ImageNotCached,
@@ -213,7 +213,7 @@ class TritonSegmenter:
                 values = memory_file.put(inputs)
             else:
                 values = await asyncio.to_thread(memory_file.put, inputs)
-            values[CALL] = memory_file.describe(call)
+            values[tensors.CALL.name] = memory_file.describe(call)
             infer_span: contextlib.AbstractContextManager[Mapping[str, str]]
             infer_span = traces.infer_span(model) if traced else contextlib.nullcontext({})
             with infer_span as trace_headers:
@@ -270,7 +270,7 @@ def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> st
     if not (prompt := PROMPT.fullmatch(name)):
         return name
     if prompt[3]:  # its object has a point, too
-        return re.sub(r"\w+(\[\d+\])?$", "mask_input", fields[int(prompt[3])][0])
+        return re.sub(r"\w+(\[\d+\])?$", tensors.MASK_INPUT.name, fields[int(prompt[3])][0])
     return fields[int(prompt[1])][int(prompt[2])]
 
 

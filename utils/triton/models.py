@@ -16,7 +16,6 @@ from utils.observability.context import ADDRESS
 from utils.observability.logs import ERROR_LOG, logger
 from utils.triton.run import RunState
 from utils.triton.versions import (
-    DECODER,
     LOAD_ORDER,
     Deployment,
     MixedWeights,
@@ -104,7 +103,7 @@ class Models:
                         self.deployment.hide(removed, [model])
                     await self._change(model, "load")
                     await self._wait_unloaded(model)
-                    if model == DECODER:  # no caller uses the new versions yet
+                    if model == tensors.DECODER:  # no caller uses the new versions yet
                         await self._check_engines(new)
             except (ModelChange, InferenceUnavailable):
                 if self.deployment:  # a restarted Triton loads what was there before

@@ -22,7 +22,6 @@ from utils.triton.installation import ROOT, TritonSetupError
 from utils.triton.machine import this_machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, Network, Plan, PlanError, make_plan
 from utils.triton.run import RunState, private_folder
-from utils.triton.versions import DECODER, ENCODER
 
 CONFIG = "config.pbtxt"
 SERVICES = "services"
@@ -40,7 +39,7 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     )
     lists = [record["descriptor"]["engines"] for record in records if record] or [MOBILE_SAM_ENGINES]
     common = [engine for engine in lists[-1] if all(engine in each for each in lists)]
-    encoders = repository.glob(f"{ENCODER}/*/model.onnx*") if repository else ()
+    encoders = repository.glob(f"{tensors.ENCODER}/*/model.onnx*") if repository else ()
     size = sum(path.stat().st_size for path in encoders if path.is_file())
     return make_plan(this_machine(), common, settings, size)
 
@@ -124,7 +123,7 @@ def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
     return all(
         (deployed / model / CONFIG).read_text(encoding="utf-8")
         == apply_plan(model, (repository / model / CONFIG).read_text(encoding="utf-8"), plan)
-        for model in (ENCODER, DECODER)
+        for model in (tensors.ENCODER, tensors.DECODER)
     )
 
 
@@ -173,8 +172,8 @@ def check_weights(folder: Path, expected: str) -> None:
 def apply_plan(model: str, config: str, plan: Plan) -> str:
     """Return the text of a model's config.pbtxt with the plan applied; raise `ParseError` if it is not one."""
     parsed = text_format.Parse(config, ModelConfig())
-    if model in (ENCODER, DECODER):
-        _configure_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
+    if model in (tensors.ENCODER, tensors.DECODER):
+        _configure_network(parsed, plan.encoder if model == tensors.ENCODER else plan.decoder)
     elif model in tensors.MODELS:
         _set_instances(parsed, plan.instances[model], gpu=False)
         _set_parameters(
@@ -204,7 +203,7 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
     _set_precision(config, network)
     if not network.gpu:
         _set_threads(config, network)
-        if config.name == ENCODER:  # the watchdog runs it before callers do, and a run takes long
+        if config.name == tensors.ENCODER:  # the watchdog runs it before callers do, and a run takes long
             config.ClearField("model_warmup")
 
 

@@ -12,12 +12,18 @@ from typing import Any
 from orchestrator import tensors
 from utils.triton import snapshot
 
-ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
-LOAD_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT_COSTLY, tensors.SEGMENT, tensors.SEGMENT_CACHED)
+LOAD_ORDER = (
+    tensors.ENCODER,
+    tensors.DECODER,
+    tensors.EVERYTHING,
+    tensors.SEGMENT_COSTLY,
+    tensors.SEGMENT,
+    tensors.SEGMENT_CACHED,
+)
 """All models, each after those that it calls. A new version loads in this order and unloads in the reverse one."""
 REQUIRED_FILES = {
-    ENCODER: ("model.onnx",),
-    DECODER: ("model.onnx",),
+    tensors.ENCODER: ("model.onnx",),
+    tensors.DECODER: ("model.onnx",),
     **dict.fromkeys(tensors.MODELS, ("model.py", "weights.json")),
 }
 """Files that a version of each model must have: without one, Triton fails to load it or retries forever."""

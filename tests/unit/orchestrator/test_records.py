@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.cache import MOBILE_SAM_SHAPES
 from orchestrator.everything import records, warm_up
-from orchestrator.pipeline import DecoderError
+from orchestrator.networks import DecoderError
 from orchestrator.problems import Rejected
 from tests.unit.orchestrator.pipelines import HEIGHT, REGION, WIDTH, decoder, model_request, sizes_encoded
 

@@ -10,7 +10,6 @@ from statistics import median_low
 from typing import Any
 
 from orchestrator import tensors
-from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings
 from utils.triton.watchdog.probes import (
     Counts,
@@ -90,7 +89,7 @@ class HealthProbes:
         idle_s, encoder_idle_s = timings.idle_before_probe_s, timings.encoder_idle_before_probe_s
         self._engines = Probe("engines", self._check_engines, idle_s)
         self._probes = [
-            Probe(new, partial(click, triton, new), encoder_idle_s, (new, ENCODER, DECODER)),
+            Probe(new, partial(click, triton, new), encoder_idle_s, (new, tensors.ENCODER, tensors.DECODER)),
             # Always needed: callers' requests succeed in it without its decoder if the image is unknown.
             Probe(cached, partial(click, triton, cached), idle_s),
         ]
@@ -228,7 +227,7 @@ class HealthProbes:
     def _update_encode_times(self, before: Counts) -> None:
         """Record the mean time of the encoder's runs since the counters before."""
         began_after_start, self._read_after_start = self._read_after_start, self._reads_after_start
-        runs = self._counts.successes[ENCODER] - before.successes[ENCODER]
+        runs = self._counts.successes[tensors.ENCODER] - before.successes[tensors.ENCODER]
         seconds = self._counts.encode_s - before.encode_s
         if runs <= 0 or seconds <= 0:  # none, or the counters of an unloaded version are gone
             return

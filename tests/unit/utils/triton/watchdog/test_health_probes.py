@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator import tensors
-from utils.triton.versions import DECODER, ENCODER
+from orchestrator.tensors import DECODER, ENCODER
 from utils.triton.watchdog import Timings, health_probes
 from utils.triton.watchdog.health_probes import START_FACTOR, HealthProbes
 from utils.triton.watchdog.probes import Counts, LocalTriton, NotLoadedError
