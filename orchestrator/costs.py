@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.problems import ANSWER_TOO_LARGE, TOO_MUCH_WORK, rejected
-from orchestrator.tensors import CANDIDATES, INPUT_IMAGE, POINT_COORDS
+from orchestrator.tensors import CANDIDATES, INPUT_IMAGE, POINTS_XY
 
 PROMPT_S, POINT_S = 0.012, 0.0005
 """One prompt in the decoder, and each of its points."""
@@ -129,6 +129,17 @@ class Workload:
         return bisect_left(counts, True, key=lambda n: not affordable(replace(self, objects=n, masks=n * each)))
 
 
+def _min_costly_objects() -> int:
+    count = 1
+    while not Workload(objects=count).is_costly(0, new=False):
+        count += 1
+    return count
+
+
+MIN_COSTLY_OBJECTS = _min_costly_objects()
+"""A request with this many objects is costly on any image: 13."""
+
+
 def batch_s(points: int, pixels: int, crop_pixels: int, *, remove_small_regions: bool) -> float:
     """Return the estimated seconds of one core for a batch of `/everything`, without the encoder.
 
@@ -164,7 +175,7 @@ def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int],
     image, limit = f"{size_hw[1]} x {size_hw[0]}", f"{MAX_BATCH_S:g} s of work"
     if fits:
         expected = f"at most {fits} points on this crop of a {image} image: {limit}"
-        raise rejected(TOO_MUCH_WORK, POINT_COORDS.name, expected, f"{points}")
+        raise rejected(TOO_MUCH_WORK, POINTS_XY.name, expected, f"{points}")
     each = (batch_s(1, pixels, crop_pixels, remove_small_regions=remove_small_regions) - PROMPT_S) / pixels
     regions = " with min_mask_region_area" if remove_small_regions else ""
     expected = f"at most {int((MAX_BATCH_S - PROMPT_S) / each)} pixels{regions} for one point: {limit}"

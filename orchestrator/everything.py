@@ -21,7 +21,7 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box, check
 from orchestrator.segment import blank_image
-from orchestrator.tensors import GRID_COORDS, POSITIVE, RECORDS
+from orchestrator.tensors import GRID_POINTS_XY, POSITIVE, RECORDS
 
 OUTPUTS = (RECORDS.name,)
 """Name of the output with the part that `records` returns."""
@@ -33,7 +33,7 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
     """Return JSON: `masks`, the records of a batch, and the `engine` as answers name it."""
     pipeline.check_accepted(np.full((1, 1), POSITIVE, np.int32))
     options = {**pipeline.thresholds, **request.options}
-    points_xy = request.read(GRID_COORDS.name)
+    points_xy = request.read(GRID_POINTS_XY.name)
     assert points_xy is not None  # not optional in config.pbtxt
     image = pipeline.embeddings.open(request)
     x0, y0, x1, y1 = map(int, options["crop_box"])

@@ -29,11 +29,11 @@ from orchestrator.tensors import (
     BOX_BOTTOM_RIGHT,
     BOX_TOP_LEFT,
     CANDIDATES,
+    LABELS,
     MASK_INPUT,
     MASK_INPUT_OBJECT,
     MASK_SIDE,
-    POINT_COORDS,
-    POINT_LABELS,
+    POINTS_XY,
     RESULT,
 )
 from orchestrator.tensors import MASK as MASK_OUTPUT
@@ -74,7 +74,7 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
     the file's `etag`.
     """
     options = {**DEFAULTS, **request.options}
-    points_xy, labels = request.read(POINT_COORDS.name), request.read(POINT_LABELS.name)
+    points_xy, labels = request.read(POINTS_XY.name), request.read(LABELS.name)
     if points_xy is None or labels is None:
         points_xy, labels = NO_POINTS, NO_LABELS
     earlier_masks = request.read(MASK_INPUT.name)

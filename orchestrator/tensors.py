@@ -50,21 +50,21 @@ OUTCOME = Tensor("outcome", "BYTES", (1,))
 """JSON: `orchestrator.call.Outcome`."""
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
 
-POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
+POINTS_XY = Tensor("point_coords", "FP32", (-1, -1, 2))
 """Points of each object, x then y, in pixels of the displayed image."""
-POINT_LABELS = Tensor("point_labels", "INT32", (-1, -1))
+LABELS = Tensor("point_labels", "INT32", (-1, -1))
 MASK_INPUT = Tensor("mask_input", "FP32", (-1, MASK_SIDE, MASK_SIDE))
 MASK_INPUT_OBJECT = Tensor("mask_input_object", "INT32", (-1,))
-SEGMENT_INPUTS = (CALL, INPUT_IMAGE, POINT_COORDS, POINT_LABELS, MASK_INPUT, MASK_INPUT_OBJECT)
+SEGMENT_INPUTS = (CALL, INPUT_IMAGE, POINTS_XY, LABELS, MASK_INPUT, MASK_INPUT_OBJECT)
 
 MASK = Tensor("mask", "BYTES", (1,))
 PICTURE = Tensor("picture", "BYTES", (1,))
 RESULT = Tensor("result", "BYTES", (1,))
 SEGMENT_OUTPUTS = (MASK, PICTURE, RESULT, OUTCOME)
 
-GRID_COORDS = Tensor("point_coords", "FP32", (-1, 2))
+GRID_POINTS_XY = Tensor("point_coords", "FP32", (-1, 2))
 """Points of a grid, x then y, in pixels of the displayed image."""
-EVERYTHING_INPUTS = (CALL, INPUT_IMAGE, GRID_COORDS)
+EVERYTHING_INPUTS = (CALL, INPUT_IMAGE, GRID_POINTS_XY)
 
 RECORDS = Tensor("records", "BYTES", (1,))
 EVERYTHING_OUTPUTS = (RECORDS, OUTCOME)
@@ -85,16 +85,16 @@ descriptor says."""
 ENCODER_INPUTS, ENCODER_OUTPUTS = (IMAGES, SIZES_HW), (IMAGE_EMBEDDINGS,)
 """Tensors of the encoder, without their batch of images."""
 
-FRAME_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
+POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
 """Points of each object, x then y, in pixels of the frame."""
-FRAME_LABELS = Tensor("point_labels", "FP32", (-1, -1))
+POINT_LABELS = Tensor("point_labels", "FP32", (-1, -1))
 FRAME_MASK_INPUT = Tensor("mask_input", "FP32", (-1, 1, MASK_SIDE, MASK_SIDE))
 HAS_MASK_INPUT = Tensor("has_mask_input", "FP32", (-1,))
 """1 where an object has a mask to refine, otherwise 0."""
 DECODER_INPUTS = (
     Tensor(IMAGE_EMBEDDINGS.name, IMAGE_EMBEDDINGS.datatype, (1, *IMAGE_EMBEDDINGS.shape)),
-    FRAME_COORDS,
-    FRAME_LABELS,
+    POINT_COORDS,
+    POINT_LABELS,
     FRAME_MASK_INPUT,
     HAS_MASK_INPUT,
 )

@@ -80,12 +80,12 @@ class FakeSegmenter:
         self._check(image)
         return json.dumps(self.image).encode()
 
-    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
-        self.jobs.append((image, job))
+    async def segment(self, image: ImageSource, request: InferenceRequest) -> AnswerParts:
+        self.jobs.append((image, request))
         self._check(image)
-        if "embedding" in job.options:
+        if "embedding" in request.options:
             return AnswerParts(save(self.embedding), None, b'{"etag": "the tag"}')
-        picture = None if job.options["segmented_image"] == "none" else b"the picture"
+        picture = None if request.options["segmented_image"] == "none" else b"the picture"
         return AnswerParts(b"the mask", picture, self.result)
 
     async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:

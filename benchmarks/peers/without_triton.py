@@ -27,7 +27,7 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
 from utils.api.answers import RawJson, RawMultipart, errors_as_problems, segmentation_response
-from utils.api.inputs import image_source, to_job
+from utils.api.inputs import image_source, to_inference_request
 from utils.api.received import JSON, receive
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
@@ -113,8 +113,9 @@ segmenter = InProcessSegmenter()
 async def mobile_sam(request: Request) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
     received = await receive(request, SegmentRequest)
-    job = to_job(received.fields, document=received.answer_type == JSON)
-    segmentation = await segmenter.segment(image_source(received.fields, received.file), job)
+    prompts = to_inference_request(received.fields, document=received.answer_type == JSON)
+    image = image_source(received.fields, received.file)
+    segmentation = await segmenter.segment(image, prompts)
     return segmentation_response(segmentation, received.fields.mask_format, received.answer_type)
 
 

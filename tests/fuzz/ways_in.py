@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from orchestrator import images, networks, pipeline, regions, tensors
 from orchestrator.problems import Rejected
-from utils.api.inputs import image_source, to_job
+from utils.api.inputs import image_source, to_inference_request
 from utils.api.received import parse_body
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.errors import ServiceError
@@ -54,21 +54,21 @@ def request_or_refusal(
 ) -> InferenceRequest | Refusal | None:
     """Parse a body like the service, and check its prompts like the orchestrator, on an image of `size_hw`.
 
-    Return the job of a segmentation, None for other requests, or the refusal.
+    Return the request of a segmentation, None for other requests, or the refusal.
     """
     try:
         request = parse_body(body, MODELS[path])
-        job = to_job(request) if isinstance(request, SegmentRequest) else None
+        prompts = to_inference_request(request) if isinstance(request, SegmentRequest) else None
         source = image_source(request)
-        if job is not None:
-            check_prompts(job, size_hw)
+        if prompts is not None:
+            check_prompts(prompts, size_hw)
         if isinstance(source.region, tuple):
             region = regions.rounded(source.region, size_hw)
             assert regions.rounded(region, size_hw) == region
     except (ServiceError, Rejected) as refusal:
         return checked(refusal)
     assert (source.file is None) != (source.image_id is None)
-    return job
+    return prompts
 
 
 def checked(refusal: AnyRefusal) -> AnyRefusal:
@@ -83,18 +83,18 @@ def checked(refusal: AnyRefusal) -> AnyRefusal:
     return refusal
 
 
-def check_prompts(job: InferenceRequest, size_hw: tuple[int, int]) -> None:
+def check_prompts(request: InferenceRequest, size_hw: tuple[int, int]) -> None:
     """Assert the shapes and ranges of prompts and of the decoder's inputs.
 
     Raises:
         Rejected: a point is outside of the image.
     """
-    points_xy, labels = job.inputs["point_coords"], job.inputs["point_labels"]
+    points_xy, labels = request.inputs["point_coords"], request.inputs["point_labels"]
     assert points_xy.shape == (*labels.shape, 2)
     assert np.isfinite(points_xy).all()
-    if "mask_input" in job.inputs:
-        assert job.inputs["mask_input"].shape == (*job.inputs["mask_input_object"].shape, 256, 256)
-    assert [len(names) for names in job.fields] == (labels != tensors.NO_POINT).sum(1).tolist()
+    if "mask_input" in request.inputs:
+        assert request.inputs["mask_input"].shape == (*request.inputs["mask_input_object"].shape, 256, 256)
+    assert [len(names) for names in request.fields] == (labels != tensors.NO_POINT).sum(1).tolist()
     pipeline.check_inside(points_xy, labels, size_hw)
     frame_hw = images.LONGEST_SIDE.size_in_frame(size_hw)
     point_coords, labels = networks.points_to_frame(points_xy, labels, size_hw, frame_hw)

@@ -31,7 +31,7 @@ from utils.observability.context import CALLER
 from utils.observability.routes import EMBEDDING
 from utils.triton.versions import read_record
 
-EMBEDDING_JOB = InferenceRequest({}, {"embedding": True})
+EMBEDDING_REQUEST = InferenceRequest({}, {"embedding": True})
 IMMUTABLE = "max-age=31536000, immutable"
 DECODER_FILE, FILE = "/decoder.onnx", "model.onnx"
 """Path, and name of the file in the repository."""
@@ -54,8 +54,8 @@ class LocalDecoding:
         """Send the embedding of an image or a region as a safetensors file."""
         request = Request(scope)
         fields = self._fields(request, ImageFields, image_id=scope["path"].split("/", 2)[2])
-        job = replace(EMBEDDING_JOB, model_version=fields.model_version)
-        parts = await self._segmenter.segment(image_source(fields), job)
+        inference = replace(EMBEDDING_REQUEST, model_version=fields.model_version)
+        parts = await self._segmenter.segment(image_source(fields), inference)
         etag = orjson.loads(bytes(parts.result))["etag"]
         file = None if has_file(etag, request) else parts.mask
         await file_response(file, etag, "private, no-cache")(scope, receive, send)

@@ -286,7 +286,7 @@ def _batches(
     model_options = {"crop_box": crop, **options.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
     return [
         InferenceRequest(
-            {tensors.GRID_COORDS.name: points[start : start + size]}, model_options, model_version, GRID_FIELDS
+            {tensors.GRID_POINTS_XY.name: points[start : start + size]}, model_options, model_version, GRID_FIELDS
         )
         for start in range(0, len(points), size)
     ]

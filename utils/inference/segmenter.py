@@ -30,7 +30,7 @@ class Segmenter(Protocol):
         In the background no caller waits; a file is only checked and kept there, to encode it later by its id.
         """
 
-    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
+    async def segment(self, image: ImageSource, request: InferenceRequest) -> AnswerParts:
         """Segment objects in an image."""
 
     async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:

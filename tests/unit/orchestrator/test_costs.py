@@ -88,6 +88,12 @@ def test_large_requests_are_costly_and_clicks_on_photographs_are_not():
     assert work(2, points=512).is_costly(100)
 
 
+def test_thirteen_objects_are_costly_on_any_image():
+    assert costs.MIN_COSTLY_OBJECTS == 13
+    assert work(13).is_costly(1, new=False)
+    assert not work(12).is_costly(1, new=False)
+
+
 @pytest.mark.parametrize("mask_format", FORMATS)
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_answers_are_not_larger_than_estimated(mask_format, share):

@@ -155,8 +155,8 @@ def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
     """
     inputs = {
         tensors.CALL.name: np.array([json.dumps(CALL).encode()], np.object_),
-        tensors.POINT_COORDS.name: np.array([[[2, 2], [6, 6]]], np.float32),
-        tensors.POINT_LABELS.name: np.array([[tensors.BOX_TOP_LEFT, tensors.BOX_BOTTOM_RIGHT]], np.int32),
+        tensors.POINTS_XY.name: np.array([[[2, 2], [6, 6]]], np.float32),
+        tensors.LABELS.name: np.array([[tensors.BOX_TOP_LEFT, tensors.BOX_BOTTOM_RIGHT]], np.int32),
     }
     if model == tensors.SEGMENT:
         inputs[tensors.INPUT_IMAGE.name] = np.array([IMAGE], np.object_)
