@@ -47,13 +47,13 @@ from orchestrator.memory import IdleMemoryRelease, keep_free_blocks, return_larg
 from orchestrator.networks import encoder_inputs
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
+from orchestrator.settings import OrchestratorSettings
 
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
 """Niceness of the models for slow requests: they return the memory of large answers at once, and use smaller batches of
 a decoder that others use as well."""
-ENVIRONMENT_PREFIX = "MOBILE_SAM_"
 PYTHON_BACKENDS = "MOBILE_SAM_PYTHON_BACKENDS"
 """Environment variable of the service: names of this Triton's backends that are `triton_backends`."""
 
@@ -96,37 +96,65 @@ class OrchestratorModel:
             TritonModelException: a setting is not valid, or the weights are missing.
         """
         warnings.simplefilter("ignore")  # Pillow's about callers' files would fill the log
-        given = json.loads(args["model_config"])["parameters"]
-        config = {name: str(value["string_value"]) for name, value in given.items()}
-        identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
-        if not identity.is_file():
-            raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
-        written = json.loads(identity.read_text())
-        weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
-        engine = {part: config.get(f"{part}_engine", "") for part in ("encoder", "decoder")}
-        os.nice(nice := int(config.get("nice", 0)))  # before the decoder starts its threads
-        (return_large_blocks_on_free if nice >= BACKGROUND_NICE and self.large_answers else keep_free_blocks)()
-        self.decoder = local_decoder(config, Path(args["model_repository"]).parent, args["model_version"])
-        decoder_batch = _whole_number(config, "decoder_batch", 1)
-        if self.decoder:
-            engine["decoder"] = config.get("own_decoder_engine", engine["decoder"])
-        elif nice >= BACKGROUND_NICE:
-            decoder_batch = max(1, decoder_batch // 2)
-        descriptor = written["descriptor"]
-        self._layout = Layout(_fingerprint(written["fingerprint"], engine["encoder"]), descriptor["embedding"])
-        cache = EmbeddingCache(
-            Path(os.path.expanduser(_setting(config, "embedding_cache_dir"))),  # noqa: PTH111  (no error without a home)
-            self._layout,
-            _whole_number(config, "embedding_cache_bytes", 0),
-            _warn,
-        )
-        encodes = config.get("answers") != "known images"
-        try:
-            url = _setting(config, "redis_url")
-            redis = _redis_tier(url, self._layout) if url and encodes else None
-        except ValueError as error:
-            raise pb_utils.TritonModelException(f"redis_url: {error}") from None
         self._name, self._counts = args["model_name"], True
+        self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
+        parameters = read_parameters(args["model_config"])
+        record = read_record(Path(args["model_repository"]) / args["model_version"])
+        try:
+            settings = OrchestratorSettings.from_parameters(parameters)
+        except ValueError as error:
+            raise pb_utils.TritonModelException(str(error)) from None
+        os.nice(settings.nice)  # before the decoder starts its threads
+        is_in_background = settings.nice >= BACKGROUND_NICE
+        if is_in_background and self.large_answers:
+            return_large_blocks_on_free()
+        else:
+            keep_free_blocks()
+
+        models = Path(args["model_repository"]).parent
+        self.decoder = local_decoder(parameters, models, args["model_version"])
+        engine = {"encoder": settings.encoder_engine, "decoder": settings.decoder_engine}
+        decoder_batch = settings.decoder_batch
+        if self.decoder:
+            engine["decoder"] = settings.own_decoder_engine or settings.decoder_engine
+        elif is_in_background:
+            decoder_batch = max(1, decoder_batch // 2)
+
+        descriptor = record["descriptor"]
+        fingerprint = _fingerprint(record["fingerprint"], engine["encoder"])
+        self._layout = Layout(fingerprint, descriptor["embedding"])
+        redis = None
+        if settings.redis_url and settings.encodes:
+            redis = _redis_tier(settings.redis_url, self._layout)
+        self._make_counters(encodes=settings.encodes, has_redis=redis is not None)
+        self._idle_release = IdleMemoryRelease(self._release_memory)
+        stages = Stages(self._count_stage)
+        embeddings = Embeddings(
+            _open_cache(settings, self._layout),
+            redis,
+            self._encode if settings.encodes else None,
+            settings.max_image_pixels,
+            self._count_source,
+            stages=stages,
+            preprocessing=images.Preprocessing(descriptor["side"], descriptor["resize"]),
+        )
+        self._pipeline = Pipeline(
+            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, tensors.DECODER),
+            embeddings=embeddings,
+            stages=stages,
+            identity={
+                "weights": {key: record[key] for key in ("name", "sha256", "trained", "note")},
+                "engine": engine,
+                "model_version": int(args["model_version"]),
+            },
+            thresholds=record["everything"],
+            max_answer_bytes=settings.max_answer_bytes,
+            decoder_batch=decoder_batch,
+            prompts=descriptor["prompts"],
+        )
+        self._report_loaded(json.dumps(descriptor))
+
+    def _make_counters(self, *, encodes: bool, has_redis: bool) -> None:
         self._sources = Counter(
             "mobile_sam_embeddings_total",
             "Embeddings by source: this machine's cache, Redis, the encoder",
@@ -140,38 +168,19 @@ class OrchestratorModel:
         stage_names = [CACHE, DECODE, DECODER, *self.stages_of_work]
         if encodes:
             stage_names += [WAIT, RESIZE, ENCODE, STORE]
-        if redis:
+        if has_redis:
             stage_names.append(REDIS)
         stage_series = [{"model": self._name, "stage": stage} for stage in stage_names]
         self._stage_requests = Counter(
-            "mobile_sam_stage_total", "Requests that entered a stage, by model and stage", stage_series
+            "mobile_sam_stage_total",
+            "Requests that entered a stage, by model and stage",
+            stage_series,
         )
         self._stage_seconds = Counter(
-            "mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage", stage_series
+            "mobile_sam_stage_seconds_total",
+            "Seconds spent in a stage, by model and stage",
+            stage_series,
         )
-        self._idle_release = IdleMemoryRelease(self._release_memory)
-        self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
-        stages = Stages(self._count_stage)
-        max_pixels = _whole_number(config, "max_image_pixels", 1)
-        self._pipeline = Pipeline(
-            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, tensors.DECODER),
-            embeddings=Embeddings(
-                cache,
-                redis,
-                self._encode if encodes else None,
-                max_pixels,
-                self._count_source,
-                stages=stages,
-                preprocessing=images.Preprocessing(descriptor["side"], descriptor["resize"]),
-            ),
-            stages=stages,
-            identity={"weights": weights, "engine": engine, "model_version": int(args["model_version"])},
-            thresholds=written["everything"],
-            max_answer_bytes=_whole_number(config, "max_answer_bytes", 1),
-            decoder_batch=decoder_batch,
-            prompts=descriptor["prompts"],
-        )
-        self._report_loaded(json.dumps(descriptor))
 
     def finalize(self) -> None:
         """Report that the weights are not loaded any more.
@@ -335,10 +344,38 @@ def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
     return importlib.import_module(f"triton_backends.common.{backend}_engine").Engine(path, config)
 
 
+def read_parameters(model_config: str) -> dict[str, str]:
+    """Return the parameters in a model's configuration, which Triton gives as JSON."""
+    parameters = json.loads(model_config).get("parameters", {})
+    return {name: str(value["string_value"]) for name, value in parameters.items()}
+
+
+def read_record(version: Path) -> dict[str, Any]:
+    """Return the record of the weights in the folder of a version.
+
+    Raises:
+        TritonModelException: there is none.
+    """
+    file = version / "weights.json"
+    if not file.is_file():
+        raise pb_utils.TritonModelException(f"{file}: no such file; `make weights` writes it")
+    record: dict[str, Any] = json.loads(file.read_text())
+    return record
+
+
+def _open_cache(settings: OrchestratorSettings, layout: Layout) -> EmbeddingCache:
+    # Unlike Path.expanduser, this is no error without a home.
+    folder = Path(os.path.expanduser(settings.embedding_cache_dir))  # noqa: PTH111
+    return EmbeddingCache(folder, layout, settings.embedding_cache_bytes, _warn)
+
+
 def _redis_tier(url: str, layout: Layout) -> Any:
     from orchestrator.redis_tier import RedisTier  # noqa: PLC0415  (11 MB in each process, needed by few)
 
-    return RedisTier(url, layout, _warn)
+    try:
+        return RedisTier(url, layout, _warn)
+    except ValueError as error:
+        raise pb_utils.TritonModelException(f"redis_url: {error}") from None
 
 
 def _warn(text: str) -> None:
@@ -348,15 +385,3 @@ def _warn(text: str) -> None:
 def _fingerprint(weights: str, engine: str) -> str:
     """Return an id of the weights and the encoder's precision, on which embeddings depend; engines agree in float32."""
     return hashlib.sha256(f"{weights} {engine.rpartition(' ')[2]}".encode()).hexdigest()
-
-
-def _setting(config: dict[str, str], name: str) -> str:
-    """Return a parameter of config.pbtxt, or the environment variable that overrides it."""
-    return os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or config.get(name, "")
-
-
-def _whole_number(config: dict[str, str], name: str, minimum: int) -> int:
-    text = _setting(config, name)
-    if not text.isdecimal() or int(text) < minimum:
-        raise pb_utils.TritonModelException(f"{name}: expected a whole number of at least {minimum}, got {text!r}")
-    return int(text)

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from orchestrator import tensors
+from orchestrator.settings import DEFAULTS, KNOWN_IMAGES, OrchestratorSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
 ORCHESTRATOR = REPOSITORY.parent / "orchestrator"
@@ -57,13 +59,21 @@ def test_onnx_models_warm_up_with_every_input(model):
     assert set(parsed.model_warmup[0].inputs) == {entry.name for entry in parsed.input}
 
 
-@pytest.mark.parametrize(
-    "setting", ["max_image_pixels", "max_answer_bytes", "embedding_cache_dir", "embedding_cache_bytes"]
-)
-def test_models_that_share_embeddings_have_the_same_settings(setting):
-    values = {config(model).parameters[setting].string_value for model in tensors.MODELS}
-    assert len(values) == 1
-    assert values != {""}
+def test_configurations_override_defaults_only_by_other_values():
+    overrides = {}
+    for model in tensors.MODELS:
+        parameters = config(model).parameters
+        values = {name: value.string_value for name, value in parameters.items()}
+        settings = asdict(OrchestratorSettings.from_parameters(values, {}))
+        changed = {name for name, value in asdict(DEFAULTS).items() if settings[name] != value}
+        assert changed == set(values)
+        overrides[model] = {name: settings[name] for name in values}
+    assert overrides == {
+        tensors.SEGMENT: {"nice": 5},
+        tensors.SEGMENT_CACHED: {"answers": KNOWN_IMAGES},
+        tensors.SEGMENT_COSTLY: {"nice": 10},
+        tensors.EVERYTHING: {"nice": 10},
+    }
 
 
 def test_repository_has_no_links_and_no_code_but_the_models():

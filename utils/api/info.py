@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from orchestrator import tensors
+from orchestrator.settings import DEFAULTS, OrchestratorSettings
 from utils.api.requests import MAX_OBJECTS
 from utils.api.responses import Descriptor, Engine, Info, Loaded, RequestLimits, Weights
 from utils.errors import InferenceUnavailable
@@ -17,7 +18,6 @@ from utils.observability.reading import MAX_AGE_S, Reading
 from utils.settings import Settings
 from utils.triton.health import Health
 
-OWN_REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
 VERSION = "0.1.0"
 LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
 """Triton metric with which the orchestrator reports the loaded weights (`orchestrator.triton_io`)."""
@@ -34,7 +34,7 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
         local_decoding=settings.local_decoding and repository is not None,
         limits=RequestLimits(
             max_body_bytes=settings.max_body_bytes,
-            max_image_pixels=settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
+            max_image_pixels=settings.max_image_pixels or _max_image_pixels(repository),
             max_objects=MAX_OBJECTS,
             timeout_s=settings.timeout_s(0),
         ),
@@ -123,10 +123,11 @@ def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:
     }
 
 
-def _default_max_image_pixels(repository: Path) -> int:
-    """Return the orchestrator's default limit."""
-    file = repository / tensors.SEGMENT / "config.pbtxt"
-    if not file.is_file():  # reported by `utils.triton.repository.check_repository`
-        file = OWN_REPOSITORY / tensors.SEGMENT / "config.pbtxt"
+def _max_image_pixels(repository: Path | None) -> int:
+    """Return the limit of the orchestrator in a repository without the service's setting."""
+    file = repository and repository / tensors.SEGMENT / "config.pbtxt"
+    if not file or not file.is_file():  # reported by `utils.triton.repository.check_repository`
+        return DEFAULTS.max_image_pixels
     config = text_format.Parse(file.read_text(encoding="utf-8"), ModelConfig())
-    return int(config.parameters["max_image_pixels"].string_value)
+    parameters = {name: value.string_value for name, value in config.parameters.items()}
+    return OrchestratorSettings.from_parameters(parameters, {}).max_image_pixels

@@ -17,8 +17,6 @@ from utils.observability.logs import ERROR_LOG
 from utils.observability.outage import Outage
 
 STATES = ("queued", "done", "failed", "cancelled")
-DEFAULT_CACHE_BYTES = 2**31
-"""`embedding_cache_bytes` in the models' config.pbtxt."""
 RETRY_AFTER_S = 5
 MAX_KEEP_S = 600.0
 """Longest time until the file of a new image is in the cache; then the process that wanted to keep it is gone.

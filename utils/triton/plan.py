@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.settings import DEFAULTS
 from orchestrator.tensors import EVERYTHING, SEGMENT, SEGMENT_CACHED, SEGMENT_COSTLY
 from utils.settings import ENGINES, Settings
 from utils.triton.machine import Machine
@@ -37,8 +38,8 @@ ENCODER_BYTES, ENCODER_BYTES_PER_FILE_BYTE = 2**29, 2.2
 ENCODERS_SHARE = 0.5
 """Share of the memory for encoders."""
 MIN_ORCHESTRATORS_GPU, MAX_ORCHESTRATORS = 4, 16
-DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
-"""Prompts per decoder run; more than 8 exceed a CPU's caches."""
+DECODER_BATCH_GPU = 64
+"""Prompts per decoder run."""
 
 Backend = Literal["onnxruntime", "openvino"]
 Precision = Literal["f32", "bf16"]
@@ -117,7 +118,7 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         encoder = Network(backend, precision, total_encoders, threads_each)
         # In bfloat16 the decoder changes too many masks of further clicks (docs/engines.md).
         decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
-        batch = DECODER_BATCH_CPU
+        batch = DEFAULTS.decoder_batch
     by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
     # One more than encoders prepares the next image meanwhile; before a GPU, preparing takes longest.
     for_new = max(by_cores, machine.cores * 3 // 4) if encoder.gpu else min(by_cores, total_encoders + 1)
