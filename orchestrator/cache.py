@@ -234,8 +234,8 @@ class EmbeddingCache:
         except OSError as error:
             self._report_failure(error)
         # A copy: the encoder's output is in memory shared with Triton, which would grow with every entry kept.
-        own = {name: tensor.copy() for name, tensor in entry.embedding.items()}
-        self._remember(image_id, replace(entry, embedding=own, encode_s=0.0), on_disk)
+        copies = {name: tensor.copy() for name, tensor in entry.embedding.items()}
+        self._remember(image_id, replace(entry, embedding=copies, encode_s=0.0), on_disk)
 
     @contextlib.contextmanager
     def encode_lock(self, image_id: str) -> Iterator[None]:

@@ -83,12 +83,13 @@ class Workload:
             pixels: pixels of the image, or of the smaller one of an image that is decoded so.
             new: whether the image must be encoded.
         """
-        once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
-        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + SMALL_REGIONS_NS * self.remove_small_regions
-        each = self.masks * mask + self.objects * DRAW_NS[self.style]
-        reduced = DECODE_NS * self.reduced_pixels if new else 0
-        prompts = self.objects * PROMPT_S * (1 + self.auto) + self.points * POINT_S
-        return prompts + 1e-9 * (pixels * (once + each) + reduced)
+        image_ns = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
+        mask_ns = UPSAMPLE_NS + FORMAT_NS[self.mask_format]
+        mask_ns += SMALL_REGIONS_NS * self.remove_small_regions
+        masks_ns = self.masks * mask_ns + self.objects * DRAW_NS[self.style]
+        reduced_ns = DECODE_NS * self.reduced_pixels if new else 0
+        prompts_s = self.objects * PROMPT_S * (1 + self.auto) + self.points * POINT_S
+        return prompts_s + 1e-9 * (pixels * (image_ns + masks_ns) + reduced_ns)
 
     def answer_bytes(self, pixels: int) -> int:
         """Return the largest size of the answer, excluding formats with a mask-dependent size."""
@@ -113,20 +114,25 @@ class Workload:
         """
         pixels = size_hw[0] * size_hw[1]
         kind = f"objects as {self.mask_format} with picture {self.style} on a {size_hw[1]} x {size_hw[0]} image"
-        if (size := self.answer_bytes(pixels)) > max_bytes:
+        size = self.answer_bytes(pixels)
+        if size > max_bytes:
             fits = self._max_objects(lambda load: load.answer_bytes(pixels) <= max_bytes)
             expected = f"at most {fits} {kind}: {max_bytes} bytes"
             raise rejected(ANSWER_TOO_LARGE, "prompts", expected, f"{self.objects}: {size} bytes")
-        if (seconds := self.work_s(pixels)) > MAX_WORK_S:
+        seconds = self.work_s(pixels)
+        if seconds > MAX_WORK_S:
             fits = self._max_objects(lambda load: load.work_s(pixels) <= MAX_WORK_S)
             expected = f"at most {fits} {kind}: {MAX_WORK_S:g} s of work"
             raise rejected(TOO_MUCH_WORK, "prompts", expected, f"{self.objects}: {seconds:.0f} s")
 
     def _max_objects(self, affordable: "Callable[[Workload], bool]") -> int:
         """Return the largest affordable number of objects, with the same number of masks each."""
-        each = self.masks // self.objects if self.objects else 0
-        counts = range(1, self.objects + 1)
-        return bisect_left(counts, True, key=lambda n: not affordable(replace(self, objects=n, masks=n * each)))
+        masks_per_object = self.masks // self.objects if self.objects else 0
+
+        def is_too_much(count: int) -> bool:
+            return not affordable(replace(self, objects=count, masks=count * masks_per_object))
+
+        return bisect_left(range(1, self.objects + 1), True, key=is_too_much)
 
 
 def _min_costly_objects() -> int:
@@ -176,7 +182,9 @@ def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int],
     if fits:
         expected = f"at most {fits} points on this crop of a {image} image: {limit}"
         raise rejected(TOO_MUCH_WORK, POINTS_XY.name, expected, f"{points}")
-    each = (batch_s(1, pixels, crop_pixels, remove_small_regions=remove_small_regions) - PROMPT_S) / pixels
+    point_s = batch_s(1, pixels, crop_pixels, remove_small_regions=remove_small_regions)
+    pixel_s = (point_s - PROMPT_S) / pixels
+    fitting_pixels = int((MAX_BATCH_S - PROMPT_S) / pixel_s)
     regions = " with min_mask_region_area" if remove_small_regions else ""
-    expected = f"at most {int((MAX_BATCH_S - PROMPT_S) / each)} pixels{regions} for one point: {limit}"
+    expected = f"at most {fitting_pixels} pixels{regions} for one point: {limit}"
     raise rejected(TOO_MUCH_WORK, INPUT_IMAGE.name, expected, f"{image} = {pixels}")

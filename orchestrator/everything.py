@@ -48,7 +48,7 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
     part = pipeline.embeddings.encode(pipeline.embeddings.crop(image, crop))
     labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
     decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
-    kept = []
+    masks_kept = []
     for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True):
         for low_res, score in zip(masks, scores, strict=True):
             if score <= options["pred_iou_thresh"]:
@@ -56,7 +56,7 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
             with part.stages(UPSAMPLE):
                 logits = part.upsample(low_res)
             with part.stages(RECORD):
-                found = record(
+                mask_record = record(
                     logits,
                     float(score),
                     point_xy,
@@ -65,9 +65,9 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
                     options=options,
                     reduction=reduction,
                 )
-            if found is not None:
-                kept.append(found)
-    return ([orjson.dumps({"engine": pipeline.identity["engine"], "masks": kept})],)
+            if mask_record is not None:
+                masks_kept.append(mask_record)
+    return ([orjson.dumps({"engine": pipeline.identity["engine"], "masks": masks_kept})],)
 
 
 def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:

@@ -97,7 +97,8 @@ class _Window:
         if address in self._counts or len(self._counts) < MAX_ADDRESSES:
             self._counts[address] += 1
         else:
-            self._counts = Counter({known: count - 1 for known, count in self._counts.items() if count > 1})
+            lower = {name: count - 1 for name, count in self._counts.items() if count > 1}
+            self._counts = Counter(lower)
 
     def top_addresses(self) -> str:
         """Return the most frequent addresses and their counts."""

@@ -264,8 +264,10 @@ def _check_segments(data: bytes) -> None:
     """Reject a JPEG file with so many segments that they take decoders much longer than the pixels do."""
     offset, junk, segments, scans, components = 2, 0, 0, 0, None
     while data.startswith(b"\xff\xd8") and offset < len(data):
-        found = SEGMENT.search(data, offset)
-        start, marker = (found.start(), found[0][1]) if found else (len(data), END)
+        segment = SEGMENT.search(data, offset)
+        start, marker = len(data), END
+        if segment:
+            start, marker = segment.start(), segment[0][1]
         junk += 0 if scans else start - offset
         offset, head = start + 2, data[start + 2 : start + 10]
         if marker == START_OF_SCAN:

@@ -148,15 +148,15 @@ def _small_regions(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list
         return _small_regions_of_all(mask, min_area, keep_largest=True)
     if sum(PIXELS_PER_WINDOW + w * h for _, (_, _, w, h) in candidates) > mask.size:
         return _small_regions_of_all(mask, min_area, keep_largest=keep_largest)
-    found = []
+    changes = []
     for contour, (x, y, w, h) in candidates:
         window = slice(y, y + h), slice(x, x + w)
         _, regions, stats, _ = cv2.connectedComponentsWithStats(mask[window].view(np.uint8), connectivity=8)
         column, row = contour[0, 0]
         region = regions[row - y, column - x]
         if stats[region, cv2.CC_STAT_AREA] < min_area:
-            found.append((*window, regions == region))
-    return found or None
+            changes.append((*window, regions == region))
+    return changes or None
 
 
 def _small_regions_of_all(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list[Change] | None:
@@ -199,7 +199,8 @@ class MaskPart:
         """Make an empty part; raise `Rejected` if the PNG file would have more rows than PNG libraries read."""
         self._pieces: list[Any] = []
         self._rings_left = MAX_RINGS
-        if self.mask_format == "png" and (rows := (self.count or 1) * self.size_hw[0]) > MAX_PNG_ROWS:
+        rows = (self.count or 1) * self.size_hw[0]
+        if self.mask_format == "png" and rows > MAX_PNG_ROWS:
             expected = f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other than png"
             raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, f"{rows} rows")
 
@@ -248,8 +249,12 @@ class MaskPart:
             return [file.getvalue(), *self._pieces]
         if not several:
             return self._pieces
-        between = [piece for each in self._pieces for piece in (b",", each)]
-        return [b"[", *between[1:], b"]"]
+        pieces: list[Any] = [b"["]
+        for number, piece in enumerate(self._pieces):
+            if number:
+                pieces.append(b",")
+            pieces.append(piece)
+        return [*pieces, b"]"]
 
 
 def _nested_lists(mask: BoolMask) -> npt.NDArray[np.uint8]:

@@ -130,27 +130,38 @@ def _line_width(height: int, width: int) -> int:
 
 
 def encode_png(
-    pixels: Pixels, changed: npt.NDArray[np.bool_] | None = None, kept: dict[int, Strip] | None = None
+    pixels: Pixels,
+    changed: npt.NDArray[np.bool_] | None = None,
+    originals: dict[int, Strip] | None = None,
 ) -> bytes:
     """Return a picture as a PNG file.
 
     Args:
         pixels: (H, W, 3) RGB or (H, W, 4) RGBA, uint8.
         changed: (H,) bool, rows that differ from the original if this picture is a copy; None for all.
-        kept: compressed strips of the original, by their first row. A strip without a changed row is read from here,
-            or added.
+        originals: compressed strips of the original, by their first row. A strip without a changed
+            row is read from here, or added.
     """
     height, width, channels = pixels.shape
     flat = pixels.reshape(height, width * channels)
     step = max(1, STRIP_BYTES // (width * channels))
-    tops, kept = range(0, height, step), {} if kept is None else kept
-    # The filter of a row depends on the row above.
-    own = {top for top in tops if changed is None or changed[max(0, top - 1) : top + step].any()}
-    missing = [top for top in tops if top in own or top not in kept]
+    tops = range(0, height, step)
+    originals = {} if originals is None else originals
+
+    def has_changed(top: int) -> bool:
+        # The filter of a row depends on the row above.
+        return changed is None or bool(changed[max(0, top - 1) : top + step].any())
+
+    changed_tops = {top for top in tops if has_changed(top)}
+    missing = [top for top in tops if top in changed_tops or top not in originals]
     shares = [missing[first::THREADS] for first in range(THREADS)]
-    made = {top: strip for part in _pool.map(partial(_strips, flat, step), shares) for top, strip in part.items()}
-    kept.update((top, strip) for top, strip in made.items() if top not in own)
-    strips = [made.get(top) or kept[top] for top in tops]
+    compressed: dict[int, Strip] = {}
+    for strips_of_thread in _pool.map(partial(_strips, flat, step), shares):
+        compressed |= strips_of_thread
+    for top, strip in compressed.items():
+        if top not in changed_tops:
+            originals[top] = strip
+    strips = [compressed.get(top) or originals[top] for top in tops]
     end = LAST_BLOCK + struct.pack(">I", _joined_adler32(strips))
     chunks = [_chunk(b"IDAT", ZLIB_HEADER), *(strip.chunk for strip in strips), _chunk(b"IDAT", end)]
     return _file(width, height, 8, COLOUR_TYPES[channels], chunks)

@@ -38,11 +38,16 @@ def polygons(mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLE
         raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, "polygon, with more")
     parents = hierarchy[0, :, 3]  # -1 for an outer contour, otherwise the contour around the hole
     rings = [_ring(contour, x, y, tolerance) for contour in contours]
-    found = {index: [rings[index]] for index in np.flatnonzero(parents < 0).tolist() if len(rings[index]) >= 3}
+    # A ring of two points has no area: it vanished when it was simplified.
+    shapes = {}
+    for index in np.flatnonzero(parents < 0).tolist():
+        if len(rings[index]) >= 3:
+            shapes[index] = [rings[index]]
     for index in np.flatnonzero(parents >= 0).tolist():
-        if len(rings[index]) >= 3 and (shape := found.get(int(parents[index]))):
-            shape.append(rings[index])
-    return list(found.values())
+        outer = int(parents[index])
+        if len(rings[index]) >= 3 and outer in shapes:
+            shapes[outer].append(rings[index])
+    return list(shapes.values())
 
 
 def _edges(mask: BoolMask) -> UInt8Mask:

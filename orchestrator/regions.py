@@ -80,8 +80,10 @@ def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int], hint: str = 
     step = 1 << max(0, int(max(x1 - x0, y1 - y0) / STEPS).bit_length() - 1)
     left, top = (int(side // step) * step for side in (x0, y0))
     right, bottom = (min(end, -int(-side // step) * step) for side, end in ((x1, width), (y1, height)))
-    found = left, top, right, bottom
-    return found if found == tuple(region_xyxy) else rounded(found, size_hw)
+    box_xyxy = left, top, right, bottom
+    if box_xyxy == tuple(region_xyxy):
+        return box_xyxy
+    return rounded(box_xyxy, size_hw)  # the step of a larger region may be larger
 
 
 def auto_region(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -> Box:

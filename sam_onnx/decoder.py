@@ -63,7 +63,8 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     coords, labels, mask_input, has_mask = prompt.values()
 
     own = np.concatenate([decoder.under("iou_token").get("weight", 1, width), mask_tokens])
-    if added_token := "hf_token" if hq else "obj_score_token" if is_sam2 else "":
+    if hq or is_sam2:
+        added_token = "hf_token" if hq else "obj_score_token"
         own = np.concatenate([own, decoder.under(added_token).get("weight", 1, width)])
     given = with_padding_points(coords, labels) if is_sam2 else (coords, labels)
     tokens, absent = _prompt_tokens(*given, own, prompts)

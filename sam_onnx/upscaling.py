@@ -38,7 +38,9 @@ def in_block_order(features: Var) -> Var:
     *_, size, channels = sizes_of(features)
     halvings = (size // EMBEDDING_SIZE).bit_length() - 1
     sides = [EMBEDDING_SIZE, *[2] * halvings]
-    pairs = [1 + axis + offset for axis in range(1 + halvings) for offset in (0, 1 + halvings)]
+    pairs: list[int] = []
+    for axis in range(1, 2 + halvings):
+        pairs += axis, axis + 1 + halvings
     x = op.transpose(reshape(features, 1, *sides, *sides, channels), perm=[0, *pairs, 3 + 2 * halvings])
     return op.cast(reshape(x, 1, -1, 4 * channels), to=np.float32)
 

@@ -71,8 +71,10 @@ class LocalDecoding:
         etag, content = record["fingerprint"], None
         if not has_file(etag, request):
             content = await asyncio.to_thread(file.open, record)
-        kept = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}" if fields.weights else "no-cache"
-        await file_response(content, etag, kept)(scope, receive, send)
+        cache_control = "no-cache"
+        if fields.weights:
+            cache_control = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}"
+        await file_response(content, etag, cache_control)(scope, receive, send)
 
     async def _checked(self, fields: DecoderRequest, info: Info) -> tuple["_DecoderFile", dict[str, Any]]:
         """Return the file of the requested version, and the record of its weights.
@@ -82,7 +84,7 @@ class LocalDecoding:
             InvalidRequest: the requested version is not loaded.
             OtherWeights: the loaded weights are not the requested ones, or not those of the file.
         """
-        loaded = {each.version: each.weights.sha256 for each in info.loaded}
+        loaded = {entry.version: entry.weights.sha256 for entry in info.loaded}
         if not loaded:
             raise NotLoaded("no version of the model is loaded; retry later")
         same = [version for version, weights in loaded.items() if weights == fields.weights]

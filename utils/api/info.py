@@ -77,9 +77,10 @@ class InfoEndpoint:
         except InferenceUnavailable:
             versions = []
         # After the versions: a ready version has already reported its weights.
-        found = loaded_by_version(await self.metrics())
-        loaded, health = [found[version] for version in versions if version in found], self.health()
-        newest = found.get(versions[-1]) if versions else None
+        by_version = loaded_by_version(await self.metrics())
+        loaded = [by_version[version] for version in versions if version in by_version]
+        newest = by_version.get(versions[-1]) if versions else None
+        health = self.health()
         return self.unloaded.model_copy(
             update={
                 "weights": newest and newest.weights,
@@ -109,7 +110,9 @@ def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
     lines = [line for line in metrics.decode().split("\n") if line.startswith(LOADED_METRIC)]
-    samples = [sample for family in text_string_to_metric_families("\n".join(lines)) for sample in family.samples]
+    samples = []
+    for family in text_string_to_metric_families("\n".join(lines)):
+        samples += family.samples
     samples.sort(key=lambda sample: sample.value)  # the last loaded one serves requests
     series = [sample.labels for sample in samples if sample.labels["model"] == tensors.SEGMENT]
     return {

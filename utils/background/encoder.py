@@ -143,7 +143,12 @@ class BackgroundEncoder:
                 raise
             if isinstance(error, ImageNotCached):
                 problem = replace(problem, detail=EVICTED, errors=())
-        state = "failed" if problem else "done" if image.file is None else "queued"
+        if problem:
+            state = "failed"
+        elif image.file is None:
+            state = "done"
+        else:
+            state = "queued"
         await asyncio.to_thread(self._queue.record, row, state, problem.encode() if problem else None)
 
     async def job(self, job: str, *, cancel: bool = False) -> dict[str, Any]:

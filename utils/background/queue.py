@@ -217,18 +217,18 @@ class EncodeQueue:
                     return True
                 damaged = self._file.resolve()
                 moment = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
-                kept = damaged.with_name(f"{self._file.name}.damaged-{moment}")
+                copy = damaged.with_name(f"{self._file.name}.damaged-{moment}")
                 for beside in ("-wal", "-shm"):
                     with contextlib.suppress(FileNotFoundError):
-                        damaged.with_name(damaged.name + beside).rename(f"{kept}{beside}")
+                        damaged.with_name(damaged.name + beside).rename(f"{copy}{beside}")
                 new = self._file.with_name(f"{self._file.stem}-{moment}{self._file.suffix}")
                 new.touch(0o600)
-                damaged.rename(kept)
+                damaged.rename(copy)
                 self._file.unlink(missing_ok=True)  # a link
                 self._file.symlink_to(new.name)
         except OSError as failure:
             self._outage.begin(f"the damaged queue of images cannot be replaced: {self._file}: {failure}")
             return False
-        line = f"the queue of images was damaged ({error}), its jobs are lost: it is kept as {kept}"
+        line = f"the queue of images was damaged ({error}), its jobs are lost: it is kept as {copy}"
         ERROR_LOG.log("damaged queue of images", line)
         return True

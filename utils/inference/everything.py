@@ -6,6 +6,7 @@ The procedure follows Segment Anything's automatic mask generator (https://githu
 
 import asyncio
 import contextlib
+import itertools
 import math
 import time
 from collections import deque
@@ -153,27 +154,27 @@ async def _segment_by_one_version(
     done, total = 0, sum(map(len, work))
     began = time.monotonic()
     yield {"done": done, "total": total, "orientation": result["orientation"]}
-    kept: list[Record] = []
+    records: list[Record] = []
     image = replace(image, image_id=result["image_id"])
     for batches in work:
-        found: list[Record] = []
-        size = sum(map(_record_bytes, kept))
+        of_crop: list[Record] = []
+        size = sum(map(_record_bytes, records))
         async with contextlib.aclosing(_in_parallel(segmenter, image, batches)) as answers:
             async for answer in answers:
                 size += sum(map(_record_bytes, answer["masks"]))
                 if size > max_answer_bytes:
                     raise AnswerTooLarge(max_answer_bytes)
-                found += answer["masks"]
+                of_crop += answer["masks"]
                 result["engine"] = answer["engine"]  # the decoder's precision may differ from that of other answers
                 done += 1
                 if done < total and (time.monotonic() - began) / done * (total - done) > time_left_s():
                     raise Stopping("the service is shutting down and would not finish this request in time")
                 if done < total:
                     yield {"done": done, "total": total}
-        scores = [record["predicted_iou"] for record in found]
-        kept += await asyncio.to_thread(box_nms, found, scores, options.box_nms_thresh)
-    kept = await asyncio.to_thread(_remove_duplicates, kept, options, len(crops))
-    masks = [{name: record[name] for name in record if name not in INTERNAL_KEYS} for record in kept]
+        scores = [record["predicted_iou"] for record in of_crop]
+        records += await asyncio.to_thread(box_nms, of_crop, scores, options.box_nms_thresh)
+    records = await asyncio.to_thread(_remove_duplicates, records, options, len(crops))
+    masks = [{name: record[name] for name in record if name not in INTERNAL_KEYS} for record in records]
     yield {"done": total, "total": total, "result": {**result, "masks": masks}}
 
 
@@ -251,12 +252,11 @@ def crop_boxes(
         count = 2**layer
         overlap = int(overlap_ratio * min(size_hw) * 2 / count)
         wide, high = (math.ceil((overlap * (count - 1) + side) / count) for side in (width, height))
-        boxes += [
-            ((x0, y0, min(x0 + wide, width), min(y0 + high, height)), layer)
-            for x0 in ((wide - overlap) * column for column in range(count))
-            for y0 in ((high - overlap) * row for row in range(count))
-            if x0 < width and y0 < height
-        ]
+        for column, row in itertools.product(range(count), range(count)):
+            x0, y0 = (wide - overlap) * column, (high - overlap) * row
+            if x0 < width and y0 < height:
+                box = x0, y0, min(x0 + wide, width), min(y0 + high, height)
+                boxes.append((box, layer))
     left, top = origin_xy
     return [((x0 + left, y0 + top, x1 + left, y1 + top), layer) for (x0, y0, x1, y1), layer in boxes]
 
@@ -270,26 +270,25 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
     """
     centers = (np.arange(per_side) + 0.5) / per_side
     x, y = np.meshgrid(box[0] + centers * (box[2] - box[0]), box[1] + centers * (box[3] - box[1]))
-    points: npt.NDArray[np.float32] = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
-    return points
+    points_xy: npt.NDArray[np.float32] = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
+    return points_xy
 
 
 def _batches(
     crop: Box, options: AutomaticMasks, layer: int, reduction: Reduction, model_version: int
 ) -> list[InferenceRequest]:
-    points = grid(crop, _points_per_side(options, layer))
+    points_xy = grid(crop, _points_per_side(options, layer))
     left, top, right, bottom = reduction.cells(crop)
     image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
     fits = max_batch_points(image_cells, crop_cells, remove_small_regions=bool(options.min_mask_region_area))
     # Not even one may fit: the orchestrator rejects it.
     size = min(POINTS_PER_BATCH, max(1, fits))
     model_options = {"crop_box": crop, **options.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
-    return [
-        InferenceRequest(
-            {tensors.GRID_POINTS_XY.name: points[start : start + size]}, model_options, model_version, GRID_FIELDS
-        )
-        for start in range(0, len(points), size)
-    ]
+    batches = []
+    for start in range(0, len(points_xy), size):
+        inputs = {tensors.GRID_POINTS_XY.name: points_xy[start : start + size]}
+        batches.append(InferenceRequest(inputs, model_options, model_version, GRID_FIELDS))
+    return batches
 
 
 def _points_per_side(options: AutomaticMasks, layer: int) -> int:
@@ -319,6 +318,9 @@ def _remove_duplicates(records: list[Record], options: AutomaticMasks, crops: in
 
 def box_nms(records: list[Record], priority: list[float], threshold: float) -> list[Record]:
     """Drop records that overlap one of higher priority by a box IoU above `threshold`; sort by falling priority."""
-    boxes = [(x0, y0, x1 - x0, y1 - y0) for x0, y0, x1, y1 in (record["box"] for record in records)]
-    above_zero = [max(each, 1e-9) for each in priority]  # OpenCV drops the others
+    boxes = []
+    for record in records:
+        x0, y0, x1, y1 = record["box"]
+        boxes.append((x0, y0, x1 - x0, y1 - y0))
+    above_zero = [max(value, 1e-9) for value in priority]  # OpenCV drops the others
     return [records[index] for index in cv2.dnn.NMSBoxes(boxes, above_zero, 0, threshold)]

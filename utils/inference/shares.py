@@ -63,21 +63,22 @@ def who_loses(
     Raises:
         NoRoom: the caller would have more than its share, or nobody else has.
     """
-    total, own = sum(held.values()), held.get(caller, 0)
+    total = sum(held.values())
+    of_caller = held.get(caller, 0)
     if not total:
         return None
     others = len(held) - (caller in held)
     share = share_of(capacity, others + 1)
-    if own and own + amount > share:
+    if of_caller and of_caller + amount > share:
         beside = f" beside {others} other caller{'s' * (others > 1)}" if others else ""
-        has = f"this one has {shown(own)} and asks for {shown(amount)}"
+        has = f"this one has {shown(of_caller)} and asks for {shown(amount)}"
         raise NoRoom(f"a caller's share{beside} is {shown(share)}, {has}")
     free = capacity - total
     if amount <= free:
         return None
     # Nobody loses for somebody who would then have as much: they would lose to each other in turn.
-    kept = max(share, own + amount)
-    above = {name: has - kept for name, has in held.items() if name != caller and has > kept}
+    safe = max(share, of_caller + amount)
+    above = {name: has - safe for name, has in held.items() if name != caller and has > safe}
     if amount > free + sum(above.values()):
         room = f"callers have {shown(total)} of {shown(capacity)}"
         raise NoRoom(f"{room}, and none has enough above its share for {shown(amount)} more")
@@ -312,7 +313,8 @@ class Turns:
     def _next_turn(self) -> asyncio.Future[None] | None:
         """Take a place for the caller who is next, and return its turn; None if there is no place for anybody."""
         for caller in sorted(self._waiting, key=lambda name: (self._taken.get(name, 0), self._served.last(name))):
-            if self._may_enter(caller) and (turn := self._longest_waiting(caller)):
+            turn = self._longest_waiting(caller) if self._may_enter(caller) else None
+            if turn:
                 self._take(caller)
                 return turn
         return None
@@ -321,16 +323,17 @@ class Turns:
         """Return the longest-waiting request of a caller that still waits."""
         turns = self._waiting[caller]
         while turns:
-            if not (turn := turns.popleft()).done():
+            turn = turns.popleft()
+            if not turn.done():
                 return turn
         return None
 
     def _may_enter(self, caller: str) -> bool:
         if sum(self._taken.values()) >= self._places:
             return False
-        own = self._taken.get(caller, 0)
-        there = {caller, *self._taken, *self._waiting, *self._active.names()}
-        return not own or own + 1 <= self._places // len(there)
+        taken = self._taken.get(caller, 0)
+        callers = {caller, *self._taken, *self._waiting, *self._active.names()}
+        return not taken or taken + 1 <= self._places // len(callers)
 
 
 def _refuse(turn: asyncio.Future[None], name: str) -> None:

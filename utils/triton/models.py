@@ -74,8 +74,8 @@ class Models:
     async def states(self, *, ready: bool = False) -> list[ModelState]:
         """Return all versions of all models, or only the ready ones."""
         # For ready ones, Triton does not scan the repository.
-        found = (await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).json()
-        return [ModelState.from_index(entry) for entry in found]
+        response = await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})
+        return [ModelState.from_index(entry) for entry in response.json()]
 
     async def versions(self) -> list[int]:
         """Return the versions that all orchestrator models have ready, ascending; the last one is the default."""

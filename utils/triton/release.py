@@ -35,12 +35,12 @@ def public_addresses(arguments: Sequence[str]) -> list[str]:
     """Return protocols and addresses, other than loopback, on which a `tritonserver` with these arguments listens."""
     given = flags(arguments)
     http = given.get("http-address", DEFAULT_ADDRESS)
-    found = []
+    public = []
     for protocol, default in (("grpc", DEFAULT_ADDRESS), ("metrics", http), ("http", http)):
         address = given.get(f"{protocol}-address", default)
         if given.get(f"allow-{protocol}", "true").lower() in ("true", "1") and not _is_loopback(address):
-            found.append(f"{protocol} {address}")
-    return found
+            public.append(f"{protocol} {address}")
+    return public
 
 
 def _is_loopback(address: str) -> bool:

@@ -34,11 +34,16 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     Raises:
         PlanError: the chosen engine cannot run on this machine.
     """
-    records = (
-        [versions.weights_record(repository, each) for each in versions.versions(repository)] if repository else []
-    )
-    lists = [record["descriptor"]["engines"] for record in records if record] or [MOBILE_SAM_ENGINES]
-    common = [engine for engine in lists[-1] if all(engine in each for each in lists)]
+    engines_of_versions: list[Sequence[str]] = []
+    if repository:
+        for number in versions.versions(repository):
+            record = versions.weights_record(repository, number)
+            if record:
+                engines_of_versions.append(record["descriptor"]["engines"])
+    if not engines_of_versions:
+        engines_of_versions = [MOBILE_SAM_ENGINES]
+    newest = engines_of_versions[-1]
+    common = [engine for engine in newest if all(engine in each for each in engines_of_versions)]
     encoders = repository.glob(f"{tensors.ENCODER}/*/model.onnx*") if repository else ()
     size = sum(path.stat().st_size for path in encoders if path.is_file())
     return make_plan(this_machine(), common, settings, size)
@@ -86,7 +91,9 @@ def take_snapshot(repository: Path, home: Path) -> Path:
     models = sorted(path.parent.name for path in repository.glob(f"*/{CONFIG}"))
     try:
         _copy_without_versions(repository, models, deployment.folder)
-        numbers = {number for model in models for number in versions.versions(repository, model)}
+        numbers: set[int] = set()
+        for model in models:
+            numbers.update(versions.versions(repository, model))
         deployment.show(deployment.take(numbers, models), models)
     except (OSError, shutil.Error) as error:
         raise TritonSetupError(f"cannot copy {repository} to {home}: {error}") from error
@@ -187,9 +194,9 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
             _set_parameters(parsed, decoder_backend=plan.decoder.backend)
             _set_threads(parsed, plan.decoder)
             if model == tensors.EVERYTHING:  # bfloat16 keeps the masks of first clicks (docs/engines.md)
-                own = replace(plan.decoder, precision=plan.encoder.precision)
-                _set_precision(parsed, own)
-                _set_parameters(parsed, own_decoder_engine=own.engine)
+                decoder = replace(plan.decoder, precision=plan.encoder.precision)
+                _set_precision(parsed, decoder)
+                _set_parameters(parsed, own_decoder_engine=decoder.engine)
     return str(text_format.MessageToString(parsed))
 
 

@@ -55,8 +55,11 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 def missing_files(repository: Path, version: int) -> list[Path]:
     """Return the required files that a version lacks, over all models."""
-    required = [repository / model / str(version) / file for model in LOAD_ORDER for file in REQUIRED_FILES[model]]
-    return [path for path in required if not path.is_file()]
+    missing = []
+    for model in LOAD_ORDER:
+        folder = repository / model / str(version)
+        missing += [folder / file for file in REQUIRED_FILES[model] if not (folder / file).is_file()]
+    return missing
 
 
 @dataclass(frozen=True)
@@ -113,14 +116,19 @@ class Deployment:
     def links(self) -> dict[tuple[str, int], Path]:
         """Return the folder in a snapshot that Triton reads, by model and version."""
         models = sorted(entry for entry in self.folder.iterdir() if entry.is_dir())
-        entries = [entry for model in models for entry in _numbered(model)]
-        return {(entry.parent.name, int(entry.name)): entry.readlink() for entry in entries}
+        folders = {}
+        for model in models:
+            for entry in _numbered(model):
+                folders[model.name, int(entry.name)] = entry.readlink()
+        return folders
 
     def changes(self) -> tuple[set[int], set[int]]:
         """Return the versions that were added to the repository or replaced in it, and those removed from it."""
         links = self.links()
         linked = {link for link in links if link[0] in LOAD_ORDER}
-        existing = {(model, number) for model in LOAD_ORDER for number in versions(self.repository, model)}
+        existing: set[tuple[str, int]] = set()
+        for model in LOAD_ORDER:
+            existing.update((model, number) for number in versions(self.repository, model))
         replaced = {
             (model, number)
             for model, number in existing & linked

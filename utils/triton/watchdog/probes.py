@@ -90,7 +90,8 @@ class LocalTriton:
             try:
                 result = client.infer(model, given, str(version or ""), wanted, REQUEST_ID, headers=headers)
             except InferenceServerException as error:
-                if unloaded := [name for name in LOAD_ORDER if not client.is_model_ready(name)]:
+                unloaded = [name for name in LOAD_ORDER if not client.is_model_ready(name)]
+                if unloaded:
                     raise NotLoadedError(f"{', '.join(unloaded)} is not loaded") from None
                 kind = FaultError if health.is_stub_failure(str(error)) else ProbeError
                 raise kind(f"{model}: {str(error)[:200]}") from None
@@ -99,8 +100,10 @@ class LocalTriton:
     def tensors(self, model: str, timeout_s: float, version: int | None = None) -> dict[str, list[int]]:
         """Return the shape of each input and output of a model, by name."""
         with self._client(timeout_s) as client:
-            found = client.get_model_metadata(model, str(version or ""), headers=dict(self.key_header))
-        return {tensor["name"]: tensor["shape"] for tensor in (*found["inputs"], *found["outputs"])}
+            headers = dict(self.key_header)
+            metadata = client.get_model_metadata(model, str(version or ""), headers=headers)
+        described = *metadata["inputs"], *metadata["outputs"]
+        return {tensor["name"]: tensor["shape"] for tensor in described}
 
     def check_ready(self, timeout_s: float) -> None:
         """Check that the server and all its models are ready."""

@@ -111,9 +111,14 @@ class TritonServer:
         """Return why the server ended while it was starting: the model and the cause, or an empty string if unknown."""
         self._copying.join(timeout=1)
         for line in self._errors:
-            if found := LOAD_ERROR.search(line):
-                return f"model {found['model']} cannot be loaded: {found['cause']}"
-        return next((found["cause"] for found in map(FINAL_ERROR.match, self._errors) if found), "")
+            load_error = LOAD_ERROR.search(line)
+            if load_error:
+                return f"model {load_error['model']} cannot be loaded: {load_error['cause']}"
+        for line in self._errors:
+            final_error = FINAL_ERROR.match(line)
+            if final_error:
+                return final_error["cause"]
+        return ""
 
     def process_fault(self) -> RestartReason | None:
         """Return which process has died or was stopped (`DIED`, `STOPPED`), or None if all run."""

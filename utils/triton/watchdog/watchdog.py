@@ -161,10 +161,11 @@ class Watchdog:
 
     def _read_version(self) -> None:
         """Read Triton's version, and log a warning once if it is old and can be reached from other machines."""
-        known = self._version
+        was_known = bool(self._version)
         with contextlib.suppress(Exception):
             self._version = self._local.version(self._timings.tick_s)
-        if not known and (warning := age_warning(self._version, self._command)):
+        warning = "" if was_known else age_warning(self._version, self._command)
+        if warning:
             logger.warning("%s", warning)
 
     def _restart_reason(self, triton: TritonServer, probes: HealthProbes, *, ready: bool) -> RestartReason | None:
