@@ -1,4 +1,7 @@
-"""Types of arrays that several modules share; frames and units are in the docstrings of functions."""
+"""Types of arrays that several modules share.
+
+Frames and units are in the docstrings of functions.
+"""
 
 from typing import Any
 
@@ -14,4 +17,5 @@ Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
 """Labels of points, as `orchestrator.tensors` names them."""
 Logits = npt.NDArray[np.float32]
-"""Mask (H, W) before the threshold: inside the object where it is above 0, or above the request's."""
+"""Mask (H, W) before the threshold: inside the object where it is above 0, or above the
+request's."""

@@ -3,12 +3,13 @@
 One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
 
     header     64 bytes, see `HEADER`
-    embedding  the tensors in the order of their `Layout`, float16, little-endian; empty before it is encoded
+    embedding  the tensors in the order of their `Layout`, float16, little-endian; empty before it
+               is encoded
     file       the image file as received, for pictures and crops
 
-A file is written under a temporary name and renamed when it is complete. A reader copies it into memory and verifies
-the checksum of the copy, so that neither a partly written file nor one that changes during the read is ever served.
-The modification time is the time of the last use.
+A file is written under a temporary name and renamed when it is complete. A reader copies it into
+memory and verifies the checksum of the copy, so that neither a partly written file nor one that
+changes during the read is ever served. The modification time is the time of the last use.
 """
 
 import contextlib
@@ -36,11 +37,12 @@ from orchestrator.orientation import NORMAL
 from orchestrator.tensors import IMAGE_EMBEDDINGS
 
 HEADER = struct.Struct("<8sIIHHHQ8s16sII2x")
-"""Magic, height and width of the displayed image in pixels, its orientation, the range of its 16-bit samples, bytes of
-the image file, hash of the caller who stored the entry, fingerprint of the weights, bytes of the embedding, CRC-32 of
-the whole entry."""
+"""Magic, height and width of the displayed image in pixels, its orientation, the range of its
+16-bit samples, bytes of the image file, hash of the caller who stored the entry, fingerprint of the
+weights, bytes of the embedding, CRC-32 of the whole entry."""
 MAGIC = b"MSAMEMB5"
-"""It changes with the layout, and with the rules by which files become pixels: older entries are never used."""
+"""It changes with the layout, and with the rules by which files become pixels: older entries are
+never used."""
 NO_RANGE = (0, 0)
 """The range of an image with 8 bits."""
 MOBILE_SAM_SHAPES = {IMAGE_EMBEDDINGS.name: (1, *IMAGE_EMBEDDINGS.shape)}
@@ -48,14 +50,16 @@ MOBILE_SAM_SHAPES = {IMAGE_EMBEDDINGS.name: (1, *IMAGE_EMBEDDINGS.shape)}
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
 MAX_MEMORY_BYTES = 16 * 2**20
-"""Size of the entries that a process keeps in memory, at least the last one. They need not be read again, and are the
-only cache if the disk cannot be written."""
+"""Size of the entries that a process keeps in memory, at least the last one. They need not be read
+again, and are the only cache if the disk cannot be written."""
 CROPS_SHARE = 8
-"""Crops get this part of the disk space (1/8) in a separate cache, so that they never evict images."""
+"""Crops get this part of the disk space (1/8) in a separate cache, so that they never evict
+images."""
 MAX_KNOWN_CALLERS = 10_000
 """Files whose callers a process need not read again."""
 MAX_SHARES = 32
-"""Callers that share the disk equally. A caller with many addresses gets no more shares than this."""
+"""Callers that share the disk equally. A caller with many addresses gets no more shares than
+this."""
 
 Embedding = Mapping[str, npt.NDArray[np.float16]]
 """The tensors of an embedding by name."""
@@ -94,7 +98,8 @@ class CachedImage:
     orientation: int = NORMAL
     """EXIF orientation that was applied to the image, 1 to 8."""
     sample_range: SampleRange | None = None
-    """Values of 16-bit samples that became 0 and 255; None for 8 bits, and before the image is decoded."""
+    """Values of 16-bit samples that became 0 and 255; None for 8 bits, and before the image is
+    decoded."""
     encode_s: float = 0.0
     """Seconds that the encoder took for the request at hand; 0 if the embedding was known."""
 
@@ -133,8 +138,8 @@ def unpack(data: Any, layout: Layout) -> CachedImage:
         layout: what the entry's embedding must be.
 
     Raises:
-        InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size, an orientation or a
-            range that no image has.
+        InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size, an
+            orientation or a range that no image has.
     """
     weights, body, entry = _checked(data)
     if weights != layout.weights or len(body) not in (0, layout.nbytes):
@@ -177,7 +182,9 @@ def _checked(data: Any) -> tuple[str, memoryview, CachedImage]:
 
 @dataclass(eq=False)
 class EmbeddingCache:
-    """Entries of one set of weights, in a folder that several sets may share; the first write makes the folder.
+    """Entries of one set of weights, in a folder that several sets may share.
+
+    The first write makes the folder.
 
     Image ids are 64 hexadecimal digits.
     """
@@ -188,7 +195,8 @@ class EmbeddingCache:
     max_bytes: int
     """Size of all entries together; 0: write none."""
     warn: Callable[[str], None]
-    """Called with a message for each damaged file, and when the folder fails, once until it works again."""
+    """Called with a message for each damaged file, and when the folder fails, once until it works
+    again."""
 
     def __post_init__(self) -> None:
         self._failing = False
@@ -233,7 +241,8 @@ class EmbeddingCache:
             self._failing = False
         except OSError as error:
             self._report_failure(error)
-        # A copy: the encoder's output is in memory shared with Triton, which would grow with every entry kept.
+        # A copy: the encoder's output is in memory shared with Triton, which would grow with every
+        # entry kept.
         copies = {name: tensor.copy() for name, tensor in entry.embedding.items()}
         self._remember(image_id, replace(entry, embedding=copies, encode_s=0.0), on_disk)
 
@@ -241,8 +250,8 @@ class EmbeddingCache:
     def encode_lock(self, image_id: str) -> Iterator[None]:
         """Hold the lock of an image, so that only one process encodes it.
 
-        The kernel releases the lock if its holder dies. Without a writable folder there is no lock. Two images share
-        a lock with a probability of 1 in 256; then one waits for the other.
+        The kernel releases the lock if its holder dies. Without a writable folder there is no lock.
+        Two images share a lock with a probability of 1 in 256; then one waits for the other.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
@@ -251,7 +260,9 @@ class EmbeddingCache:
 
     @contextlib.contextmanager
     def decode_lock(self) -> Iterator[None]:
-        """Hold the machine's lock for decoding an image above the pixel limit; without a writable folder there is none.
+        """Hold the machine's lock for decoding an image above the pixel limit.
+
+        Without a writable folder there is none.
 
         The kernel releases the lock if its holder dies.
         """
@@ -264,7 +275,10 @@ class EmbeddingCache:
         return self.folder / f"{image_id}-{self.layout.weights}{SUFFIX}"
 
     def _touch(self, path: Path, entry: CachedImage | None) -> CachedImage | None:
-        """Set a file's time of last use, and return `entry` or read it; None if the file is missing or damaged."""
+        """Set a file's time of last use, and return `entry` or read it.
+
+        None if the file is missing or damaged.
+        """
         if not self.max_bytes:
             return None
         try:
@@ -309,7 +323,8 @@ class EmbeddingCache:
         size = sum(len(piece) for piece in pieces)
         if size > self.max_bytes:
             return False
-        # Only one process writes at a time. So the size is bounded, and dead processes left the partial files.
+        # Only one process writes at a time. So the size is bounded, and dead processes left the
+        # partial files.
         with self._lock("room"):
             self._evict(size, caller)
             with tempfile.NamedTemporaryFile(dir=self.folder, suffix=PARTIAL, delete=False) as file:
@@ -326,8 +341,8 @@ class EmbeddingCache:
     def _evict(self, size: int, caller: bytes) -> None:
         """Remove partial files, and entries until `size` more bytes of a caller fit.
 
-        The least recently used entries of callers above an equal share go first. When none is above it, all callers'
-        entries go in that order.
+        The least recently used entries of callers above an equal share go first. When none is above
+        it, all callers' entries go in that order.
         """
         for path in self.folder.glob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)

@@ -57,7 +57,8 @@ class Outcome:
     """How a request ended, in JSON in the output `outcome`: with an answer, unless one of the other three is set."""
 
     spooled: Sequence[int] = ()
-    """Bytes of each part of the answer in the request's file, where the parts follow each other; 0: sent by Triton."""
+    """Bytes of each part of the answer in the request's file, where the parts follow each other; 0:
+    sent by Triton."""
     problem: dict[str, Any] | None = None
     """What the caller must correct: the fields of `problems.Rejected`."""
     unknown_image: bool = False
@@ -220,7 +221,8 @@ class ModelRequest:
         """Write the large parts of an answer to the file.
 
         Returns:
-            The bytes of each part that go through Triton, and the outcome, which says what the file has.
+            The bytes of each part that go through Triton, and the outcome, which says what the file
+            has.
 
         Raises:
             RequestCancelled: the file is gone.
@@ -253,16 +255,17 @@ class Stages:
 
     A stage does not start if the request has been cancelled.
 
-    Triton's counters are in another process, and each increment is a message to it, which would slow a click down. So
-    the sums are sent at most once a second, from another thread. Those of a long request grow while it runs.
+    Triton's counters are in another process, and each increment is a message to it, which would
+    slow a click down. So the sums are sent at most once a second, from another thread. Those of a
+    long request grow while it runs.
     """
 
     def __init__(self, report: Callable[[str, int, float], None]) -> None:
         """Make a timer without data.
 
         Args:
-            report: called in a separate thread with a stage, the number of requests that entered it, and the seconds
-                spent in it, unfinished requests included.
+            report: called in a separate thread with a stage, the number of requests that entered
+                it, and the seconds spent in it, unfinished requests included.
         """
         self._report, self._lock = report, Lock()
         self._entered: set[str] = set()

@@ -1,7 +1,7 @@
 """Cost of an answer, estimated before the work: seconds of one core, and bytes.
 
-The times are upper estimates: they assume difficult masks. They are given in nanoseconds per pixel of the image,
-measured on one core of a Xeon of 2023.
+The times are upper estimates: they assume difficult masks. They are given in nanoseconds per pixel
+of the image, measured on one core of a Xeon of 2023.
 """
 
 from bisect import bisect_left
@@ -29,17 +29,20 @@ DECODE_NS = 9.0
 """The image decoded and scaled for the encoder; PNG files take longer."""
 
 FORMAT_BYTES = {"json": 2.001, "npy": 1.0, "png": 0.126, "rle": 0.0, "polygon": 0.0}
-"""Largest number of bytes of a mask per pixel. The last two depend on the mask and are counted when it is encoded."""
+"""Largest number of bytes of a mask per pixel. The last two depend on the mask and are counted when
+it is encoded."""
 PICTURE_BYTES = {"none": 0, "overlay": 3, "cutout": 4}
 BASE64_GROWTH = 4 / 3
 LOW_RES_BYTES = 350_000
 """One `low_res_mask` in the result: 256 x 256 float32 in base64."""
 
 MAX_WORK_S = 25.0
-"""Longest work of one answer: half of the default time limit of a request, as the cores may be shared."""
+"""Longest work of one answer: half of the default time limit of a request, as the cores may be
+shared."""
 COSTLY_WORK_S = 0.15
 COSTLY_PIXELS = 12_500_000
-"""Requests above one of these two limits are costly: separate processes run them, so that no click waits for them."""
+"""Requests above one of these two limits are costly: separate processes run them, so that no click
+waits for them."""
 
 MAX_BATCH_S = 2.5
 """Longest work of a batch of `/everything`: other callers' batches wait until it ends."""
@@ -68,7 +71,10 @@ class Workload:
     """Pixels of an image that is decoded at a smaller size, 0 for others."""
 
     def __post_init__(self) -> None:
-        """Reject values that the service never sends; a caller who asks Triton directly finds the error in its log."""
+        """Reject values that the service never sends.
+
+        A caller who asks Triton directly finds the error in its log.
+        """
         for name, value, allowed in (
             ("mask_format", self.mask_format, FORMAT_NS),
             ("segmented_image", self.style, DRAW_NS),
@@ -163,16 +169,22 @@ def batch_s(points: int, pixels: int, crop_pixels: int, *, remove_small_regions:
 
 
 def max_batch_points(pixels: int, crop_pixels: int, *, remove_small_regions: bool) -> int:
-    """Return the largest number of points in a batch of `/everything`; arguments as in `batch_s`."""
+    """Return the largest number of points in a batch of `/everything`.
+
+    Arguments as in `batch_s`.
+    """
     none, one = (batch_s(points, pixels, crop_pixels, remove_small_regions=remove_small_regions) for points in (0, 1))
     return max(0, int((MAX_BATCH_S - none) / (one - none)))
 
 
 def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int], *, remove_small_regions: bool) -> None:
-    """Check that a batch of `/everything` does not take too long; arguments as in `batch_s`, sizes as height and width.
+    """Check that a batch of `/everything` does not take too long.
+
+    Arguments as in `batch_s`, sizes as height and width.
 
     Raises:
-        Rejected: it does; the error says how many points would fit, or how many pixels if no point does.
+        Rejected: it does; the error says how many points would fit, or how many pixels if no point
+            does.
     """
     pixels, crop_pixels = size_hw[0] * size_hw[1], crop_hw[0] * crop_hw[1]
     fits = max_batch_points(pixels, crop_pixels, remove_small_regions=remove_small_regions)

@@ -42,7 +42,8 @@ class DecodedImage:
     sample_range: SampleRange | None = None
     """Values of 16-bit samples that became 0 and 255; None for 8 bits."""
     strips: dict[int, Strip] = field(default_factory=dict)
-    """Compressed strips of the image as a PNG file, for its next picture (`pictures.encode_png`)."""
+    """Compressed strips of the image as a PNG file, for its next picture
+    (`pictures.encode_png`)."""
 
 
 @dataclass
@@ -52,7 +53,8 @@ class EncodedImage:
     image_id: str
     """SHA-256 of the image file, in hexadecimal."""
     key: str
-    """Cache key: the image id, combined with the owner when API keys are used, and with the box of a part."""
+    """Cache key: the image id, combined with the owner when API keys are used, and with the box of
+    a part."""
     entry: CachedImage
     max_pixels: int
     stages: Stages
@@ -154,7 +156,8 @@ class Embeddings:
     redis: "RedisTier | None"
     """Cache shared by all machines, if there is one."""
     encoder: Encode | None
-    """None for a process that answers from `cache` only, so that no request waits for the image of another."""
+    """None for a process that answers from `cache` only, so that no request waits for the image of
+    another."""
     max_pixels: int
     """Largest width times height of an image."""
     count: Callable[[str], None]
@@ -172,10 +175,12 @@ class Embeddings:
         self._last: dict[str, DecodedImage] = {}
 
     def open(self, request: ModelRequest) -> EncodedImage:
-        """Return the image of a request with its embedding if that is known; of others, only the header is read.
+        """Return the image of a request with its embedding if that is known.
 
-        Owners share nothing: an image id works for its owner only, and the response time does not reveal that another
-        owner has sent the same file.
+        Of others, only the header is read.
+
+        Owners share nothing: an image id works for its owner only, and the response time does not
+        reveal that another owner has sent the same file.
 
         Raises:
             Rejected: the image cannot be used.
@@ -218,7 +223,9 @@ class Embeddings:
                 self._store(image)
 
     def crop(self, image: EncodedImage, box_xyxy: Box) -> EncodedImage:
-        """Return a part of an image with its own embedding if that is known, or all of it; keep the image's file.
+        """Return a part of an image with its own embedding if that is known, or all of it.
+
+        Keep the image's file.
 
         Args:
             image: the whole image; its embedding may be missing.
@@ -236,7 +243,9 @@ class Embeddings:
         return replace(part, entry=entry or part.entry, source=source)
 
     def encode(self, image: EncodedImage) -> EncodedImage:
-        """Return an image with its embedding; processes that need the same one at the same time encode it once.
+        """Return an image with its embedding.
+
+        Processes that need the same one at the same time encode it once.
 
         Raises:
             Rejected: the image cannot be decoded.
@@ -272,7 +281,8 @@ class Embeddings:
             return FOUND, entry
         with self.stages(REDIS):
             shared = self._usable(self.redis.get(image.key), image)
-        # The checksum is of the entry alone: one under the name of another image would give that one's masks.
+        # The checksum is of the entry alone: one under the name of another image would give that
+        # one's masks.
         if shared is None or not shared.embedding or hashlib.sha256(shared.file).hexdigest() != image.image_id:
             return FOUND, entry
         self._store(replace(image, entry=shared))

@@ -1,9 +1,10 @@
 """A batch of automatic masks: a grid of clicks on one crop of an image, and the masks that reach the thresholds.
 
-The service sends as many batches at once as this model has processes, and combines the records. So clicks wait for one
-batch of each process at most, not for a whole image, and a client that disconnects costs only the batches at work.
-Steps and thresholds are taken from Segment Anything's automatic mask generator
-(https://github.com/facebookresearch/segment-anything, `automatic_mask_generator.py` and `utils/amg.py`).
+The service sends as many batches at once as this model has processes, and combines the records. So
+clicks wait for one batch of each process at most, not for a whole image, and a client that
+disconnects costs only the batches at work. Steps and thresholds are taken from Segment Anything's
+automatic mask generator (https://github.com/facebookresearch/segment-anything,
+`automatic_mask_generator.py` and `utils/amg.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,10 @@ def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
 
 
 def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int], margin: float = EDGE_MARGIN_PIXELS) -> bool:
-    """Return whether a mask's box is near an edge of its crop that is not an edge of the image; all in image pixels."""
+    """Return whether a mask's box is near an edge of its crop that is not an edge of the image.
+
+    All in image pixels.
+    """
     whole = (0, 0, size_hw[1], size_hw[0])
     near_crop = (abs(side - edge) <= margin for side, edge in zip(box, crop, strict=True))
     near_image = (abs(side - edge) <= margin for side, edge in zip(box, whole, strict=True))
@@ -106,8 +110,8 @@ def record(
 ) -> dict[str, Any] | None:
     """Return the generator's record of a mask, None if the mask does not reach the thresholds.
 
-    Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in the image, before
-    small regions were removed) and `changed` (whether any were removed).
+    Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in
+    the image, before small regions were removed) and `changed` (whether any were removed).
 
     Args:
         logits: (h, w) float32, at the size of the crop.
@@ -115,10 +119,12 @@ def record(
         point_xy: (2,), the click, pixels of the image.
         crop: x0, y0, x1, y1 of the crop, pixels of the image.
         size_hw: height and width of the image.
-        options: `stability_score_thresh`; `stability_score_offset`, in logits, above 0; `min_mask_region_area`,
+        options: `stability_score_thresh`; `stability_score_offset`, in logits, above 0;
+            `min_mask_region_area`,
             pixels: smaller holes are filled, smaller islands removed; 0: neither.
-        reduction: grid of an image that is worked on at a smaller size. All other arguments but the click are in cells
-            of the grid then, and so is the record's segmentation; the rest of the record is in pixels of the image.
+        reduction: grid of an image that is worked on at a smaller size. All other arguments but the
+            click are in cells of the grid then, and so is the record's segmentation; the rest of
+            the record is in pixels of the image.
     """
     offset = options["stability_score_offset"]
     # Only a part of the crop is looked at again: where the mask of the lower threshold is.

@@ -90,8 +90,9 @@ class _Window:
     def count(self, address: str) -> None:
         """Count a line that is not written, in bounded memory.
 
-        A new address without room decrements every count (Misra and Gries, 1982). So a count is too low by at most
-        1 in `MAX_ADDRESSES` of the lines, and any address with a larger share than that is always kept.
+        A new address without room decrements every count (Misra and Gries, 1982). So a count is too
+        low by at most 1 in `MAX_ADDRESSES` of the lines, and any address with a larger share than
+        that is always kept.
         """
         self.has_addresses = True
         if address in self._counts or len(self._counts) < MAX_ADDRESSES:

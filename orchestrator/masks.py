@@ -23,7 +23,8 @@ FORMATS = ("json", "npy", "png", "rle", "polygon")
 MAX_PNG_ROWS = 1_000_000
 """Tallest picture that PNG libraries read with their default settings."""
 MAX_REUSED_PIXELS = 16_000_000
-"""Largest image whose logits (64 MB) go into a reused buffer: that avoids page faults, which cost more than scaling."""
+"""Largest image whose logits (64 MB) go into a reused buffer: that avoids page faults, which cost
+more than scaling."""
 PIXELS_PER_WINDOW = 3000
 """Time to label a window, as the number of pixels of the whole mask that are labelled meanwhile."""
 PIXELS_PER_EDGE = 64
@@ -34,10 +35,12 @@ Change = tuple[slice, slice, BoolMask]
 
 
 def upsample(logits: Logits, valid_hw: tuple[int, int] | None, size_hw: tuple[int, int]) -> Logits:
-    """Scale low-resolution logits to the size of the image; the mask is where they are above a threshold, by default 0.
+    """Scale low-resolution logits to the size of the image.
 
-    The steps follow the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the
-    image.
+    The mask is where they are above a threshold, by default 0.
+
+    The steps follow the official predictor: bilinear to the 1024-frame, crop to the valid area,
+    bilinear to the image.
 
     Args:
         logits: (256, 256) float32.
@@ -56,8 +59,8 @@ def upsample(logits: Logits, valid_hw: tuple[int, int] | None, size_hw: tuple[in
         valid = in_frame[: valid_hw[0], : valid_hw[1]]
     height, width = size_hw
     buffer = _reused_buffer(size_hw) if height * width <= MAX_REUSED_PIXELS else None
-    # Not only the part that can be positive: OpenCV rounds differently at the edges of its vectors, so that the last
-    # bits of the logits depend on where a picture begins and ends.
+    # Not only the part that can be positive: OpenCV rounds differently at the edges of its vectors,
+    # so that the last bits of the logits depend on where a picture begins and ends.
     scaled = cv2.resize(valid, (width, height), dst=buffer, interpolation=cv2.INTER_LINEAR)
     return scaled.astype(np.float32, copy=False)
 
@@ -130,11 +133,14 @@ def remove_small_regions(mask: BoolMask, min_area: int) -> tuple[BoolMask, bool]
 
 
 def _small_regions(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list[Change] | None:
-    """Return windows of the mask and the pixels in each that are to change; None if there are no small regions.
+    """Return windows of the mask and the pixels in each that are to change.
 
-    Regions are 8-connected. Contours are found in a quarter of the time that labelling the whole mask takes, so only
-    the windows around regions that may be small are labelled, unless they are many. The time of contours grows with
-    their number and length, so a mask with many edges is labelled as a whole at once.
+    None if there are no small regions.
+
+    Regions are 8-connected. Contours are found in a quarter of the time that labelling the whole
+    mask takes, so only the windows around regions that may be small are labelled, unless they are
+    many. The time of contours grows with their number and length, so a mask with many edges is
+    labelled as a whole at once.
     """
     edges = sum(np.count_nonzero(low != high) for low, high in ((mask[1:], mask[:-1]), (mask[:, 1:], mask[:, :-1])))
     if edges * PIXELS_PER_EDGE > mask.size:
@@ -192,11 +198,14 @@ class MaskPart:
     polygon_tolerance: float = TOLERANCE_PIXELS
     """Largest distance of a ring from the edge of the mask, in pixels."""
     reduction: Reduction | None = None
-    """Grid of the masks of an image that is worked on at a smaller size, for the formats `rle` and `polygon`. RLE is of
-    the grid, polygons are in pixels of the image."""
+    """Grid of the masks of an image that is worked on at a smaller size, for the formats `rle` and
+    `polygon`. RLE is of the grid, polygons are in pixels of the image."""
 
     def __post_init__(self) -> None:
-        """Make an empty part; raise `Rejected` if the PNG file would have more rows than PNG libraries read."""
+        """Make an empty part.
+
+        Raise `Rejected` if the PNG file would have more rows than PNG libraries read.
+        """
         self._pieces: list[Any] = []
         self._rings_left = MAX_RINGS
         rows = (self.count or 1) * self.size_hw[0]
@@ -260,7 +269,8 @@ class MaskPart:
 def _nested_lists(mask: BoolMask) -> npt.NDArray[np.uint8]:
     """Return the text `[[0,1,...],...]` of a mask (H, W) bool, in a tenth of orjson's time.
 
-    It is written in pairs of characters: a digit and its comma or bracket, and `,[` between two rows.
+    It is written in pairs of characters: a digit and its comma or bracket, and `,[` between two
+    rows.
     """
     height, width = mask.shape
     text = np.empty(1 + height * (width + 1), "<u2")

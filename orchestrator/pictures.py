@@ -1,8 +1,8 @@
 """The picture of an answer: masks drawn over the image, or objects cut out of it, as a PNG file.
 
-The PNG encoder (https://www.w3.org/TR/png-3/) is fast rather than compact. ISA-L compresses at its level 1, a picture
-in two threads. A picture is compressed in strips that do not depend on each other, so that the next picture of the
-same image needs only those strips that were drawn on.
+The PNG encoder (https://www.w3.org/TR/png-3/) is fast rather than compact. ISA-L compresses at its
+level 1, a picture in two threads. A picture is compressed in strips that do not depend on each
+other, so that the next picture of the same image needs only those strips that were drawn on.
 """
 
 import struct
@@ -40,7 +40,8 @@ RAW_WINDOW_BITS = -15
 STRIP_BYTES = 2**17
 """Pixels of a strip: 24 rows of a photograph. Shorter strips take longer and compress less."""
 THREADS = 2
-"""Two threads write a picture in 0.6 of the time of one, and are no slower than one on a busy machine."""
+"""Two threads write a picture in 0.6 of the time of one, and are no slower than one on a busy
+machine."""
 
 Pixels = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
@@ -66,8 +67,10 @@ class Picture:
 
         Args:
             image: (H, W, 3) uint8 RGB; not changed.
-            style: `overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the objects.
-            strips: strips kept from an earlier overlay of this image, as `encode_png` takes them; None to keep none.
+            style: `overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the
+                objects.
+            strips: strips kept from an earlier overlay of this image, as `encode_png` takes them;
+                None to keep none.
         """
         height, width = image.shape[:2]
         self._drawn = image.copy() if style == "overlay" else image
@@ -92,7 +95,9 @@ class Picture:
 
 
 def overlay(picture: Pixels, mask: BoolMask, colour: Colour) -> slice:
-    """Tint a mask and outline it in white and its colour, in place; return the range of rows that may have changed.
+    """Tint a mask and outline it in white and its colour, in place.
+
+    Return the range of rows that may have changed.
 
     Args:
         picture: (H, W, 3) uint8 RGB.
@@ -110,7 +115,8 @@ def overlay(picture: Pixels, mask: BoolMask, colour: Colour) -> slice:
     tinted = cv2.addWeighted(part, 1 - OPACITY, _solid_like(part, colour), OPACITY, 0)
     cv2.copyTo(tinted, inside, part)
     for reach, shade in ((2 * line, WHITE), (line, colour)):
-        # With a rectangular kernel, the time depends neither on its size nor on the length of the outline.
+        # With a rectangular kernel, the time depends neither on its size nor on the length of the
+        # outline.
         kernel = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
         outline = cv2.morphologyEx(inside, cv2.MORPH_GRADIENT, kernel)
         cv2.copyTo(_solid_like(part, shade), outline, part)
@@ -138,7 +144,8 @@ def encode_png(
 
     Args:
         pixels: (H, W, 3) RGB or (H, W, 4) RGBA, uint8.
-        changed: (H,) bool, rows that differ from the original if this picture is a copy; None for all.
+        changed: (H,) bool, rows that differ from the original if this picture is a copy; None for
+            all.
         originals: compressed strips of the original, by their first row. A strip without a changed
             row is read from here, or added.
     """

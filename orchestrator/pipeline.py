@@ -55,7 +55,8 @@ class Pipeline:
             mask_objects: as in `decode`.
 
         Raises:
-            Rejected: they do not; the first point is named `points[object][index]`, or the first mask `masks[object]`.
+            Rejected: they do not; the first point is named `points[object][index]`, or the first
+                mask `masks[object]`.
         """
         prompts = {
             "points": np.argwhere(np.isin(labels, (NEGATIVE, POSITIVE))),
@@ -91,7 +92,8 @@ class Pipeline:
             candidates: whether to return three candidates for each prompt instead of a single mask.
 
         Yields:
-            Logits (K, 256, 256) and predicted IoU (K,) of each prompt, both float32 and finite, K = 3 or 1.
+            Logits (K, 256, 256) and predicted IoU (K,) of each prompt, both float32 and finite, K =
+            3 or 1.
 
         Raises:
             DecoderError: the decoder returned values that are not finite.
@@ -123,14 +125,18 @@ class Pipeline:
 
         max_prompts = self.decoder_batch
         if candidates:
-            # There are four masks per prompt; those of half a batch fit into the initial shared memory.
+            # There are four masks per prompt; those of half a batch fit into the initial shared
+            # memory.
             max_prompts = max(1, self.decoder_batch // 2)
         for logits, scores in prefetch(run, batches(counts, max_prompts)):
             yield from zip(logits, scores, strict=True)
 
 
 def prefetch(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any]:
-    """Yield `work(step)` for each step; a thread works on the next step while the caller uses the result."""
+    """Yield `work(step)` for each step.
+
+    A thread works on the next step while the caller uses the result.
+    """
     if len(steps) == 1:
         yield work(steps[0])
         return
@@ -202,7 +208,10 @@ def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[F
 
 
 def extents(points_xy: Floats, labels: Labels) -> Floats:
-    """Return the boxes around the points of each object: (N, 4), x0, y0, x1, y1; arguments as for `check_inside`."""
+    """Return the boxes around the points of each object: (N, 4), x0, y0, x1, y1.
+
+    Arguments as for `check_inside`.
+    """
     absent = (labels == NO_POINT)[..., None]
     low, high = np.where(absent, np.inf, points_xy).min(axis=1), np.where(absent, -np.inf, points_xy).max(axis=1)
     return np.concatenate([low, high], axis=1)
@@ -218,7 +227,8 @@ def count_points(labels: Labels) -> list[int]:
 def batches(counts: Sequence[int], max_prompts: int) -> list[slice]:
     """Split the objects into runs of the decoder, in order.
 
-    All objects of a run are padded to the one with the most points, so an object with many points gets its own run.
+    All objects of a run are padded to the one with the most points, so an object with many points
+    gets its own run.
 
     Args:
         counts: points of each object.

@@ -13,7 +13,8 @@ TOLERANCE_PIXELS = 0.5
 """Default of the largest distance of a ring from the edge of the mask, in pixels of the image."""
 
 MAX_RINGS = 50_000
-"""Rings in all masks of an answer together. Each takes 20 us; a mask of noise has thirty thousand."""
+"""Rings in all masks of an answer together. Each takes 20 us; a mask of noise has thirty
+thousand."""
 
 Ring = list[list[float]]
 
@@ -21,9 +22,10 @@ Ring = list[list[float]]
 def polygons(mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANCE_PIXELS) -> list[list[Ring]]:
     """Return a mask as polygons, each a list of rings: the outer one first, then its holes.
 
-    A ring is a list of [x, y], in pixels of the image with whole numbers at pixel edges: a single pixel at column 3
-    and row 5 is the square from [3, 5] to [4, 6]. The last point is joined to the first. Rings are simplified to
-    within `tolerance` pixels of the mask's edge; polygons and holes that vanish thereby are left out.
+    A ring is a list of [x, y], in pixels of the image with whole numbers at pixel edges: a single
+    pixel at column 3 and row 5 is the square from [3, 5] to [4, 6]. The last point is joined to the
+    first. Rings are simplified to within `tolerance` pixels of the mask's edge; polygons and holes
+    that vanish thereby are left out.
 
     Raises:
         Rejected: the mask has more than `max_rings` rings.
@@ -53,7 +55,8 @@ def polygons(mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLE
 def _edges(mask: BoolMask) -> UInt8Mask:
     """Return the mask on a grid twice as fine, (2H + 1, 2W + 1) uint8, each pixel with its edges and corners.
 
-    OpenCV's contours run through the centres of pixels; on this grid those are the edges of the mask's pixels.
+    OpenCV's contours run through the centres of pixels; on this grid those are the edges of the
+    mask's pixels.
     """
     height, width = mask.shape
     fine = np.zeros((2 * height + 1, 2 * width + 1), np.uint8)

@@ -1,4 +1,7 @@
-"""Embeddings in Redis, shared by replicas on several machines. Optional; a request never fails because of Redis."""
+"""Embeddings in Redis, shared by replicas on several machines.
+
+Optional; a request never fails because of Redis.
+"""
 
 import contextlib
 import queue
@@ -62,7 +65,8 @@ class RedisTier:
     def get(self, image_id: str) -> CachedImage | None:
         """Return the entry of an image, None if there is none or Redis does not answer.
 
-        Whether it is of the image that its name says is for the caller to check, who knows how names are made.
+        Whether it is of the image that its name says is for the caller to check, who knows how
+        names are made.
         """
         data = self._guarded(partial(self._read, self._prefix + image_id))
         if not data:

@@ -33,7 +33,8 @@ One process of a machine decodes at a time (`EmbeddingCache.decode_lock`).
 BYTES_PER_PIXEL = {"1": 1, "L": 1, "P": 1}
 """Memory of a pixel with 8 bits in Pillow by mode; 4 in others."""
 GREY_16_BIT_BYTES_PER_PIXEL, DEEP_BYTES_PER_PIXEL = 6, 12
-"""Memory to read a pixel of 16-bit grey, and of 16-bit grey with alpha or colours (`depth.read_samples`)."""
+"""Memory to read a pixel of 16-bit grey, and of 16-bit grey with alpha or colours
+(`depth.read_samples`)."""
 WEBP_BYTES_PER_PIXEL = 16
 """Pillow's WebP decoder keeps two canvases and makes a copy of one."""
 COEFFICIENT_BYTES = 2

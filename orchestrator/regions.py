@@ -15,11 +15,13 @@ MIN_SIDE_PIXELS = 32
 STEPS = 8
 """Least number of grid steps along the longer side of a region."""
 MARGIN = 0.3
-"""Space on each side of the prompts in an automatic region, in units of the longer side of their box."""
+"""Space on each side of the prompts in an automatic region, in units of the longer side of their
+box."""
 MIN_AUTO_SIDE_PIXELS = 256
 """Least side of an automatic region: the surroundings help more than a larger scale."""
 MAX_AUTO_SHARE = 0.5
-"""Largest side of an automatic region as a share of the image's: larger objects lose nothing in the whole image.
+"""Largest side of an automatic region as a share of the image's: larger objects lose nothing in the
+whole image.
 
 Chosen, as the two above, by what `python -m benchmarks.quality` measures.
 """
@@ -55,7 +57,10 @@ def check(box_xyxy: Sequence[float], size_hw: tuple[int, int], field: str, min_s
 
 
 def cut(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Sequence[float]:
-    """Return the part of a region inside the image; a region without such a part is returned unchanged."""
+    """Return the part of a region inside the image.
+
+    A region without such a part is returned unchanged.
+    """
     (height, width), (x0, y0, x1, y1) = size_hw, region_xyxy
     inside = max(x0, 0), max(y0, 0), min(x1, width), min(y1, height)
     return inside if inside[0] < inside[2] and inside[1] < inside[3] else region_xyxy
@@ -64,8 +69,8 @@ def cut(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Sequence[floa
 def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int], hint: str = "") -> Box:
     """Return a region rounded outwards, so that small movements of a view lead to the same one.
 
-    Its edges are multiples of a power of two, at most 1/8 of its longer side, or edges of the image. A rounded region
-    is not changed.
+    Its edges are multiples of a power of two, at most 1/8 of its longer side, or edges of the
+    image. A rounded region is not changed.
 
     Args:
         region_xyxy: x0, y0, x1, y1 in pixels of the displayed image.

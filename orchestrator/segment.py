@@ -55,9 +55,13 @@ DEFAULTS: dict[str, Any] = {
     "embedding": False,
     "encode": True,
 }
-"""Options of a caller who asks Triton directly, unless given. `fields`: names of the points, (N, P), for `clipped` in
-the result, by default as errors have them. `document`: the answer is one JSON document. `embedding`: the mask part is
-the embedding, as `embedding_file` makes it. `encode`: False to keep the image file only, which is encoded later."""
+"""Options of a caller who asks Triton directly, unless given.
+
+- `fields`: names of the points, (N, P), for `clipped` in the result, by default as errors have them.
+- `document`: the answer is one JSON document.
+- `embedding`: the mask part is the embedding, as `embedding_file` makes it.
+- `encode`: False to keep the image file only, which is encoded later.
+"""
 CLIP_HINT = ', or send "clip": true'
 """What an error about a place outside the image says to callers who have sent the option `clip`."""
 REDUCED_FORMATS = ("rle", "polygon")
@@ -70,8 +74,8 @@ WARM_UP_SIZE_HW = (1200, 1800)
 def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part]:
     """Return the bodies of the parts `mask`, `segmented_image` and `result`.
 
-    With the option `document` the result has all contents, and the other two are empty. With `embedding` the result has
-    the file's `etag`.
+    With the option `document` the result has all contents, and the other two are empty. With
+    `embedding` the result has the file's `etag`.
     """
     options = {**DEFAULTS, **request.options}
     points_xy, labels = request.read(POINTS_XY.name), request.read(LABELS.name)
@@ -147,8 +151,8 @@ def find(
 ) -> tuple[EncodedImage, Floats, list[str]]:
     """Find the image of a request or the region that it names, with its embedding unless it is only kept.
 
-    With the option `clip`, points and the region are cut to the image. An automatic region is around all prompts.
-    Objects without a box are as large as their masks in the whole image.
+    With the option `clip`, points and the region are cut to the image. An automatic region is
+    around all prompts. Objects without a box are as large as their masks in the whole image.
 
     Args:
         pipeline: the pipeline.
@@ -158,7 +162,8 @@ def find(
         workload: the work for the answer.
 
     Returns:
-        The image, the points in it, and the names of the points and of the region that were changed.
+        The image, the points in it, and the names of the points and of the region that were
+        changed.
 
     Raises:
         Rejected: the image, the prompts or the region cannot be used, or the answer takes too much.
@@ -229,8 +234,8 @@ def check_reduced(options: Mapping[str, Any]) -> None:
 def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
     """Return an embedding as a safetensors file: its header, then the tensors by the names of the decoder's inputs.
 
-    The tensors are float16 in the decoder's shapes. The metadata say how to scale points and masks (sizes in pixels;
-    the region is x0, y0, x1, y1), and to which weights the tensors belong.
+    The tensors are float16 in the decoder's shapes. The metadata say how to scale points and masks
+    (sizes in pixels; the region is x0, y0, x1, y1), and to which weights the tensors belong.
     """
     (height, width), (frame_height, frame_width) = image.full_image.size_hw, image.frame_hw
     metadata = {
@@ -269,7 +274,8 @@ def draw(
 ) -> tuple[Part, bytes, list[bytes]]:
     """Return the mask part, the picture if there is one, and the JSON record of each mask.
 
-    The picture shows the candidate with the highest score of each object. In a document the masks are in the records.
+    The picture shows the candidate with the highest score of each object. In a document the masks
+    are in the records.
 
     Args:
         image: the image.
@@ -344,12 +350,14 @@ def npy_base64(array: npt.NDArray[Any]) -> str:
 
 
 def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Decode and scale an image, and make masks and pictures of it; with a pipeline, draw a box on it once.
+    """Decode and scale an image, and make masks and pictures of it.
+
+    With a pipeline, draw a box on it once.
 
     The embedding consists of zeros, of these shapes.
 
-    So the first request does not pay for lazy imports and first allocations. Triton warms up the networks that it runs
-    (`model_warmup` in their config.pbtxt).
+    So the first request does not pay for lazy imports and first allocations. Triton warms up the
+    networks that it runs (`model_warmup` in their config.pbtxt).
     """
     image = blank_image(shapes)
     image.preprocessing.frame(image.decode().pixels)

@@ -1,7 +1,7 @@
 """Names, types and shapes of all tensors between the service and its models, and what values mean.
 
-All Python that may import the orchestrator takes them from here. Tests compare each config.pbtxt and
-the graphs that `sam_onnx` builds with them.
+All Python that may import the orchestrator takes them from here. Tests compare each config.pbtxt
+and the graphs that `sam_onnx` builds with them.
 """
 
 from dataclasses import dataclass

@@ -52,10 +52,11 @@ from orchestrator.settings import OrchestratorSettings
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
-"""Niceness of the models for slow requests: they return the memory of large answers at once, and use smaller batches of
-a decoder that others use as well."""
+"""Niceness of the models for slow requests: they return the memory of large answers at once, and
+use smaller batches of a decoder that others use as well."""
 PYTHON_BACKENDS = "MOBILE_SAM_PYTHON_BACKENDS"
-"""Environment variable of the service: names of this Triton's backends that are `triton_backends`."""
+"""Environment variable of the service: names of this Triton's backends that are
+`triton_backends`."""
 
 
 class TritonHandler(logging.Handler):
@@ -254,8 +255,8 @@ class OrchestratorModel:
     def _report_loaded(self, descriptor: str) -> None:
         """Export the loaded weights and their descriptor as a metric, from which the service makes `/info`.
 
-        The series of an unloaded model stays, with the value 0. While a model replaces another, both have a time: of
-        several series of a version, the one with the highest value counts.
+        The series of an unloaded model stays, with the value 0. While a model replaces another,
+        both have a time: of several series of a version, the one with the highest value counts.
         """
         family = pb_utils.MetricFamily(
             "mobile_sam_loaded_timestamp_seconds",
@@ -311,7 +312,10 @@ class Counter:
     """A counter that Triton exports beside its own metrics."""
 
     def __init__(self, name: str, description: str, series: Iterable[dict[str, str]]) -> None:
-        """Register the counter. The series of these labels start at 0, others appear with their first increment."""
+        """Register the counter.
+
+        The series of these labels start at 0, others appear with their first increment.
+        """
         self._family = pb_utils.MetricFamily(name, description, pb_utils.MetricFamily.COUNTER)
         self._series: dict[tuple[str, ...], Any] = {}
         for labels in series:
@@ -335,8 +339,9 @@ def read_tensor(request: Any, name: str) -> Array | None:
 def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
     """Return the decoder of a version as an `Engine` in this process, None if it runs in Triton.
 
-    It runs here if its backend, named in the parameters of this model, is one of `triton_backends`: the same engine in
-    another process would be a hop away. Of a bucket, Triton copies each model to a folder of its own, without the file.
+    It runs here if its backend, named in the parameters of this model, is one of `triton_backends`:
+    the same engine in another process would be a hop away. Of a bucket, Triton copies each model to
+    a folder of its own, without the file.
     """
     backend, path = config.get("decoder_backend"), models / tensors.DECODER / version / "model.onnx"
     if backend not in os.environ.get(PYTHON_BACKENDS, "").split() or not path.is_file():
@@ -383,5 +388,8 @@ def _warn(text: str) -> None:
 
 
 def _fingerprint(weights: str, engine: str) -> str:
-    """Return an id of the weights and the encoder's precision, on which embeddings depend; engines agree in float32."""
+    """Return an id of the weights and the encoder's precision, on which embeddings depend.
+
+    Engines agree in float32.
+    """
     return hashlib.sha256(f"{weights} {engine.rpartition(' ')[2]}".encode()).hexdigest()

@@ -20,11 +20,15 @@ from utils.triton.health import Health
 
 VERSION = "0.1.0"
 LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
-"""Triton metric with which the orchestrator reports the loaded weights (`orchestrator.triton_io`)."""
+"""Triton metric with which the orchestrator reports the loaded weights
+(`orchestrator.triton_io`)."""
 
 
 def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> Info:
-    """Return the document without a loaded model; `repository` is None if it is on another machine."""
+    """Return the document without a loaded model.
+
+    `repository` is None if it is on another machine.
+    """
     return Info(
         version=VERSION,
         weights=None,
@@ -48,7 +52,8 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
 class InfoEndpoint:
     """The current document, and the ASGI application that serves it.
 
-    It asks Triton twice, for milliseconds of processor time. Callers share what was read in the last second.
+    It asks Triton twice, for milliseconds of processor time. Callers share what was read in the
+    last second.
     """
 
     unloaded: Info
@@ -106,7 +111,8 @@ class InfoEndpoint:
 
 def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:
     """Return each version of the model in Triton's metrics, in the Prometheus text format."""
-    # prometheus_client must not be imported before BentoML has set up the workers' multiprocess directory.
+    # prometheus_client must not be imported before BentoML has set up the workers' multiprocess
+    # directory.
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
     lines = [line for line in metrics.decode().split("\n") if line.startswith(LOADED_METRIC)]

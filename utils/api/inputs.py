@@ -38,9 +38,11 @@ MASK_INPUT = "the low_res_mask of an earlier response: base64 of a NumPy file of
 """Expected content of `mask_input`, for errors."""
 MAX_TOTAL_POINTS = 4096
 MAX_HEADER_BYTES = 256
-"""Longest header of the NumPy file in `mask_input`, which is parsed as Python source; NumPy's own has 118 bytes."""
+"""Longest header of the NumPy file in `mask_input`, which is parsed as Python source; NumPy's own
+has 118 bytes."""
 MAX_LOGIT = 10_000.0
-"""Limit for the logits of `mask_input`. The model returns a few tens; a float16 decoder overflows above 65,504."""
+"""Limit for the logits of `mask_input`. The model returns a few tens; a float16 decoder overflows
+above 65,504."""
 
 
 class LabelledPoint(NamedTuple):
@@ -111,8 +113,8 @@ def list_of_images(request: EmbedRequest, files: Sequence[bytes]) -> list[ImageS
 def decode_base64(text: str, field: str, expected: str) -> bytes:
     """Decode base64 text with padding, or a URL of the form `data:[<media type>];base64,<base64>`.
 
-    Line breaks and other whitespace, as written by `base64 FILE` and MIME encoders, are accepted. Errors name the field
-    and its expected content.
+    Line breaks and other whitespace, as written by `base64 FILE` and MIME encoders, are accepted.
+    Errors name the field and its expected content.
 
     Raises:
         InvalidRequest: not base64, or empty.

@@ -52,7 +52,8 @@ class OpenFile:
         """Return a part of the file as it was when it was opened.
 
         Raises:
-            OSError: the file was changed meanwhile; nobody gets a complete one that is a mix of two.
+            OSError: the file was changed meanwhile; nobody gets a complete one that is a mix of
+                two.
         """
         start, stop, _ = part.indices(len(self))
         data = os.pread(self._descriptor, stop - start, start)

@@ -1,7 +1,8 @@
 """Automatic masks of a whole image: batches of grid points on the image and on crops of it.
 
-The procedure follows Segment Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
-`automatic_mask_generator.py` and `utils/amg.py`). The model applies the thresholds; this module removes duplicates.
+The procedure follows Segment Anything's automatic mask generator
+(https://github.com/facebookresearch/segment-anything, `automatic_mask_generator.py` and
+`utils/amg.py`). The model applies the thresholds; this module removes duplicates.
 """
 
 import asyncio
@@ -57,13 +58,17 @@ Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 Box = tuple[int, int, int, int]
 Record = dict[str, Any]
 Step = dict[str, Any]
-"""Progress: `done` and `total` batches. The first one has the image's `orientation`, which is sent as a header.
+"""Progress: `done` and `total` batches. The first one has the image's `orientation`, which is sent
+as a header.
 
 The last one has the `result`: `embed`'s result with the records as `masks`."""
 
 
 class AutomaticMasks(BaseModel):
-    """Options of automatic masks. Names and most defaults are those of Segment Anything's generator."""
+    """Options of automatic masks.
+
+    Names and most defaults are those of Segment Anything's generator.
+    """
 
     points_per_side: int = Field(32, ge=1, le=64, description="points along each side of the grid")
     pred_iou_thresh: Fraction | None = Field(
@@ -110,13 +115,15 @@ async def everything(
 ) -> AsyncIterator[Step]:
     """Segment a whole image and yield the progress after each batch.
 
-    All batches use one model version. If that is unloaded meanwhile and the request did not ask for it, the work starts
-    again with the newest version. The size of all records, duplicates included, is limited to `max_answer_bytes`.
-    `time_left_s` returns the seconds for which a service that stops waits for this request.
+    All batches use one model version. If that is unloaded meanwhile and the request did not ask for
+    it, the work starts again with the newest version. The size of all records, duplicates included,
+    is limited to `max_answer_bytes`. `time_left_s` returns the seconds for which a service that
+    stops waits for this request.
 
     Raises:
-        ServiceError: the image is invalid, the response would be too large, the model is unavailable, or the service
-            stops and the batches so far took so long that the others would not end in time.
+        ServiceError: the image is invalid, the response would be too large, the model is
+            unavailable, or the service stops and the batches so far took so long that the others
+            would not end in time.
     """
     try:
         async for step in _segment_by_one_version(
@@ -181,7 +188,10 @@ async def _segment_by_one_version(
 async def _in_parallel(
     segmenter: Segmenter, image: ImageSource, batches: Sequence[InferenceRequest]
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the answer to each batch in order; the model works on as many at once as it has processes."""
+    """Yield the answer to each batch in order.
+
+    The model works on as many at once as it has processes.
+    """
     tasks: deque[asyncio.Task[dict[str, Any]]] = deque()
     try:
         for batch in batches:
@@ -197,7 +207,10 @@ async def _in_parallel(
 
 
 async def _records(segmenter: Segmenter, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
-    """Return the answer to a batch; wait once for a restart of the model, which would cost the batches before it."""
+    """Return the answer to a batch.
+
+    Wait once for a restart of the model, which would cost the batches before it.
+    """
     try:
         return await segmenter.records(image, batch)
     except NotLoaded:
@@ -240,7 +253,8 @@ def crop_boxes(
     Args:
         size_hw: height and width of the image or region.
         layers: number of layers in addition to layer 0.
-        overlap_ratio: overlap in layer 1 as a fraction of the shorter side; halved with each further layer.
+        overlap_ratio: overlap in layer 1 as a fraction of the shorter side; halved with each
+            further layer.
         origin_xy: first pixel of the region in the image.
 
     Returns:
@@ -317,7 +331,10 @@ def _remove_duplicates(records: list[Record], options: AutomaticMasks, crops: in
 
 
 def box_nms(records: list[Record], priority: list[float], threshold: float) -> list[Record]:
-    """Drop records that overlap one of higher priority by a box IoU above `threshold`; sort by falling priority."""
+    """Drop records that overlap one of higher priority by a box IoU above `threshold`.
+
+    Sort by falling priority.
+    """
     boxes = []
     for record in records:
         x0, y0, x1, y1 = record["box"]

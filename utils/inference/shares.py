@@ -2,11 +2,13 @@
 
 One rule, whatever is shared:
 
-- A caller's share is what all may have, divided by the callers who are there. Above its share a caller gets no more.
-  What all may have is a fixed amount, or grows with the callers who are there: see `capacity_for`.
+- A caller's share is what all may have, divided by the callers who are there. Above its share a
+  caller gets no more. What all may have is a fixed amount, or grows with the callers who are there:
+  see `capacity_for`.
 - A caller who has nothing finds room: a quarter is kept for such callers.
-- If there is no room for somebody within its share, the caller who has most loses its oldest holding. The same for
-  somebody who has nothing and asks for more than a share, if that caller has still more.
+- If there is no room for somebody within its share, the caller who has most loses its oldest
+  holding. The same for somebody who has nothing and asks for more than a share, if that caller has
+  still more.
 
 What takes a moment only, such as a turn of a model, is waited for instead: see `Turns`.
 """
@@ -37,8 +39,9 @@ def share_of(capacity: int, callers: int) -> int:
 def capacity_for(callers: int, capacity: int, max_capacity: int) -> int:
     """Return what so many callers may have together.
 
-    Beyond a few, each brings room of its own, so that the shares of the others do not shrink: with a capacity of 32 and
-    a maximum of 256, a share is 24, 12, 8, 6 beside 0 to 3 others, and stays 6 beside up to 31.
+    Beyond a few, each brings room of its own, so that the shares of the others do not shrink: with
+    a capacity of 32 and a maximum of 256, a share is 24, 12, 8, 6 beside 0 to 3 others, and stays 6
+    beside up to 31.
 
     Args:
         callers: number of callers.
@@ -51,7 +54,9 @@ def capacity_for(callers: int, capacity: int, max_capacity: int) -> int:
 def who_loses(
     capacity: int, held: Mapping[str, int], caller: str, amount: int, shown: Callable[[int], str] = str
 ) -> str | None:
-    """Return the caller who must lose a holding before another may take an amount; None: there is room.
+    """Return the caller who must lose a holding before another may take an amount.
+
+    None: there is room.
 
     Args:
         capacity: what all callers together may have. One alone may take any amount at once.
@@ -125,7 +130,8 @@ class Shares:
             capacity: what all callers together may have.
             name: what is counted, for messages, such as `requests in progress`.
             shown: writes an amount in a message.
-            max_capacity: what many callers together may have, see `capacity_for`; None: no more than few.
+            max_capacity: what many callers together may have, see `capacity_for`; None: no more
+                than few.
         """
         self.capacity, self.name, self._shown = capacity, name, shown
         self.max_capacity = capacity if max_capacity is None else max_capacity
@@ -228,8 +234,9 @@ class RecentCallers:
 class Turns:
     """A few places at which callers take turns, however many requests each of them has.
 
-    A free place goes to the caller who has the fewest, and of these to the one whose last turn is the longest ago, so
-    that a newcomer is next. While others are active, a caller has at most its equal share of the places.
+    A free place goes to the caller who has the fewest, and of these to the one whose last turn is
+    the longest ago, so that a newcomer is next. While others are active, a caller has at most its
+    equal share of the places.
     """
 
     def __init__(
@@ -244,7 +251,8 @@ class Turns:
 
         Args:
             places: requests at once.
-            max_waiting: requests that may wait, shared among callers as everything else; None: no limit.
+            max_waiting: requests that may wait, shared among callers as everything else; None: no
+                limit.
             active: callers among whom the places are shared; None: those that have asked for one.
             name: what waits, for messages.
         """
@@ -311,7 +319,10 @@ class Turns:
             turn.set_result(None)
 
     def _next_turn(self) -> asyncio.Future[None] | None:
-        """Take a place for the caller who is next, and return its turn; None if there is no place for anybody."""
+        """Take a place for the caller who is next, and return its turn.
+
+        None if there is no place for anybody.
+        """
         for caller in sorted(self._waiting, key=lambda name: (self._taken.get(name, 0), self._served.last(name))):
             turn = self._longest_waiting(caller) if self._may_enter(caller) else None
             if turn:

@@ -47,7 +47,8 @@ from utils.triton import health
 from utils.triton.watchdog.probes import infer_input
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
-"""Request headers. By default the client library accepts gzip, which costs Triton 20 ms per megabyte."""
+"""Request headers. By default the client library accepts gzip, which costs Triton 20 ms per
+megabyte."""
 
 MAX_BLOCKING_BYTES = 1_000_000
 """More are hashed or written in a thread; this many take a millisecond."""
@@ -78,23 +79,26 @@ _Outputs = dict[tensors.Tensor, Content]
 class TritonSegmenter:
     """Segmentation by the orchestrator's models in Triton.
 
-    Methods raise `RejectedByModel` (invalid image or prompt), `InferenceUnavailable` (Triton cannot be reached, or the
-    model is not loaded), `InferenceTimeout` or `InferenceFailed`.
+    Methods raise `RejectedByModel` (invalid image or prompt), `InferenceUnavailable` (Triton cannot
+    be reached, or the model is not loaded), `InferenceTimeout` or `InferenceFailed`.
     """
 
     infer: Callable[..., Awaitable[Any]]
-    """`InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name."""
+    """`InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that
+    name."""
     timeout_s: Callable[[], float]
     """Returns the seconds for one request, including the wait for a slot."""
     instances: Mapping[str, int] = field(default_factory=dict)
-    """Number of processes per model. Triton gets this many requests and one more at a time; the others wait here, where
-    slots are shared fairly between callers and requests of disconnected callers are dropped."""
+    """Number of processes per model. Triton gets this many requests and one more at a time; the
+    others wait here, where slots are shared fairly between callers and requests of disconnected
+    callers are dropped."""
     report_fault: Callable[[], None] = lambda: None
     """Called when Triton took a model's process for dead (`utils.triton.health.report_fault`)."""
     waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """Context of requests for whose answers callers wait."""
     max_new_images: int | None = None
-    """Maximum number of new images that wait for the encoder in one API worker: each must be answered in time."""
+    """Maximum number of new images that wait for the encoder in one API worker: each must be
+    answered in time."""
 
     def __post_init__(self) -> None:
         rooms = {
@@ -141,8 +145,8 @@ class TritonSegmenter:
     async def _outputs(self, model: str, image: ImageSource, request: InferenceRequest) -> _Outputs:
         """Run a model, and the one that it leaves the request to; return its outputs.
 
-        Images are first asked for by their id, even if the request has a file: the model for cached ones is never busy
-        with encoding.
+        Images are first asked for by their id, even if the request has a file: the model for cached
+        ones is never busy with encoding.
 
         Args:
             model: first model.
@@ -152,7 +156,8 @@ class TritonSegmenter:
         Raises:
             ImageNotCached: no model knows the image, and the request has no file.
             RejectedByModel: the caller must correct the request.
-            InvalidRequest: the header `X-Image-Id` names another image, or the requested version is not loaded.
+            InvalidRequest: the header `X-Image-Id` names another image, or the requested version is
+                not loaded.
             ServiceError: as raised by `service_errors`.
         """
         image_id = await image_id_of(image)
@@ -218,7 +223,8 @@ class TritonSegmenter:
                     try:
                         await slot.enter_async_context(turns.place(caller()))
                     except Overloaded:
-                        # The request is already parsed and decoded; an immediate retry would repeat that work.
+                        # The request is already parsed and decoded; an immediate retry would repeat
+                        # that work.
                         await asyncio.sleep(FULL_QUEUE_WAIT_S)
                         await slot.enter_async_context(turns.place(caller()))
             if sum(map(input_bytes, inputs.values())) <= MAX_BLOCKING_BYTES:
@@ -281,7 +287,10 @@ def _problem(problem: Mapping[str, Any], image: ImageSource, fields: Sequence[Se
 
 
 def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> str:
-    """Return the request path of the image or of a prompt as in `PROMPT`; other names are returned unchanged."""
+    """Return the request path of the image or of a prompt as in `PROMPT`.
+
+    Other names are returned unchanged.
+    """
     if name == tensors.INPUT_IMAGE.name:
         return image.field
     prompt = PROMPT.fullmatch(name)

@@ -58,8 +58,9 @@ class ModelState:
 class Models:
     """Client of Triton's model-repository API.
 
-    Methods raise `InferenceUnavailable` if Triton cannot be reached. `sync`, `load` and `unload` raise `ModelChange` if
-    Triton fails to load or unload a model, or another request is changing the models.
+    Methods raise `InferenceUnavailable` if Triton cannot be reached. `sync`, `load` and `unload`
+    raise `ModelChange` if Triton fails to load or unload a model, or another request is changing
+    the models.
     """
 
     address: Callable[[], str]
@@ -78,7 +79,10 @@ class Models:
         return [ModelState.from_index(entry) for entry in response.json()]
 
     async def versions(self) -> list[int]:
-        """Return the versions that all orchestrator models have ready, ascending; the last one is the default."""
+        """Return the versions that all orchestrator models have ready, ascending.
+
+        The last one is the default.
+        """
         ready = [(state.name, state.version) for state in await self.states(ready=True)]
         by_model = [{version for name, version in ready if name == model and version} for model in tensors.MODELS]
         return sorted(set.intersection(*by_model))
@@ -86,12 +90,12 @@ class Models:
     async def sync(self) -> None:
         """Load versions added to the repository, and unload removed ones.
 
-        No request is dropped: a model's old version answers until the new one is ready. The models that others call are
-        loaded first and unloaded last.
+        No request is dropped: a model's old version answers until the new one is ready. The models
+        that others call are loaded first and unloaded last.
 
         Raises:
-            ModelChange: a version is incomplete or computes wrong masks, versions were added and removed at once, or no
-                version is left.
+            ModelChange: a version is incomplete or computes wrong masks, versions were added and
+                removed at once, or no version is left.
         """
         with self._exclusive():
             new, removed = await asyncio.to_thread(self._checked_changes)
@@ -126,10 +130,13 @@ class Models:
             await self._wait_unloaded(model)
 
     def _take(self, new: set[int]) -> tuple[dict[tuple[str, int], Path], dict[int, Path]]:
-        """Take a snapshot of new versions; return the links of those that they replace, and the snapshots' folders.
+        """Take a snapshot of new versions.
+
+        Return the links of those that they replace, and the snapshots' folders.
 
         Raises:
-            ModelChange: the snapshot cannot be written, or the files of a version are of different weights.
+            ModelChange: the snapshot cannot be written, or the files of a version are of different
+                weights.
         """
         if self.deployment is None:
             return {}, {}

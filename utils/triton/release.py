@@ -4,7 +4,8 @@ import ipaddress
 from collections.abc import Sequence
 
 PATCHED_VERSION, PATCHED_RELEASE = (2, 71), "26.07"
-"""First release without the vulnerabilities in docs/security.md, by Triton's numbers and by NVIDIA's."""
+"""First release without the vulnerabilities in docs/security.md, by Triton's numbers and by
+NVIDIA's."""
 DEFAULT_ADDRESS = "0.0.0.0"  # noqa: S104  (Triton's own)
 
 

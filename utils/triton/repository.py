@@ -1,8 +1,8 @@
 """Copy of the model repository with settings for this machine.
 
-The source repository works with any Triton on any machine. Settings that depend on the machine (engine, instances,
-threads) are written into copies of its config.pbtxt files in the cache folder, next to links to a snapshot of the
-weights.
+The source repository works with any Triton on any machine. Settings that depend on the machine
+(engine, instances, threads) are written into copies of its config.pbtxt files in the cache folder,
+next to links to a snapshot of the weights.
 """
 
 import shutil
@@ -52,8 +52,8 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
 def deploy_once(repository: Path, settings: Settings) -> Path:
     """Return the folder for Triton to read, created by the first process of the service and inherited by the others.
 
-    It has a snapshot of the repository and belongs to this service alone. In `poll` mode Triton reads the repository
-    itself, without the plan.
+    It has a snapshot of the repository and belongs to this service alone. In `poll` mode Triton
+    reads the repository itself, without the plan.
 
     Raises:
         PlanError: as `plan_for_this_machine`.
@@ -84,7 +84,8 @@ def take_snapshot(repository: Path, home: Path) -> Path:
         home: folder of the snapshot and Triton's folder, on the repository's disk if possible.
 
     Raises:
-        TritonSetupError: a file cannot be read or written, or the files of a version are of different weights.
+        TritonSetupError: a file cannot be read or written, or the files of a version are of
+            different weights.
     """
     home = home.resolve()  # the links are read from another folder
     deployment = versions.Deployment(repository.resolve(), home / "models")
@@ -138,7 +139,8 @@ def export(repository: Path, plan: Plan, folder: Path) -> None:
     """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
 
     Raises:
-        TritonSetupError: as `take_snapshot` and `configure`, or the target exists or cannot be written.
+        TritonSetupError: as `take_snapshot` and `configure`, or the target exists or cannot be
+            written.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +168,10 @@ def check_repository(repository: Path, folder: Path | None = None) -> None:
 
 
 def check_weights(folder: Path, expected: str) -> None:
-    """Check that version 1 has the weights with this SHA-256; raise `TritonSetupError` if it has others."""
+    """Check that version 1 has the weights with this SHA-256.
+
+    Raise `TritonSetupError` if it has others.
+    """
     record = versions.weights_record(folder, 1)
     if record.get("sha256") != expected:
         raise TritonSetupError(
@@ -177,7 +182,10 @@ def check_weights(folder: Path, expected: str) -> None:
 
 
 def apply_plan(model: str, config: str, plan: Plan) -> str:
-    """Return the text of a model's config.pbtxt with the plan applied; raise `ParseError` if it is not one."""
+    """Return the text of a model's config.pbtxt with the plan applied.
+
+    Raise `ParseError` if it is not one.
+    """
     parsed = text_format.Parse(config, ModelConfig())
     if model in (tensors.ENCODER, tensors.DECODER):
         _configure_network(parsed, plan.encoder if model == tensors.ENCODER else plan.decoder)
@@ -204,8 +212,9 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
     config.backend = network.backend
     _set_instances(config, network.instances, network.gpu)
     if network.backend == "openvino" or network.gpu:
-        # OpenVINO is no faster with several images. On a GPU, ONNX Runtime prepares the convolutions anew whenever the
-        # number of images changes, which took up to 1.7 s (docs/performance-gpu.md).
+        # OpenVINO is no faster with several images. On a GPU, ONNX Runtime prepares the
+        # convolutions anew whenever the number of images changes, which took up to 1.7 s
+        # (docs/performance-gpu.md).
         config.ClearField("dynamic_batching")
     _set_precision(config, network)
     if not network.gpu:

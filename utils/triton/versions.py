@@ -20,13 +20,15 @@ LOAD_ORDER = (
     tensors.SEGMENT,
     tensors.SEGMENT_CACHED,
 )
-"""All models, each after those that it calls. A new version loads in this order and unloads in the reverse one."""
+"""All models, each after those that it calls. A new version loads in this order and unloads in the
+reverse one."""
 REQUIRED_FILES = {
     tensors.ENCODER: ("model.onnx",),
     tensors.DECODER: ("model.onnx",),
     **dict.fromkeys(tensors.MODELS, ("model.py", "weights.json")),
 }
-"""Files that a version of each model must have: without one, Triton fails to load it or retries forever."""
+"""Files that a version of each model must have: without one, Triton fails to load it or retries
+forever."""
 
 
 class MixedWeights(Exception):
@@ -39,7 +41,10 @@ def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
 
 
 def weights_record(repository: Path, version: int | None = None) -> dict[str, Any]:
-    """Return the content of a version's `weights.json`, by default the newest; empty if it is missing or invalid."""
+    """Return the content of a version's `weights.json`, by default the newest.
+
+    Empty if it is missing or invalid.
+    """
     number = version or max(versions(repository), default=1)
     return read_record(repository / tensors.SEGMENT / str(number))
 
@@ -66,8 +71,8 @@ def missing_files(repository: Path, version: int) -> list[Path]:
 class Deployment:
     """Triton's folder: links to versions that the service has taken from a repository.
 
-    The snapshots are in `taken/`, beside Triton's folder. A version that is replaced in the repository gets a new
-    snapshot, and the links say which one Triton reads.
+    The snapshots are in `taken/`, beside Triton's folder. A version that is replaced in the
+    repository gets a new snapshot, and the links say which one Triton reads.
     """
 
     repository: Path
@@ -78,7 +83,8 @@ class Deployment:
 
         Raises:
             OSError: a file cannot be read or written.
-            MixedWeights: a network is another one than `weights.json` says. Records of older exports do not say it.
+            MixedWeights: a network is another one than `weights.json` says. Records of older
+                exports do not say it.
         """
         snapshots = {}
         with snapshot.unchanged(self.repository):

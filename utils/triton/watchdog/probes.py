@@ -24,7 +24,8 @@ from utils.triton.versions import LOAD_ORDER
 NO_OBJECT = -1024
 """Logits of SAM 2's masks where it sees no object."""
 REQUEST_ID = "probe"
-"""Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their image again."""
+"""Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their
+image again."""
 ENCODE_US = re.compile(
     rf'^nv_inference_compute_infer_duration_us\{{[^}}]*\bmodel="{tensors.ENCODER}"[^}}]*\}} (\d+)', re.MULTILINE
 )
@@ -71,7 +72,8 @@ class Counts:
 class LocalTriton:
     """Triton on this machine.
 
-    Methods raise `ProbeError` if it answers with an error, and other exceptions if there is no valid answer in time.
+    Methods raise `ProbeError` if it answers with an error, and other exceptions if there is no
+    valid answer in time.
     """
 
     port: int
@@ -151,10 +153,12 @@ def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:
 
 
 def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
-    """Draw a box on the probes' image, sent with its file to the model for new images only; raise as `LocalTriton`.
+    """Draw a box on the probes' image, sent with its file to the model for new images only.
 
-    All weights accept a box. Without the embedding cache, the model for cached images answers that it does not know
-    this one.
+    Raise as `LocalTriton`.
+
+    All weights accept a box. Without the embedding cache, the model for cached images answers that
+    it does not know this one.
     """
     inputs = {
         tensors.CALL.name: np.array([json.dumps(CALL).encode()], np.object_),
@@ -171,8 +175,8 @@ def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
 def check_engines(triton: LocalTriton, timeout_s: float, version: int | None = None) -> None:
     """Check that two images have different embeddings, and that a box around a white square has a mask.
 
-    An engine that runs without an error may still be wrong: a half-precision build has been seen to give the same
-    embedding for every image.
+    An engine that runs without an error may still be wrong: a half-precision build has been seen to
+    give the same embedding for every image.
 
     Args:
         triton: the server.

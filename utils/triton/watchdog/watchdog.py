@@ -1,13 +1,16 @@
 """Watchdog of Triton: BentoML starts it as `tritonserver`, and it runs the real server.
 
-BentoML alone restarts a dead Triton after ten seconds (in a container never). It does not notice a hung Triton, nor one
-without its Python processes, which reports itself ready while every inference fails. The watchdog
+BentoML alone restarts a dead Triton after ten seconds (in a container never). It does not notice a
+hung Triton, nor one without its Python processes, which reports itself ready while every inference
+fails. The watchdog
 
 - checks before each start of Triton that the weights are those that the service started with;
-- checks Triton's processes, the results of the engines at start-up, and every model without a recent request;
+- checks Triton's processes, the results of the engines at start-up, and every model without a
+  recent request;
 - publishes the health for `/readyz` and for the API workers (`utils.triton.health`);
 - restarts Triton after it has died, lost a process, been stopped, or hung;
-- stops the service with an error if Triton cannot start at all, for example because a model cannot be loaded;
+- stops the service with an error if Triton cannot start at all, for example because a model cannot
+  be loaded;
 - kills stopped API workers, so that BentoML starts others;
 - on SIGTERM waits until no API worker has a request in Triton, then stops it.
 """
@@ -97,7 +100,10 @@ class Watchdog:
                     return 0
 
     def _run_triton(self) -> str:
-        """Run Triton once; return the cause of a restart, or an empty string after a stop signal."""
+        """Run Triton once.
+
+        Return the cause of a restart, or an empty string after a stop signal.
+        """
         self._started_at = time.monotonic()
         self._publish(*(("restarting", "Triton is restarting") if self._restarts else ("starting", STARTING)))
         damage = self._check_weights()
@@ -175,7 +181,8 @@ class Watchdog:
         self._stopped_since = (self._stopped_since or now) if fault and fault.cause == STOPPED else None
         if fault and fault.cause == DIED:
             error = "" if ready else triton.start_error()
-            # On a busy machine another try may succeed; a process that ends by itself will end again.
+            # On a busy machine another try may succeed; a process that ends by itself will end
+            # again.
             overtaxed = health.is_stub_failure(error) and not self._attempts
             return RestartReason(DIED if overtaxed else FAILED, error) if error else fault
         if health.consume_fault(self._file) or probes.stub_presumed_dead():
