@@ -21,7 +21,7 @@ from utils.api.answers import (
     json_response,
     segmentation_response,
 )
-from utils.api.inputs import image_source, list_of_images, to_job
+from utils.api.inputs import image_source, list_of_images, to_inference_request
 from utils.api.request_body import receive
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.app import build
@@ -45,8 +45,9 @@ gc.enable()
 async def mobile_sam(request: Request) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
     received = await receive(request, SegmentRequest)
-    job = to_job(received.fields, document=received.answer_type == JSON)
-    segmentation = await app.segmenter.segment(image_source(received.fields, received.file), job)
+    prompts = to_inference_request(received.fields, document=received.answer_type == JSON)
+    image = image_source(received.fields, received.file)
+    segmentation = await app.segmenter.segment(image, prompts)
     return segmentation_response(segmentation, received.fields.mask_format, received.answer_type)
 
 

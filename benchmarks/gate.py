@@ -26,8 +26,10 @@ from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_pic
 from benchmarks.raw import RawModel, descriptor_of, record_of
 from benchmarks.service import BUILTIN, OFFICIAL
 from harness.repository import prepare
-from orchestrator import images, pipeline
+from orchestrator import images
 from orchestrator.masks import upsample
+from orchestrator.networks import decoder_inputs, encoder_inputs
+from orchestrator.tensors import LOW_RES_MASKS
 
 CLICKS = 5
 MIN_IOU = 0.98
@@ -107,25 +109,24 @@ class Networks:
         """Return the masks of a prompt, and the logits of the single one, (1, 1, 256, 256)."""
         encoder, decoder = engines
         embedding, size_hw = self._embedding(file, encoder)
-        frame_hw = self._scaling.size_in_frame(size_hw)
-        valid_hw = None if self._scaling.squashes else frame_hw
-        in_image = np.array([points_xy], np.float32), np.array([labels], np.int32)
-        coords, frame_labels = pipeline.points_to_frame(*in_image, size_hw, frame_hw)
-        feed: dict[str, Array] = {
-            **embedding,
-            "point_coords": coords,
-            "point_labels": frame_labels,
-            "mask_input": np.zeros((1, 1, 256, 256), np.float32) if earlier is None else earlier,
-            "has_mask_input": np.array([earlier is not None], np.float32),
-        }
-        (logits,) = self._graph("decoder", decoder)(["low_res_masks"], feed)
-        return [upsample(low_res, valid_hw, size_hw) > 0 for low_res in logits[0]], logits[:, :1].copy()
+        feed = decoder_inputs(
+            embedding,
+            np.array([points_xy], np.float32),
+            np.array([labels], np.int32),
+            size_hw=size_hw,
+            frame_hw=self._scaling.size_in_frame(size_hw),
+            masks=None if earlier is None else (earlier, np.ones(1, np.float32)),
+        )
+        (logits,) = self._graph("decoder", decoder)([LOW_RES_MASKS.name], feed)
+        valid_hw = self._scaling.valid_hw(size_hw)
+        masks = [upsample(low_res, valid_hw, size_hw) > 0 for low_res in logits[0]]
+        return masks, logits[:, :1].copy()
 
     def _encode(self, file: Path, engine: str) -> tuple[dict[str, Array], tuple[int, int]]:
         """Return the embedding, and the height and width of the picture."""
         picture = read_picture(file)
         frame = self._scaling.frame(picture)
-        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+        inputs = encoder_inputs(frame.pixels, frame.size_hw)
         tensors = self._graph("encoder", engine)(self._tensors, inputs)
         embedding = {name: tensor.copy() for name, tensor in zip(self._tensors, tensors, strict=True)}
         return embedding, (picture.shape[0], picture.shape[1])

@@ -12,7 +12,7 @@ NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chro
 
 def find_chromium() -> str | None:
     """Return the path of Chromium, or None if there is none on PATH."""
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
+    return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @contextmanager

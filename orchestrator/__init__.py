@@ -1,1 +1,4 @@
-"""Work of Triton's Python models: images, embeddings, prompts, masks and answers. Only `triton_io` needs Triton."""
+"""Work of Triton's Python models: images, embeddings, prompts, masks and answers.
+
+Only `triton_io` needs Triton.
+"""

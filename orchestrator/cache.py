@@ -3,12 +3,13 @@
 One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
 
     header     64 bytes, see `HEADER`
-    embedding  the tensors in the order of their `Layout`, float16, little-endian; empty before it is encoded
+    embedding  the tensors in the order of their `Layout`, float16, little-endian; empty before it
+               is encoded
     file       the image file as received, for pictures and crops
 
-A file is written under a temporary name and renamed when it is complete. A reader copies it into memory and verifies
-the checksum of the copy, so that neither a partly written file nor one that changes during the read is ever served.
-The modification time is the time of the last use.
+A file is written under a temporary name and renamed when it is complete. A reader copies it into
+memory and verifies the checksum of the copy, so that neither a partly written file nor one that
+changes during the read is ever served. The modification time is the time of the last use.
 """
 
 import contextlib
@@ -33,28 +34,32 @@ import numpy.typing as npt
 from orchestrator.depth import SampleRange
 from orchestrator.images import MAX_SIDE_PIXELS
 from orchestrator.orientation import NORMAL
+from orchestrator.tensors import IMAGE_EMBEDDINGS
 
 HEADER = struct.Struct("<8sIIHHHQ8s16sII2x")
-"""Magic, height and width of the displayed image in pixels, its orientation, the range of its 16-bit samples, bytes of
-the image file, hash of the caller who stored the entry, fingerprint of the weights, bytes of the embedding, CRC-32 of
-the whole entry."""
+"""Magic, height and width of the displayed image in pixels, its orientation, the range of its
+16-bit samples, bytes of the image file, hash of the caller who stored the entry, fingerprint of the
+weights, bytes of the embedding, CRC-32 of the whole entry."""
 MAGIC = b"MSAMEMB5"
-"""It changes with the layout, and with the rules by which files become pixels: older entries are never used."""
+"""It changes with the layout, and with the rules by which files become pixels: older entries are
+never used."""
 NO_RANGE = (0, 0)
 """The range of an image with 8 bits."""
-MOBILE_SAM_SHAPES = {"image_embeddings": (1, 64, 64, 256)}
+MOBILE_SAM_SHAPES = {IMAGE_EMBEDDINGS.name: (1, *IMAGE_EMBEDDINGS.shape)}
 """Tensors of an embedding of MobileSAM and of Segment Anything."""
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
 MAX_MEMORY_BYTES = 16 * 2**20
-"""Size of the entries that a process keeps in memory, at least the last one. They need not be read again, and are the
-only cache if the disk cannot be written."""
+"""Size of the entries that a process keeps in memory, at least the last one. They need not be read
+again, and are the only cache if the disk cannot be written."""
 CROPS_SHARE = 8
-"""Crops get this part of the disk space (1/8) in a separate cache, so that they never evict images."""
+"""Crops get this part of the disk space (1/8) in a separate cache, so that they never evict
+images."""
 MAX_KNOWN_CALLERS = 10_000
 """Files whose callers a process need not read again."""
 MAX_SHARES = 32
-"""Callers that share the disk equally. A caller with many addresses gets no more shares than this."""
+"""Callers that share the disk equally. A caller with many addresses gets no more shares than
+this."""
 
 Embedding = Mapping[str, npt.NDArray[np.float16]]
 """The tensors of an embedding by name."""
@@ -81,7 +86,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedImage:
     """Cached data of an image."""
 
     embedding: Embedding
@@ -93,7 +98,8 @@ class Entry:
     orientation: int = NORMAL
     """EXIF orientation that was applied to the image, 1 to 8."""
     sample_range: SampleRange | None = None
-    """Values of 16-bit samples that became 0 and 255; None for 8 bits, and before the image is decoded."""
+    """Values of 16-bit samples that became 0 and 255; None for 8 bits, and before the image is
+    decoded."""
     encode_s: float = 0.0
     """Seconds that the encoder took for the request at hand; 0 if the embedding was known."""
 
@@ -107,7 +113,7 @@ class InvalidEntry(ValueError):
     """The bytes are not a complete entry of the weights."""
 
 
-def pack(entry: Entry, layout: Layout, caller: str = "") -> list[memoryview | bytes]:
+def pack(entry: CachedImage, layout: Layout, caller: str = "") -> list[memoryview | bytes]:
     """Return the content of an entry's file, in pieces."""
     names = layout.shapes if entry.embedding else ()
     body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in names]
@@ -124,7 +130,7 @@ def caller_hash(caller: str) -> bytes:
     return hashlib.sha256(caller.encode()).digest()[:8]
 
 
-def unpack(data: Any, layout: Layout) -> Entry:
+def unpack(data: Any, layout: Layout) -> CachedImage:
     """Return the entry in the content of a file, without copying it.
 
     Args:
@@ -132,8 +138,8 @@ def unpack(data: Any, layout: Layout) -> Entry:
         layout: what the entry's embedding must be.
 
     Raises:
-        InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size, an orientation or a
-            range that no image has.
+        InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size, an
+            orientation or a range that no image has.
     """
     weights, body, entry = _checked(data)
     if weights != layout.weights or len(body) not in (0, layout.nbytes):
@@ -146,7 +152,7 @@ def unpack(data: Any, layout: Layout) -> Entry:
     return replace(entry, embedding=embedding)
 
 
-def _checked(data: Any) -> tuple[str, memoryview, Entry]:
+def _checked(data: Any) -> tuple[str, memoryview, CachedImage]:
     """Return weights, embedding and the rest of an entry of any weights."""
     view = memoryview(data)
     if len(view) < HEADER.size:
@@ -167,12 +173,18 @@ def _checked(data: Any) -> tuple[str, memoryview, Entry]:
     if orientation not in range(1, 9) or (sample_range and low >= high):
         raise InvalidEntry(f"expected an orientation of 1 to 8 and a range, got {orientation} and {low} to {high}")
     name = weights.rstrip(b"\0").decode("ascii", "replace")
-    return name, body[:embedding_bytes], Entry({}, (height, width), body[embedding_bytes:], orientation, sample_range)
+    return (
+        name,
+        body[:embedding_bytes],
+        CachedImage({}, (height, width), body[embedding_bytes:], orientation, sample_range),
+    )
 
 
 @dataclass(eq=False)
 class EmbeddingCache:
-    """Entries of one set of weights, in a folder that several sets may share; the first write makes the folder.
+    """Entries of one set of weights, in a folder that several sets may share.
+
+    The first write makes the folder.
 
     Image ids are 64 hexadecimal digits.
     """
@@ -183,11 +195,12 @@ class EmbeddingCache:
     max_bytes: int
     """Size of all entries together; 0: write none."""
     warn: Callable[[str], None]
-    """Called with a message for each damaged file, and when the folder fails, once until it works again."""
+    """Called with a message for each damaged file, and when the folder fails, once until it works
+    again."""
 
     def __post_init__(self) -> None:
         self._failing = False
-        self._memory: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # entry, and whether it is on disk
+        self._memory: OrderedDict[str, tuple[CachedImage, bool]] = OrderedDict()  # entry, and whether it is on disk
         self._memory_bytes = 0
 
     def split_crops(self) -> "EmbeddingCache":
@@ -196,7 +209,7 @@ class EmbeddingCache:
         self.max_bytes -= share
         return EmbeddingCache(self.folder / "crops", self.layout, share, self.warn)
 
-    def get(self, image_id: str) -> Entry | None:
+    def get(self, image_id: str) -> CachedImage | None:
         """Return the entry of an image, None if there is none. Counts as a use."""
         path = self._path(image_id)
         entry, on_disk = self._memory.get(image_id, (None, True))
@@ -212,7 +225,7 @@ class EmbeddingCache:
                 return bytes(_checked(path.read_bytes())[2].file) or None
         return None
 
-    def put(self, image_id: str, entry: Entry, caller: str = "") -> None:
+    def put(self, image_id: str, entry: CachedImage, caller: str = "") -> None:
         """Store an entry, on disk if possible, and evict the least recently used ones.
 
         Those of callers with more than their share of the disk go first.
@@ -228,16 +241,17 @@ class EmbeddingCache:
             self._failing = False
         except OSError as error:
             self._report_failure(error)
-        # A copy: the encoder's output is in memory shared with Triton, which would grow with every entry kept.
-        own = {name: tensor.copy() for name, tensor in entry.embedding.items()}
-        self._remember(image_id, replace(entry, embedding=own, encode_s=0.0), on_disk)
+        # A copy: the encoder's output is in memory shared with Triton, which would grow with every
+        # entry kept.
+        copies = {name: tensor.copy() for name, tensor in entry.embedding.items()}
+        self._remember(image_id, replace(entry, embedding=copies, encode_s=0.0), on_disk)
 
     @contextlib.contextmanager
     def encode_lock(self, image_id: str) -> Iterator[None]:
         """Hold the lock of an image, so that only one process encodes it.
 
-        The kernel releases the lock if its holder dies. Without a writable folder there is no lock. Two images share
-        a lock with a probability of 1 in 256; then one waits for the other.
+        The kernel releases the lock if its holder dies. Without a writable folder there is no lock.
+        Two images share a lock with a probability of 1 in 256; then one waits for the other.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
@@ -246,7 +260,9 @@ class EmbeddingCache:
 
     @contextlib.contextmanager
     def decode_lock(self) -> Iterator[None]:
-        """Hold the machine's lock for decoding an image above the pixel limit; without a writable folder there is none.
+        """Hold the machine's lock for decoding an image above the pixel limit.
+
+        Without a writable folder there is none.
 
         The kernel releases the lock if its holder dies.
         """
@@ -258,8 +274,11 @@ class EmbeddingCache:
     def _path(self, image_id: str) -> Path:
         return self.folder / f"{image_id}-{self.layout.weights}{SUFFIX}"
 
-    def _touch(self, path: Path, entry: Entry | None) -> Entry | None:
-        """Set a file's time of last use, and return `entry` or read it; None if the file is missing or damaged."""
+    def _touch(self, path: Path, entry: CachedImage | None) -> CachedImage | None:
+        """Set a file's time of last use, and return `entry` or read it.
+
+        None if the file is missing or damaged.
+        """
         if not self.max_bytes:
             return None
         try:
@@ -283,7 +302,7 @@ class EmbeddingCache:
                 path.unlink(missing_ok=True)
             return None
 
-    def _remember(self, image_id: str, entry: Entry | None, on_disk: bool) -> None:
+    def _remember(self, image_id: str, entry: CachedImage | None, on_disk: bool) -> None:
         """Keep an entry in memory as the most recently used one; None removes it."""
         if image_id in self._memory:
             self._memory_bytes -= self._memory.pop(image_id)[0].nbytes
@@ -304,7 +323,8 @@ class EmbeddingCache:
         size = sum(len(piece) for piece in pieces)
         if size > self.max_bytes:
             return False
-        # Only one process writes at a time. So the size is bounded, and dead processes left the partial files.
+        # Only one process writes at a time. So the size is bounded, and dead processes left the
+        # partial files.
         with self._lock("room"):
             self._evict(size, caller)
             with tempfile.NamedTemporaryFile(dir=self.folder, suffix=PARTIAL, delete=False) as file:
@@ -321,8 +341,8 @@ class EmbeddingCache:
     def _evict(self, size: int, caller: bytes) -> None:
         """Remove partial files, and entries until `size` more bytes of a caller fit.
 
-        The least recently used entries of callers above an equal share go first. When none is above it, all callers'
-        entries go in that order.
+        The least recently used entries of callers above an equal share go first. When none is above
+        it, all callers' entries go in that order.
         """
         for path in self.folder.glob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)

@@ -1,9 +1,10 @@
 """One request to the orchestrator: its inputs, its deadline, its stages, and the file that carries large values.
 
-The service creates a memory file for each request (memfd_create(2)), and both sides open it by its name below
-/proc: the service with an `Exchange`, a model with a `Call`. Large values take this way in both directions: Triton's
-shared memory grows with the largest value that crosses it and never shrinks, and HTTP copies a value several times. The
-service closes the file when the request ends for any reason. Its absence means that nobody waits for the answer.
+The service creates a memory file for each request (memfd_create(2)), and both sides open it by its
+name below /proc: the service with a `MemoryFile`, a model with a `ModelRequest`. Large values take
+this way in both directions: Triton's shared memory grows with the largest value that crosses it and
+never shrinks, and HTTP copies a value several times. The service closes the file when the request
+ends for any reason. Its absence means that nobody waits for the answer.
 """
 
 import os
@@ -18,11 +19,11 @@ from time import perf_counter
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
-CALL = "call"
-"""Name of the input with all but arrays and the image, in JSON."""
+from orchestrator.arrays import Array
+from orchestrator.tensors import CALL, INPUT_IMAGE
+
 INLINE_BYTES = 64 * 1024
 """Largest value that goes through Triton, in both directions."""
 FILE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")
@@ -43,7 +44,6 @@ RECORD = "record"  # automatic masks: filtering, and the records of those kept
 STAGES = (CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE, RECORD)
 REPORT_INTERVAL_S = 1.0
 
-Array = npt.NDArray[Any]
 Part = Sequence[Any]
 """A part of an answer in pieces, each with the buffer interface."""
 
@@ -57,7 +57,8 @@ class Outcome:
     """How a request ended, in JSON in the output `outcome`: with an answer, unless one of the other three is set."""
 
     spooled: Sequence[int] = ()
-    """Bytes of each part of the answer in the request's file, where the parts follow each other; 0: sent by Triton."""
+    """Bytes of each part of the answer in the request's file, where the parts follow each other; 0:
+    sent by Triton."""
     problem: dict[str, Any] | None = None
     """What the caller must correct: the fields of `problems.Rejected`."""
     unknown_image: bool = False
@@ -68,8 +69,11 @@ class Outcome:
     """Name of the weights that an answer comes from."""
 
 
-class Exchange:
-    """The service's side of a request, closed with the last part of the answer; as a context manager, on an error."""
+class MemoryFile:
+    """The service's side of a request, closed with the last part of the answer.
+
+    As a context manager it closes only on an error: the parts of an answer still read from it.
+    """
 
     def __init__(self, deadline: float) -> None:
         """Create an empty file; the request's deadline is on the monotonic clock."""
@@ -78,7 +82,7 @@ class Exchange:
         self._inputs: dict[str, dict[str, Any]] = {}
         self._size = 0
 
-    def __enter__(self) -> "Exchange":
+    def __enter__(self) -> "MemoryFile":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -134,7 +138,7 @@ def input_bytes(value: Array) -> int:
     return len(value[0]) if value.dtype == object else value.nbytes
 
 
-class Call:
+class ModelRequest:
     """The inputs of a request and the channel for its answer."""
 
     def __init__(self, tensor: Callable[[str], Array | None]) -> None:
@@ -147,11 +151,11 @@ class Call:
             ValueError: the description names a file that the service cannot have made.
         """
         self._tensor = tensor
-        description = tensor(CALL)
+        description = tensor(CALL.name)
         call: dict[str, Any] = {} if description is None else orjson.loads(description[0])
         self._file, self._inode = str(call.get("file", "")), int(call.get("inode", 0))
         if self._file and not FILE.fullmatch(self._file):
-            raise ValueError(f"{CALL}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}")
+            raise ValueError(f"{CALL.name}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}")
         self._deadline = float(call.get("deadline", "inf"))
         self._inputs: dict[str, dict[str, Any]] = call.get("inputs", {})
         self.costly: bool = call.get("costly", True)
@@ -194,7 +198,7 @@ class Call:
 
     def read_file(self) -> bytes | None:
         """Return the image file, None if it was left out."""
-        array = self.read("input_image")
+        array = self.read(INPUT_IMAGE.name)
         return None if array is None else bytes(array[0])
 
     def raise_if_cancelled(self) -> None:
@@ -217,7 +221,8 @@ class Call:
         """Write the large parts of an answer to the file.
 
         Returns:
-            The bytes of each part that go through Triton, and the outcome, which says what the file has.
+            The bytes of each part that go through Triton, and the outcome, which says what the file
+            has.
 
         Raises:
             RequestCancelled: the file is gone.
@@ -250,16 +255,17 @@ class Stages:
 
     A stage does not start if the request has been cancelled.
 
-    Triton's counters are in another process, and each increment is a message to it, which would slow a click down. So
-    the sums are sent at most once a second, from another thread. Those of a long request grow while it runs.
+    Triton's counters are in another process, and each increment is a message to it, which would
+    slow a click down. So the sums are sent at most once a second, from another thread. Those of a
+    long request grow while it runs.
     """
 
     def __init__(self, report: Callable[[str, int, float], None]) -> None:
         """Make a timer without data.
 
         Args:
-            report: called in a separate thread with a stage, the number of requests that entered it, and the seconds
-                spent in it, unfinished requests included.
+            report: called in a separate thread with a stage, the number of requests that entered
+                it, and the seconds spent in it, unfinished requests included.
         """
         self._report, self._lock = report, Lock()
         self._entered: set[str] = set()

@@ -1,8 +1,8 @@
 """16-bit images: their samples, and the range of values that is shown in 8 bits.
 
-Cameras and scanners often use a part of 16 bits only: 12-bit data is nearly black. So an image whose samples lie close
-together is stretched: the values between the 0.1 and the 99.9 percentile become 0 to 255. The client has a copy of this
-module, which shares no code with the server.
+Cameras and scanners often use a part of 16 bits only: 12-bit data is nearly black. So an image
+whose samples lie close together is stretched: the values between the 0.1 and the 99.9 percentile
+become 0 to 255. The client has a copy of this module, which shares no code with the server.
 """
 
 import io
@@ -20,9 +20,11 @@ SampleRange = tuple[int, int]
 
 FULL_RANGE: SampleRange = (0, 65_535)
 MIN_WIDE_RANGE = 32_768
-"""A range of at least this many values is taken for the full one, and the image is not stretched."""
+"""A range of at least this many values is taken for the full one, and the image is not
+stretched."""
 CLIPPED_PER_MILLE = 1
-"""Samples below and above the range, each of a thousand: dead pixels and highlights do not decide it."""
+"""Samples below and above the range, each of a thousand: dead pixels and highlights do not decide
+it."""
 
 UNPACKERS = {
     "I;16B": ("I;16B",),
@@ -30,10 +32,11 @@ UNPACKERS = {
     "RGB;16B": ("RGB;16B", "RGB;16L"),
     "RGBA;16B": ("RGBA;16B", "RGBA;16L"),
 }
-"""Pillow's unpackers that together give all bytes of a PNG file's samples, by the one that Pillow chooses.
+"""Pillow's unpackers that together give all bytes of a PNG file's samples, by the one that Pillow
+chooses.
 
-Pillow keeps the first of the two bytes of a colour sample. Its unpacker for samples of the other byte order keeps the
-second one. Grey with alpha has four bytes for each pixel, as many as RGBA.
+Pillow keeps the first of the two bytes of a colour sample. Its unpacker for samples of the other
+byte order keeps the second one. Grey with alpha has four bytes for each pixel, as many as RGBA.
 """
 STRIP_PIXELS = 2**19
 """Pixels that are read, counted or scaled at once, so that temporary arrays stay small."""
@@ -70,8 +73,9 @@ def read_samples(file: bytes) -> Samples:
 def sample_range(samples: Samples) -> SampleRange:
     """Return the range of an image: its 0.1 and 99.9 percentiles, or the full range.
 
-    A percentile is the smallest value that at least so many samples do not exceed, channels of colour together. The
-    full range is returned for images with at least half of it, and for those with a single value.
+    A percentile is the smallest value that at least so many samples do not exceed, channels of
+    colour together. The full range is returned for images with at least half of it, and for those
+    with a single value.
     """
     counts = np.zeros(FULL_RANGE[1] + 1, np.int64)
     for part in _strips(samples):

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orchestrator import images, reduced
-from orchestrator.cache import Embedding, EmbeddingCache, Entry
-from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Call, Stages
+from orchestrator.arrays import BoolMask, Logits
+from orchestrator.cache import CachedImage, Embedding, EmbeddingCache
+from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, ModelRequest, Stages
 from orchestrator.depth import SampleRange
-from orchestrator.masks import Logits, area_and_box, upsample
-from orchestrator.pictures import Mask, Strip
+from orchestrator.masks import area_and_box, upsample
+from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box
+from orchestrator.tensors import FRAME_SIDE
 
 if TYPE_CHECKING:
     from orchestrator.redis_tier import RedisTier
@@ -40,7 +42,8 @@ class DecodedImage:
     sample_range: SampleRange | None = None
     """Values of 16-bit samples that became 0 and 255; None for 8 bits."""
     strips: dict[int, Strip] = field(default_factory=dict)
-    """Compressed strips of the image as a PNG file, for its next picture (`pictures.encode_png`)."""
+    """Compressed strips of the image as a PNG file, for its next picture
+    (`pictures.encode_png`)."""
 
 
 @dataclass
@@ -50,8 +53,9 @@ class EncodedImage:
     image_id: str
     """SHA-256 of the image file, in hexadecimal."""
     key: str
-    """Cache key: the image id, combined with the owner when API keys are used, and with the box of a part."""
-    entry: Entry
+    """Cache key: the image id, combined with the owner when API keys are used, and with the box of
+    a part."""
+    entry: CachedImage
     max_pixels: int
     stages: Stages
     last: dict[str, DecodedImage] = field(default_factory=dict)
@@ -74,7 +78,7 @@ class EncodedImage:
         return self.entry.size_hw
 
     @property
-    def whole(self) -> "EncodedImage":
+    def full_image(self) -> "EncodedImage":
         """The image itself, or the one that this is a part of."""
         return self.part_of or self
 
@@ -92,14 +96,14 @@ class EncodedImage:
     @functools.cached_property
     def reduction(self) -> Reduction | None:
         """The grid of the whole image, if it is worked on at a smaller size."""
-        size_hw = self.whole.size_hw
+        size_hw = self.full_image.size_hw
         factor = reduced.factor(size_hw, self.max_pixels) if self.scale_down else None
         return Reduction(size_hw, factor) if factor and factor > 1 else None
 
     @property
     def grid_hw(self) -> tuple[int, int]:
         """Height and width of the whole image's masks: those of the image, or of its grid."""
-        return self.reduction.grid_hw if self.reduction else self.whole.size_hw
+        return self.reduction.grid_hw if self.reduction else self.full_image.size_hw
 
     def in_grid(self, box_xyxy: Box) -> Box:
         """Return a box of the whole image in the frame of its masks."""
@@ -108,16 +112,16 @@ class EncodedImage:
     def upsample(self, logits: Logits) -> Logits:
         """Scale low-resolution logits (256, 256) to the size of the image's masks, as `masks.upsample`."""
         x0, y0, x1, y1 = self.in_grid(self.region)
-        return upsample(logits, None if self.preprocessing.squashes else self.frame_hw, (y1 - y0, x1 - x0))
+        return upsample(logits, self.preprocessing.valid_hw(self.size_hw), (y1 - y0, x1 - x0))
 
     def box(self, logits: Logits) -> Box:
         """Return the box around a mask as low-resolution logits (256, 256), in pixels of the image."""
-        scale = np.divide(self.size_hw, self.frame_hw)[::-1] * images.FRAME / len(logits)
+        scale = np.divide(self.size_hw, self.frame_hw)[::-1] * FRAME_SIDE / len(logits)
         return tuple(np.multiply(area_and_box(logits > 0)[1], np.tile(scale, 2)).tolist())
 
-    def mask(self, logits: Logits, threshold: float) -> Mask:
+    def mask(self, logits: Logits, threshold: float) -> BoolMask:
         """Return where low-resolution logits (256, 256) are above a threshold: `grid_hw` bool, of the whole image."""
-        inside: Mask = self.upsample(logits) > threshold
+        inside: BoolMask = self.upsample(logits) > threshold
         if self.part_of is None:
             return inside
         x0, y0, x1, y1 = self.in_grid(self.region)
@@ -152,7 +156,8 @@ class Embeddings:
     redis: "RedisTier | None"
     """Cache shared by all machines, if there is one."""
     encoder: Encode | None
-    """None for a process that answers from `cache` only, so that no request waits for the image of another."""
+    """None for a process that answers from `cache` only, so that no request waits for the image of
+    another."""
     max_pixels: int
     """Largest width times height of an image."""
     count: Callable[[str], None]
@@ -169,23 +174,25 @@ class Embeddings:
         # Only the last image: the next request for a picture is usually for the same one.
         self._last: dict[str, DecodedImage] = {}
 
-    def open(self, call: Call) -> EncodedImage:
-        """Return the image of a request with its embedding if that is known; of others, only the header is read.
+    def open(self, request: ModelRequest) -> EncodedImage:
+        """Return the image of a request with its embedding if that is known.
 
-        Owners share nothing: an image id works for its owner only, and the response time does not reveal that another
-        owner has sent the same file.
+        Of others, only the header is read.
+
+        Owners share nothing: an image id works for its owner only, and the response time does not
+        reveal that another owner has sent the same file.
 
         Raises:
             Rejected: the image cannot be used.
             UnknownImage: no image has this id.
         """
-        file, image_id = call.read_file(), call.image_id or ""
-        if file is not None and not (image_id and call.from_service):
+        file, image_id = request.read_file(), request.image_id or ""
+        if file is not None and not (image_id and request.from_service):
             image_id = hashlib.sha256(file).hexdigest()
         if not IMAGE_ID.fullmatch(image_id):
             raise UnknownImage
-        key = hashlib.sha256(f"{call.owner} {image_id}".encode()).hexdigest() if call.owner else image_id
-        unknown = Entry({}, (0, 0), b"")
+        key = hashlib.sha256(f"{request.owner} {image_id}".encode()).hexdigest() if request.owner else image_id
+        unknown = CachedImage({}, (0, 0), b"")
         image = EncodedImage(
             image_id,
             key,
@@ -194,8 +201,8 @@ class Embeddings:
             self.stages,
             self._last,
             self.preprocessing,
-            call.caller,
-            scale_down=call.scale_down,
+            request.caller,
+            scale_down=request.scale_down,
         )
         source, entry = self._look_up(image)
         if entry is None:
@@ -206,7 +213,7 @@ class Embeddings:
                 raise UnknownImage
             with self.stages(DECODE):
                 opened = image.open(file)
-            source, entry = ENCODED, Entry({}, opened.size_hw, file, opened.orientation)
+            source, entry = ENCODED, CachedImage({}, opened.size_hw, file, opened.orientation)
         return replace(image, entry=entry, source=source)
 
     def keep(self, image: EncodedImage) -> None:
@@ -216,7 +223,9 @@ class Embeddings:
                 self._store(image)
 
     def crop(self, image: EncodedImage, box_xyxy: Box) -> EncodedImage:
-        """Return a part of an image with its own embedding if that is known, or all of it; keep the image's file.
+        """Return a part of an image with its own embedding if that is known, or all of it.
+
+        Keep the image's file.
 
         Args:
             image: the whole image; its embedding may be missing.
@@ -228,13 +237,15 @@ class Embeddings:
         if image.source == ENCODED and not image.entry.embedding:  # a new image
             self.keep(image)
         key = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
-        unknown = Entry({}, (y1 - y0, x1 - x0), b"", image.entry.orientation)
+        unknown = CachedImage({}, (y1 - y0, x1 - x0), b"", image.entry.orientation)
         part = replace(image, key=key, entry=unknown, part_of=image, origin_xy=(x0, y0))
         source, entry = self._look_up(part)
         return replace(part, entry=entry or part.entry, source=source)
 
     def encode(self, image: EncodedImage) -> EncodedImage:
-        """Return an image with its embedding; processes that need the same one at the same time encode it once.
+        """Return an image with its embedding.
+
+        Processes that need the same one at the same time encode it once.
 
         Raises:
             Rejected: the image cannot be decoded.
@@ -262,7 +273,7 @@ class Embeddings:
     def _cache_of(self, image: EncodedImage) -> EmbeddingCache:
         return self._crops if image.part_of else self.cache
 
-    def _look_up(self, image: EncodedImage) -> tuple[str, Entry | None]:
+    def _look_up(self, image: EncodedImage) -> tuple[str, CachedImage | None]:
         """Return the entry of an image or a part, if there is one, and where it was found."""
         with self.stages(CACHE):
             entry = self._usable(self._cache_of(image).get(image.key), image)
@@ -270,13 +281,14 @@ class Embeddings:
             return FOUND, entry
         with self.stages(REDIS):
             shared = self._usable(self.redis.get(image.key), image)
-        # The checksum is of the entry alone: one under the name of another image would give that one's masks.
+        # The checksum is of the entry alone: one under the name of another image would give that
+        # one's masks.
         if shared is None or not shared.embedding or hashlib.sha256(shared.file).hexdigest() != image.image_id:
             return FOUND, entry
         self._store(replace(image, entry=shared))
         return SHARED, shared
 
-    def _make(self, encode: Encode, image: EncodedImage) -> Entry:
+    def _make(self, encode: Encode, image: EncodedImage) -> CachedImage:
         decoded = self._decode(image)
         with self.stages(RESIZE):
             frame = self._frame(image, decoded.pixels)
@@ -292,9 +304,9 @@ class Embeddings:
 
     def _decode(self, image: EncodedImage) -> DecodedImage:
         if not image.reduction:
-            return image.whole.decode()
+            return image.full_image.decode()
         with self.cache.decode_lock():  # a large image takes much memory
-            return image.whole.decode()
+            return image.full_image.decode()
 
     def _frame(self, image: EncodedImage, pixels: images.RGB) -> images.Frame:
         if image.reduction:
@@ -306,7 +318,7 @@ class Embeddings:
         with self.stages(STORE):
             self._cache_of(image).put(image.key, image.entry, image.caller)
 
-    def _usable(self, entry: Entry | None, image: EncodedImage) -> Entry | None:
+    def _usable(self, entry: CachedImage | None, image: EncodedImage) -> CachedImage | None:
         """Return the entry, None if its image has more pixels than are accepted."""
         if entry is None:
             return None

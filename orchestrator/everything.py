@@ -1,9 +1,10 @@
 """A batch of automatic masks: a grid of clicks on one crop of an image, and the masks that reach the thresholds.
 
-The service sends as many batches at once as this model has processes, and combines the records. So clicks wait for one
-batch of each process at most, not for a whole image, and a client that disconnects costs only the batches at work.
-Steps and thresholds are taken from Segment Anything's automatic mask generator
-(https://github.com/facebookresearch/segment-anything, `automatic_mask_generator.py` and `utils/amg.py`).
+The service sends as many batches at once as this model has processes, and combines the records. So
+clicks wait for one batch of each process at most, not for a whole image, and a client that
+disconnects costs only the batches at work. Steps and thresholds are taken from Segment Anything's
+automatic mask generator (https://github.com/facebookresearch/segment-anything,
+`automatic_mask_generator.py` and `utils/amg.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,28 +14,29 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from orchestrator.call import RECORD, UPSAMPLE, Call, Part
+from orchestrator.arrays import BoolMask, Logits
+from orchestrator.call import RECORD, UPSAMPLE, ModelRequest, Part
 from orchestrator.costs import check_batch
-from orchestrator.masks import Logits, area_and_box, remove_small_regions, rle
-from orchestrator.pictures import Mask
+from orchestrator.masks import area_and_box, remove_small_regions, rle
 from orchestrator.pipeline import Pipeline
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box, check
 from orchestrator.segment import blank_image
-from orchestrator.tensors import POSITIVE
+from orchestrator.tensors import GRID_POINTS_XY, POSITIVE, RECORDS
 
-OUTPUTS = ("records",)
+OUTPUTS = (RECORDS.name,)
+"""Name of the output with the part that `records` returns."""
 EDGE_MARGIN_PIXELS = 20
 """If a mask's box comes this close to the edge of a crop, the mask is probably truncated there."""
 
 
-def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
+def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
     """Return JSON: `masks`, the records of a batch, and the `engine` as answers name it."""
     pipeline.check_accepted(np.full((1, 1), POSITIVE, np.int32))
-    options = {**pipeline.thresholds, **call.options}
-    points_xy = call.read("point_coords")
+    options = {**pipeline.thresholds, **request.options}
+    points_xy = request.read(GRID_POINTS_XY.name)
     assert points_xy is not None  # not optional in config.pbtxt
-    image = pipeline.embeddings.open(call)
+    image = pipeline.embeddings.open(request)
     x0, y0, x1, y1 = map(int, options["crop_box"])
     crop = x0, y0, x1, y1
     check(crop, image.size_hw, "crop_box")
@@ -43,11 +45,11 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
         options["min_mask_region_area"] = round(options["min_mask_region_area"] / reduction.factor**2)
     cells = image.in_grid(crop)
     cells_hw = cells[3] - cells[1], cells[2] - cells[0]
-    check_batch(len(points_xy), image.grid_hw, cells_hw, tidy=bool(options["min_mask_region_area"]))
+    check_batch(len(points_xy), image.grid_hw, cells_hw, remove_small_regions=bool(options["min_mask_region_area"]))
     part = pipeline.embeddings.encode(pipeline.embeddings.crop(image, crop))
     labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
     decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
-    kept = []
+    masks_kept = []
     for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True):
         for low_res, score in zip(masks, scores, strict=True):
             if score <= options["pred_iou_thresh"]:
@@ -55,7 +57,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
             with part.stages(UPSAMPLE):
                 logits = part.upsample(low_res)
             with part.stages(RECORD):
-                found = record(
+                mask_record = record(
                     logits,
                     float(score),
                     point_xy,
@@ -64,9 +66,9 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
                     options=options,
                     reduction=reduction,
                 )
-            if found is not None:
-                kept.append(found)
-    return ([orjson.dumps({"engine": pipeline.identity["engine"], "masks": kept})],)
+            if mask_record is not None:
+                masks_kept.append(mask_record)
+    return ([orjson.dumps({"engine": pipeline.identity["engine"], "masks": masks_kept})],)
 
 
 def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -86,7 +88,10 @@ def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
 
 
 def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int], margin: float = EDGE_MARGIN_PIXELS) -> bool:
-    """Return whether a mask's box is near an edge of its crop that is not an edge of the image; all in image pixels."""
+    """Return whether a mask's box is near an edge of its crop that is not an edge of the image.
+
+    All in image pixels.
+    """
     whole = (0, 0, size_hw[1], size_hw[0])
     near_crop = (abs(side - edge) <= margin for side, edge in zip(box, crop, strict=True))
     near_image = (abs(side - edge) <= margin for side, edge in zip(box, whole, strict=True))
@@ -105,8 +110,8 @@ def record(
 ) -> dict[str, Any] | None:
     """Return the generator's record of a mask, None if the mask does not reach the thresholds.
 
-    Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in the image, before
-    small regions were removed) and `tidied` (whether any were removed).
+    Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in
+    the image, before small regions were removed) and `changed` (whether any were removed).
 
     Args:
         logits: (h, w) float32, at the size of the crop.
@@ -114,10 +119,12 @@ def record(
         point_xy: (2,), the click, pixels of the image.
         crop: x0, y0, x1, y1 of the crop, pixels of the image.
         size_hw: height and width of the image.
-        options: `stability_score_thresh`; `stability_score_offset`, in logits, above 0; `min_mask_region_area`,
+        options: `stability_score_thresh`; `stability_score_offset`, in logits, above 0;
+            `min_mask_region_area`,
             pixels: smaller holes are filled, smaller islands removed; 0: neither.
-        reduction: grid of an image that is worked on at a smaller size. All other arguments but the click are in cells
-            of the grid then, and so is the record's segmentation; the rest of the record is in pixels of the image.
+        reduction: grid of an image that is worked on at a smaller size. All other arguments but the
+            click are in cells of the grid then, and so is the record's segmentation; the rest of
+            the record is in pixels of the image.
     """
     offset = options["stability_score_offset"]
     # Only a part of the crop is looked at again: where the mask of the lower threshold is.
@@ -132,19 +139,19 @@ def record(
     margin = EDGE_MARGIN_PIXELS / reduction.factor if reduction else EDGE_MARGIN_PIXELS
     if not area or is_truncated(box, crop, size_hw, margin):
         return None
-    tidied, tidy_box = False, box
+    changed, changed_box = False, box
     if options["min_mask_region_area"]:
         whole = np.zeros(size_hw, bool)
         whole[top : top + len(mask), left : left + mask.shape[1]] = mask
-        mask, tidied = remove_small_regions(whole, options["min_mask_region_area"])
+        mask, changed = remove_small_regions(whole, options["min_mask_region_area"])
         left = top = 0
-        area, tidy_box = _placed(mask, left, top)
-    x0, y0, x1, y1 = tidy_box
+        area, changed_box = _placed(mask, left, top)
+    x0, y0, x1, y1 = changed_box
     mask = mask[y0 - top : y1 - top, x0 - left : x1 - left]
     segmentation = rle(mask, (x0, y0), size_hw)
     if reduction:
         area = reduction.area(mask, (x0, y0))
-        x0, y0, x1, y1 = reduction.box(tidy_box)
+        x0, y0, x1, y1 = reduction.box(changed_box)
         box, crop = _image_box(reduction, box), _image_box(reduction, crop)
     return {
         "segmentation": segmentation,
@@ -155,7 +162,7 @@ def record(
         "stability_score": round(stability, 4),
         "crop_box": [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]],
         "box": box,
-        "tidied": tidied,
+        "changed": changed,
     }
 
 
@@ -164,7 +171,7 @@ def _image_box(reduction: Reduction, cells_xyxy: Box) -> Box:
     return x0, y0, x1, y1
 
 
-def _placed(mask: Mask, left: int, top: int) -> tuple[int, Box]:
+def _placed(mask: BoolMask, left: int, top: int) -> tuple[int, Box]:
     """Return a mask's area, and its box in the image of which the mask's first pixel is at (left, top)."""
     area, (x0, y0, x1, y1) = area_and_box(mask)
     return area, (left + x0, top + y0, left + x1, top + y1)

@@ -90,14 +90,16 @@ class _Window:
     def count(self, address: str) -> None:
         """Count a line that is not written, in bounded memory.
 
-        A new address without room decrements every count (Misra and Gries, 1982). So a count is too low by at most
-        1 in `MAX_ADDRESSES` of the lines, and any address with a larger share than that is always kept.
+        A new address without room decrements every count (Misra and Gries, 1982). So a count is too
+        low by at most 1 in `MAX_ADDRESSES` of the lines, and any address with a larger share than
+        that is always kept.
         """
         self.has_addresses = True
         if address in self._counts or len(self._counts) < MAX_ADDRESSES:
             self._counts[address] += 1
         else:
-            self._counts = Counter({known: count - 1 for known, count in self._counts.items() if count > 1})
+            lower = {name: count - 1 for name, count in self._counts.items() if count > 1}
+            self._counts = Counter(lower)
 
     def top_addresses(self) -> str:
         """Return the most frequent addresses and their counts."""

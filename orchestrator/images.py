@@ -1,6 +1,7 @@
 """Decoding of image files and scaling of pixels to the encoder's input.
 
-The size is read from the header and checked before anything is decoded. "Displayed" means: turned as its EXIF says.
+The size is read from the header and checked before anything is decoded. "Displayed" means: turned
+as its EXIF says.
 """
 
 import io
@@ -24,11 +25,10 @@ from orchestrator.problems import (
     Rejected,
     rejected,
 )
+from orchestrator.tensors import FRAME_SIDE, INPUT_IMAGE
 
-FRAME = 1024
-"""Side of the square in which the decoder takes points, and the encoder's input unless its weights say otherwise."""
 FORMATS = ("PNG", "JPEG", "WEBP")
-FIELD, READABLE = "input_image", "a PNG, JPEG or WebP file"
+FIELD, READABLE = INPUT_IMAGE.name, "a PNG, JPEG or WebP file"
 """Field that errors name, and what it should be."""
 MAX_SIDE_PIXELS = 65_535
 """JPEG's own limit; PNG encoders accept much more."""
@@ -49,13 +49,17 @@ MAGIC = (
 """Magic bytes, their offset and the format, to name the format of a file that cannot be opened."""
 
 MAX_CHUNKS = 50_000
-"""Chunks of a PNG file: a tenth of a second to read. At the usual 8 kB of pixels each, they hold 400 MB."""
+"""Chunks of a PNG file: a tenth of a second to read. At the usual 8 kB of pixels each, they hold
+400 MB."""
 MAX_SEGMENTS = 1000
-"""Segments of a JPEG file besides its scans; colour profile, EXIF and XMP of the largest size have fewer."""
+"""Segments of a JPEG file besides its scans; colour profile, EXIF and XMP of the largest size have
+fewer."""
 MAX_SCANS = 50
-"""Scans of a JPEG file. Each decodes all pixels but may be as short as 14 bytes. Encoders write 10, for CMYK 18."""
+"""Scans of a JPEG file. Each decodes all pixels but may be as short as 14 bytes. Encoders write 10,
+for CMYK 18."""
 MAX_JUNK_BYTES = 100_000
-"""Bytes before the first scan of a JPEG file that belong to no segment; Pillow looks at each of them."""
+"""Bytes before the first scan of a JPEG file that belong to no segment; Pillow looks at each of
+them."""
 SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
 """JPEG marker that starts a segment or ends the file."""
 START_OF_SCAN, END, SEQUENTIAL = 0xDA, 0xD9, {0xC0, 0xC1}
@@ -64,7 +68,8 @@ START_OF_SCAN, END, SEQUENTIAL = 0xDA, 0xD9, {0xC0, 0xC1}
 Image.MAX_IMAGE_PIXELS = None
 # Colour profiles and texts are not used, and a kilobyte of them can decompress to a megabyte.
 PngImagePlugin._safe_zlib_decompress = lambda s: b""  # noqa: ARG005
-# Neither is the resolution, and Pillow warns about each damaged entry of EXIF in which it looks for it.
+# Neither is the resolution, and Pillow warns about each damaged entry of EXIF in which it looks for
+# it.
 JpegImagePlugin.JpegImageFile._read_dpi_from_exif = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005
 
 RGB = npt.NDArray[np.uint8]
@@ -108,7 +113,8 @@ def open_image(data: bytes, max_pixels: int) -> OpenedImage:
         max_pixels: largest width times height.
 
     Raises:
-        Rejected: not an image, an unsupported format, too many pixels, or too many parts to read quickly.
+        Rejected: not an image, an unsupported format, too many pixels, or too many parts to read
+            quickly.
     """
     if not data:
         raise rejected(UNREADABLE_IMAGE, FIELD, READABLE, "0 bytes")
@@ -133,8 +139,8 @@ def decode(opened: OpenedImage, load: Load | None = None) -> tuple[RGB, depth.Sa
 
     Args:
         opened: the image.
-        load: returns the pixels without their orientation, and their range, for images that are decoded at a smaller
-            size.
+        load: returns the pixels without their orientation, and their range, for images that are
+            decoded at a smaller size.
 
     Returns:
         (H, W, 3) uint8 RGB, without alpha; and the values that became 0 and 255, None for 8 bits.
@@ -154,23 +160,28 @@ def decode(opened: OpenedImage, load: Load | None = None) -> tuple[RGB, depth.Sa
 class Preprocessing:
     """Scaling of an image to a square, as the weights' descriptor says."""
 
-    side: int = FRAME
+    side: int = FRAME_SIDE
     """Side of the encoder's input in pixels."""
     resize: str = "longest_side"
-    """`longest_side`: the rest of the square is padded. `squash`: both sides, which loses the image's shape."""
+    """`longest_side`: the rest of the square is padded. `squash`: both sides, which loses the
+    image's shape."""
 
     @property
     def squashes(self) -> bool:
         """Whether an image fills the square."""
         return self.resize == "squash"
 
-    def size_in_frame(self, size_hw: tuple[int, int], side: int = FRAME) -> tuple[int, int]:
+    def size_in_frame(self, size_hw: tuple[int, int], side: int = FRAME_SIDE) -> tuple[int, int]:
         """Return height and width of an image in a square with this side, rounded as in the official predictor."""
         if self.squashes:
             return side, side
         scale = side / max(size_hw)
         height, width = (max(1, int(length * scale + 0.5)) for length in size_hw)
         return height, width
+
+    def valid_hw(self, size_hw: tuple[int, int]) -> tuple[int, int] | None:
+        """Return the size of the decoder's frame that shows an image; None if all of it does."""
+        return None if self.squashes else self.size_in_frame(size_hw)
 
     def frame(
         self,
@@ -261,8 +272,10 @@ def _check_segments(data: bytes) -> None:
     """Reject a JPEG file with so many segments that they take decoders much longer than the pixels do."""
     offset, junk, segments, scans, components = 2, 0, 0, 0, None
     while data.startswith(b"\xff\xd8") and offset < len(data):
-        found = SEGMENT.search(data, offset)
-        start, marker = (found.start(), found[0][1]) if found else (len(data), END)
+        segment = SEGMENT.search(data, offset)
+        start, marker = len(data), END
+        if segment:
+            start, marker = segment.start(), segment[0][1]
         junk += 0 if scans else start - offset
         offset, head = start + 2, data[start + 2 : start + 10]
         if marker == START_OF_SCAN:

@@ -12,34 +12,40 @@ import numpy.typing as npt
 import orjson
 from pycocotools import mask as coco
 
-from orchestrator.images import FRAME
-from orchestrator.pictures import Mask, encode_bilevel_png, pack_mask
+from orchestrator.arrays import BoolMask, Logits
+from orchestrator.pictures import encode_bilevel_png, pack_mask
 from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 from orchestrator.reduced import Reduction
+from orchestrator.tensors import FRAME_SIDE
 
 FORMATS = ("json", "npy", "png", "rle", "polygon")
 MAX_PNG_ROWS = 1_000_000
 """Tallest picture that PNG libraries read with their default settings."""
 MAX_REUSED_PIXELS = 16_000_000
-"""Largest image whose logits (64 MB) go into a reused buffer: that avoids page faults, which cost more than scaling."""
+"""Largest image whose logits (64 MB) go into a reused buffer: that avoids page faults, which cost
+more than scaling."""
 PIXELS_PER_WINDOW = 3000
 """Time to label a window, as the number of pixels of the whole mask that are labelled meanwhile."""
 PIXELS_PER_EDGE = 64
 """Time to find and measure contours for each edge between two pixels, in the same unit."""
 
-Logits = npt.NDArray[np.float32]
+Change = tuple[slice, slice, BoolMask]
+"""Rows and columns of a mask, and the pixels in them that are to change."""
 
 
-def upsample(logits: Logits, frame_hw: tuple[int, int] | None, size_hw: tuple[int, int]) -> Logits:
-    """Scale low-resolution logits to the size of the image; the mask is where they are above a threshold, by default 0.
+def upsample(logits: Logits, valid_hw: tuple[int, int] | None, size_hw: tuple[int, int]) -> Logits:
+    """Scale low-resolution logits to the size of the image.
 
-    The steps follow the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the
-    image.
+    The mask is where they are above a threshold, by default 0.
+
+    The steps follow the official predictor: bilinear to the 1024-frame, crop to the valid area,
+    bilinear to the image.
 
     Args:
         logits: (256, 256) float32.
-        frame_hw: height and width of the image's valid area in the frame; None if it was squashed to fill the frame:
+        valid_hw: height and width of the area of the frame that shows the image, as
+            `Preprocessing.valid_hw` returns it; None if the image was squashed to fill the frame:
             then there is a single step, as in SAM 2's and MedSAM's predictors.
         size_hw: height and width of the displayed image.
 
@@ -47,12 +53,14 @@ def upsample(logits: Logits, frame_hw: tuple[int, int] | None, size_hw: tuple[in
         (H, W) float32 logits, valid until the next call, which may reuse the memory.
     """
     valid: Any = logits
-    if frame_hw:
-        valid = cv2.resize(logits, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)[: frame_hw[0], : frame_hw[1]]
+    if valid_hw:
+        frame_wh = FRAME_SIDE, FRAME_SIDE
+        in_frame = cv2.resize(logits, frame_wh, interpolation=cv2.INTER_LINEAR)
+        valid = in_frame[: valid_hw[0], : valid_hw[1]]
     height, width = size_hw
     buffer = _reused_buffer(size_hw) if height * width <= MAX_REUSED_PIXELS else None
-    # Not only the part that can be positive: OpenCV rounds differently at the edges of its vectors, so that the last
-    # bits of the logits depend on where a picture begins and ends.
+    # Not only the part that can be positive: OpenCV rounds differently at the edges of its vectors,
+    # so that the last bits of the logits depend on where a picture begins and ends.
     scaled = cv2.resize(valid, (width, height), dst=buffer, interpolation=cv2.INTER_LINEAR)
     return scaled.astype(np.float32, copy=False)
 
@@ -67,7 +75,7 @@ def release_logits() -> None:
     _reused_buffer.cache_clear()
 
 
-def rle(mask: Mask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int, int] | None = None) -> dict[str, Any]:
+def rle(mask: BoolMask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int, int] | None = None) -> dict[str, Any]:
     """Return a mask as COCO's compressed RLE, which pycocotools reads.
 
     Args:
@@ -90,7 +98,7 @@ def rle(mask: Mask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int, int
     return {"size": [height, width], "counts": compressed["counts"].decode("ascii")}
 
 
-def area_and_box(mask: Mask) -> tuple[int, list[int]]:
+def area_and_box(mask: BoolMask) -> tuple[int, list[int]]:
     """Return the area of a mask (H, W) bool in pixels, and its box_xyxy: right and bottom exclusive, zeros if empty."""
     top, bottom = _extent(mask.any(axis=1))
     left, right = _extent(mask[top:bottom].any(axis=0))
@@ -103,7 +111,7 @@ def _extent(values: npt.NDArray[np.bool_]) -> tuple[int, int]:
     return (first, past) if values.any() else (0, 0)
 
 
-def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
+def remove_small_regions(mask: BoolMask, min_area: int) -> tuple[BoolMask, bool]:
     """Fill holes and remove islands smaller than `min_area`; the largest island stays.
 
     Args:
@@ -124,12 +132,15 @@ def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
     return mask, changed
 
 
-def _small_regions(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tuple[slice, slice, Mask]] | None:
-    """Return windows of the mask and the pixels in each that are to change; None if there are no small regions.
+def _small_regions(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list[Change] | None:
+    """Return windows of the mask and the pixels in each that are to change.
 
-    Regions are 8-connected. Contours are found in a quarter of the time that labelling the whole mask takes, so only
-    the windows around regions that may be small are labelled, unless they are many. The time of contours grows with
-    their number and length, so a mask with many edges is labelled as a whole at once.
+    None if there are no small regions.
+
+    Regions are 8-connected. Contours are found in a quarter of the time that labelling the whole
+    mask takes, so only the windows around regions that may be small are labelled, unless they are
+    many. The time of contours grows with their number and length, so a mask with many edges is
+    labelled as a whole at once.
     """
     edges = sum(np.count_nonzero(low != high) for low, high in ((mask[1:], mask[:-1]), (mask[:, 1:], mask[:, :-1])))
     if edges * PIXELS_PER_EDGE > mask.size:
@@ -143,18 +154,18 @@ def _small_regions(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tup
         return _small_regions_of_all(mask, min_area, keep_largest=True)
     if sum(PIXELS_PER_WINDOW + w * h for _, (_, _, w, h) in candidates) > mask.size:
         return _small_regions_of_all(mask, min_area, keep_largest=keep_largest)
-    found = []
+    changes = []
     for contour, (x, y, w, h) in candidates:
         window = slice(y, y + h), slice(x, x + w)
         _, regions, stats, _ = cv2.connectedComponentsWithStats(mask[window].view(np.uint8), connectivity=8)
         column, row = contour[0, 0]
         region = regions[row - y, column - x]
         if stats[region, cv2.CC_STAT_AREA] < min_area:
-            found.append((*window, regions == region))
-    return found or None
+            changes.append((*window, regions == region))
+    return changes or None
 
 
-def _small_regions_of_all(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tuple[slice, slice, Mask]] | None:
+def _small_regions_of_all(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list[Change] | None:
     _, regions, stats, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=8)
     areas = stats[:, cv2.CC_STAT_AREA]
     small = areas < min_area
@@ -187,18 +198,22 @@ class MaskPart:
     polygon_tolerance: float = TOLERANCE_PIXELS
     """Largest distance of a ring from the edge of the mask, in pixels."""
     reduction: Reduction | None = None
-    """Grid of the masks of an image that is worked on at a smaller size, for the formats `rle` and `polygon`. RLE is of
-    the grid, polygons are in pixels of the image."""
+    """Grid of the masks of an image that is worked on at a smaller size, for the formats `rle` and
+    `polygon`. RLE is of the grid, polygons are in pixels of the image."""
 
     def __post_init__(self) -> None:
-        """Make an empty part; raise `Rejected` if the PNG file would have more rows than PNG libraries read."""
+        """Make an empty part.
+
+        Raise `Rejected` if the PNG file would have more rows than PNG libraries read.
+        """
         self._pieces: list[Any] = []
         self._rings_left = MAX_RINGS
-        if self.mask_format == "png" and (rows := (self.count or 1) * self.size_hw[0]) > MAX_PNG_ROWS:
+        rows = (self.count or 1) * self.size_hw[0]
+        if self.mask_format == "png" and rows > MAX_PNG_ROWS:
             expected = f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other than png"
             raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, f"{rows} rows")
 
-    def add(self, mask: Mask) -> int:
+    def add(self, mask: BoolMask) -> int:
         """Add the next mask, (H, W) bool, and return its size in bytes.
 
         Raises:
@@ -208,7 +223,7 @@ class MaskPart:
         self._pieces.append(piece)
         return memoryview(piece).nbytes
 
-    def as_json(self, mask: Mask) -> str | orjson.Fragment:
+    def as_json(self, mask: BoolMask) -> str | orjson.Fragment:
         """Return a mask as a JSON value, for answers that carry masks in `result`; PNG as base64.
 
         Raises:
@@ -219,7 +234,7 @@ class MaskPart:
             return base64.b64encode(encode_bilevel_png([piece], self.size_hw[1])).decode("ascii")
         return orjson.Fragment(bytes(piece))
 
-    def _piece(self, mask: Mask) -> Any:
+    def _piece(self, mask: BoolMask) -> Any:
         if self.mask_format == "json":
             return _nested_lists(mask)
         if self.mask_format == "rle":
@@ -243,14 +258,19 @@ class MaskPart:
             return [file.getvalue(), *self._pieces]
         if not several:
             return self._pieces
-        between = [piece for each in self._pieces for piece in (b",", each)]
-        return [b"[", *between[1:], b"]"]
+        pieces: list[Any] = [b"["]
+        for number, piece in enumerate(self._pieces):
+            if number:
+                pieces.append(b",")
+            pieces.append(piece)
+        return [*pieces, b"]"]
 
 
-def _nested_lists(mask: Mask) -> npt.NDArray[np.uint8]:
+def _nested_lists(mask: BoolMask) -> npt.NDArray[np.uint8]:
     """Return the text `[[0,1,...],...]` of a mask (H, W) bool, in a tenth of orjson's time.
 
-    It is written in pairs of characters: a digit and its comma or bracket, and `,[` between two rows.
+    It is written in pairs of characters: a digit and its comma or bracket, and `,[` between two
+    rows.
     """
     height, width = mask.shape
     text = np.empty(1 + height * (width + 1), "<u2")

@@ -8,7 +8,8 @@ from threading import Event, Thread
 
 IDLE_TIMEOUT_S = 15.0
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Parameters of mallopt(3): free bytes at the heap's end that are returned, size from which blocks get own pages."""
+"""Parameters of mallopt(3): free bytes at the heap's end that are returned, size from which blocks
+get own pages."""
 MIN_LARGE_BLOCK_BYTES = 128 * 1024
 MAX_KEPT_BLOCK_BYTES, MAX_KEPT_BYTES = 2**25, 2**27
 """Largest block that is kept, and free bytes at the heap's end that are kept."""
@@ -17,8 +18,9 @@ MAX_KEPT_BLOCK_BYTES, MAX_KEPT_BYTES = 2**25, 2**27
 def return_large_blocks_on_free() -> None:
     """Have every large block returned to the kernel as soon as it is freed.
 
-    By default glibc soon serves blocks of up to 32 MB from its heap, where one block in use keeps all blocks below it:
-    after an answer of 160 MB the heap holds a gigabyte. The price is that large blocks need new pages each time.
+    By default glibc soon serves blocks of up to 32 MB from its heap, where one block in use keeps
+    all blocks below it: after an answer of 160 MB the heap holds a gigabyte. The price is that
+    large blocks need new pages each time.
     """
     _call_glibc("mallopt", M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES)
 
@@ -26,8 +28,9 @@ def return_large_blocks_on_free() -> None:
 def keep_free_blocks() -> None:
     """Keep most freed blocks for the next request until `trim`.
 
-    By default glibc returns most of them after each image and gets new pages for the next: an eighth of the time that
-    scaling takes. `return_large_blocks_on_free` took half of the time of automatic masks.
+    By default glibc returns most of them after each image and gets new pages for the next: an
+    eighth of the time that scaling takes. `return_large_blocks_on_free` took half of the time of
+    automatic masks.
     """
     _call_glibc("mallopt", M_MMAP_THRESHOLD, MAX_KEPT_BLOCK_BYTES)
     _call_glibc("mallopt", M_TRIM_THRESHOLD, MAX_KEPT_BYTES)

@@ -1,9 +1,10 @@
 """Orientation of image files: how the stored pixels are turned and mirrored to be displayed.
 
-The rule is Chromium's, so that a mask fits the picture that a browser shows. An image is turned by the EXIF in a JPEG
-file's first APP1 segment of that kind, and by the EXIF in a PNG file's first `eXIf` chunk, if it comes before the
-pixels. Nothing else turns an image: no EXIF in WebP, no XMP, no text chunk. tests/browser/test_orientation.py compares
-the rule with a browser, and the client has a copy of this module, which shares no code with the server.
+The rule is Chromium's, so that a mask fits the picture that a browser shows. An image is turned by
+the EXIF in a JPEG file's first APP1 segment of that kind, and by the EXIF in a PNG file's first
+`eXIf` chunk, if it comes before the pixels. Nothing else turns an image: no EXIF in WebP, no XMP,
+no text chunk. tests/browser/test_orientation.py compares the rule with a browser, and the client
+has a copy of this module, which shares no code with the server.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The picture of an answer: masks drawn over the image, or objects cut out of it, as a PNG file.
 
-The PNG encoder (https://www.w3.org/TR/png-3/) is fast rather than compact. ISA-L compresses at its level 1, a picture
-in two threads. A picture is compressed in strips that do not depend on each other, so that the next picture of the
-same image needs only those strips that were drawn on.
+The PNG encoder (https://www.w3.org/TR/png-3/) is fast rather than compact. ISA-L compresses at its
+level 1, a picture in two threads. A picture is compressed in strips that do not depend on each
+other, so that the next picture of the same image needs only those strips that were drawn on.
 """
 
 import struct
@@ -15,6 +15,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
+
+from orchestrator.arrays import BoolMask
 
 OPACITY = 0.5
 COLOURS = ((30, 144, 255), (255, 99, 71), (50, 205, 50), (255, 193, 7), (186, 85, 211), (0, 206, 209))
@@ -38,10 +40,10 @@ RAW_WINDOW_BITS = -15
 STRIP_BYTES = 2**17
 """Pixels of a strip: 24 rows of a photograph. Shorter strips take longer and compress less."""
 THREADS = 2
-"""Two threads write a picture in 0.6 of the time of one, and are no slower than one on a busy machine."""
+"""Two threads write a picture in 0.6 of the time of one, and are no slower than one on a busy
+machine."""
 
 Pixels = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 Colour = tuple[int, int, int]
 
 _pool = ThreadPoolExecutor(THREADS)  # starts its threads at the first use
@@ -65,8 +67,10 @@ class Picture:
 
         Args:
             image: (H, W, 3) uint8 RGB; not changed.
-            style: `overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the objects.
-            strips: strips kept from an earlier overlay of this image, as `encode_png` takes them; None to keep none.
+            style: `overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the
+                objects.
+            strips: strips kept from an earlier overlay of this image, as `encode_png` takes them;
+                None to keep none.
         """
         height, width = image.shape[:2]
         self._drawn = image.copy() if style == "overlay" else image
@@ -75,7 +79,7 @@ class Picture:
         self._changed = np.zeros(height, bool)
         self._objects = 0
 
-    def add(self, mask: Mask) -> None:
+    def add(self, mask: BoolMask) -> None:
         """Draw the next object's mask, (H, W) bool."""
         if self._inside is None:
             self._changed[overlay(self._drawn, mask, COLOURS[self._objects % len(COLOURS)])] = True
@@ -90,8 +94,10 @@ class Picture:
         return encode_png(np.asarray(cv2.merge([self._drawn, self._inside.view(np.uint8) * np.uint8(255)]), np.uint8))
 
 
-def overlay(picture: Pixels, mask: Mask, colour: Colour) -> slice:
-    """Tint a mask and outline it in white and its colour, in place; return the range of rows that may have changed.
+def overlay(picture: Pixels, mask: BoolMask, colour: Colour) -> slice:
+    """Tint a mask and outline it in white and its colour, in place.
+
+    Return the range of rows that may have changed.
 
     Args:
         picture: (H, W, 3) uint8 RGB.
@@ -109,7 +115,8 @@ def overlay(picture: Pixels, mask: Mask, colour: Colour) -> slice:
     tinted = cv2.addWeighted(part, 1 - OPACITY, _solid_like(part, colour), OPACITY, 0)
     cv2.copyTo(tinted, inside, part)
     for reach, shade in ((2 * line, WHITE), (line, colour)):
-        # With a rectangular kernel, the time depends neither on its size nor on the length of the outline.
+        # With a rectangular kernel, the time depends neither on its size nor on the length of the
+        # outline.
         kernel = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
         outline = cv2.morphologyEx(inside, cv2.MORPH_GRADIENT, kernel)
         cv2.copyTo(_solid_like(part, shade), outline, part)
@@ -129,27 +136,39 @@ def _line_width(height: int, width: int) -> int:
 
 
 def encode_png(
-    pixels: Pixels, changed: npt.NDArray[np.bool_] | None = None, kept: dict[int, Strip] | None = None
+    pixels: Pixels,
+    changed: npt.NDArray[np.bool_] | None = None,
+    originals: dict[int, Strip] | None = None,
 ) -> bytes:
     """Return a picture as a PNG file.
 
     Args:
         pixels: (H, W, 3) RGB or (H, W, 4) RGBA, uint8.
-        changed: (H,) bool, rows that differ from the original if this picture is a copy; None for all.
-        kept: compressed strips of the original, by their first row. A strip without a changed row is read from here,
-            or added.
+        changed: (H,) bool, rows that differ from the original if this picture is a copy; None for
+            all.
+        originals: compressed strips of the original, by their first row. A strip without a changed
+            row is read from here, or added.
     """
     height, width, channels = pixels.shape
     flat = pixels.reshape(height, width * channels)
     step = max(1, STRIP_BYTES // (width * channels))
-    tops, kept = range(0, height, step), {} if kept is None else kept
-    # The filter of a row depends on the row above.
-    own = {top for top in tops if changed is None or changed[max(0, top - 1) : top + step].any()}
-    missing = [top for top in tops if top in own or top not in kept]
+    tops = range(0, height, step)
+    originals = {} if originals is None else originals
+
+    def has_changed(top: int) -> bool:
+        # The filter of a row depends on the row above.
+        return changed is None or bool(changed[max(0, top - 1) : top + step].any())
+
+    changed_tops = {top for top in tops if has_changed(top)}
+    missing = [top for top in tops if top in changed_tops or top not in originals]
     shares = [missing[first::THREADS] for first in range(THREADS)]
-    made = {top: strip for part in _pool.map(partial(_strips, flat, step), shares) for top, strip in part.items()}
-    kept.update((top, strip) for top, strip in made.items() if top not in own)
-    strips = [made.get(top) or kept[top] for top in tops]
+    compressed: dict[int, Strip] = {}
+    for strips_of_thread in _pool.map(partial(_strips, flat, step), shares):
+        compressed |= strips_of_thread
+    for top, strip in compressed.items():
+        if top not in changed_tops:
+            originals[top] = strip
+    strips = [compressed.get(top) or originals[top] for top in tops]
     end = LAST_BLOCK + struct.pack(">I", _joined_adler32(strips))
     chunks = [_chunk(b"IDAT", ZLIB_HEADER), *(strip.chunk for strip in strips), _chunk(b"IDAT", end)]
     return _file(width, height, 8, COLOUR_TYPES[channels], chunks)

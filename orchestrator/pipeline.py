@@ -1,7 +1,6 @@
 """The pipeline of a request: the embedding of its image, and runs of the decoder for its prompts.
 
-Labels: 0 negative click, 1 positive click, 2 and 3 the top-left and bottom-right corner of a box, -1 the padding point
-that the official predictor appends to prompts without a box, -2 no point (fills up rows of the array).
+Labels of points are those of `orchestrator.tensors`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -12,22 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.call import DECODER, Array, Stages
+from orchestrator.arrays import Array, Floats, Labels
+from orchestrator.call import DECODER, Stages
 from orchestrator.embeddings import Embeddings, EncodedImage
+from orchestrator.networks import RunDecoder, decode, mask_inputs
 from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
-from orchestrator.regions import Box, whole
-from orchestrator.tensors import (
-    BOX_BOTTOM_RIGHT,
-    BOX_TOP_LEFT,
-    MASK_SIDE,
-    NEGATIVE,
-    NO_POINT,
-    PADDING_POINT,
-    POSITIVE,
-)
+from orchestrator.regions import Box, full_image
+from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, NEGATIVE, NO_POINT, POSITIVE
 
-Floats = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int32]
 Step = TypeVar("Step")
 
 MAX_POINTS = 512
@@ -37,20 +28,13 @@ MAX_ERRORS = 20
 
 PROMPTS = ("points", "boxes", "masks")
 """Kinds of prompts: clicks, boxes, earlier masks."""
-SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
-"""The decoder's outputs for unambiguous and for ambiguous prompts."""
-
-
-class DecoderError(Exception):
-    """The decoder returned something that cannot be a mask."""
 
 
 @dataclass
 class Pipeline:
     """One set of weights with its embeddings and its decoder, wherever they run."""
 
-    run_decoder: Callable[[dict[str, Array], list[str]], list[Array]]
-    """Runs the decoder: takes inputs by name and the names of the outputs."""
+    run_decoder: RunDecoder
     embeddings: Embeddings
     stages: Stages
     identity: dict[str, Any]
@@ -71,18 +55,21 @@ class Pipeline:
             mask_objects: as in `decode`.
 
         Raises:
-            Rejected: they do not; the first point is named `points[object][index]`, or the first mask `masks[object]`.
+            Rejected: they do not; the first point is named `points[object][index]`, or the first
+                mask `masks[object]`.
         """
-        given = {
+        prompts = {
             "points": np.argwhere(np.isin(labels, (NEGATIVE, POSITIVE))),
             "boxes": np.argwhere(np.isin(labels, (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT))),
             "masks": np.reshape([] if mask_objects is None else mask_objects, (-1, 1)),
         }
-        for kind, found in given.items():
-            if len(found) and kind not in self.prompts:
-                expected = f"{' or '.join(self.prompts)}, as these weights were trained for nothing else"
-                field = "".join(f"[{index}]" for index in found[0])
-                raise rejected(INVALID_REQUEST, ("masks" if kind == "masks" else "points") + field, expected, kind)
+        for kind, indices in prompts.items():
+            if len(indices) and kind not in self.prompts:
+                accepted = " or ".join(self.prompts)
+                expected = f"{accepted}, as these weights were trained for nothing else"
+                name = "masks" if kind == "masks" else "points"
+                path = "".join(f"[{index}]" for index in indices[0])
+                raise rejected(INVALID_REQUEST, name + path, expected, kind)
 
     def decode(
         self,
@@ -105,45 +92,51 @@ class Pipeline:
             candidates: whether to return three candidates for each prompt instead of a single mask.
 
         Yields:
-            Logits (K, 256, 256) and predicted IoU (K,) of each prompt, both float32 and finite, K = 3 or 1.
+            Logits (K, 256, 256) and predicted IoU (K,) of each prompt, both float32 and finite, K =
+            3 or 1.
 
         Raises:
             DecoderError: the decoder returned values that are not finite.
         """
-        counts = count_points(labels)
         points_xy = points_xy - np.array(image.origin_xy, np.float32)
-        mask_input, has_mask = mask_inputs(earlier_masks, mask_objects, len(labels))
-        mask_per_prompt = len(has_mask) > 1
-        output = "low_res_masks" if candidates else "single_masks"
+        mask_input, has_mask_input = mask_inputs(earlier_masks, mask_objects, len(labels))
+        mask_per_prompt = len(has_mask_input) > 1
+        counts = count_points(labels)
 
-        def run(part: slice) -> list[Array]:
-            points = slice(0, max(counts[part]))
-            coords, decoder_labels = points_to_frame(
-                points_xy[part, points], labels[part, points], image.size_hw, image.frame_hw
-            )
-            inputs: dict[str, Array] = {
-                **image.entry.embedding,
-                "point_coords": coords,
-                "point_labels": decoder_labels,
-                "mask_input": mask_input[part] if mask_per_prompt else mask_input,
-                "has_mask_input": has_mask[part] if mask_per_prompt else has_mask,
-            }
-            # `single_masks` is a quarter of the bytes of all masks.
+        def run_timed(inputs: dict[str, Array], outputs: list[str]) -> Sequence[Array]:
             with self.stages(DECODER):
-                masks, scores = self.run_decoder(inputs, [output, "iou_predictions"])
-            answers = [masks[:, CANDIDATES] if candidates else masks, scores[:, CANDIDATES if candidates else SINGLE]]
-            if not all(np.isfinite(array).all() for array in answers):
-                raise DecoderError("mobile_sam_decoder: expected finite logits and scores")
-            return answers
+                return self.run_decoder(inputs, outputs)
 
-        # With candidates there are four masks per prompt; half a batch of these fits into the initial shared memory.
-        max_prompts = max(1, self.decoder_batch // 2) if candidates else self.decoder_batch
-        for masks, scores in prefetch(run, batches(counts, max_prompts)):
-            yield from zip(masks, scores, strict=True)
+        def run(batch: slice) -> tuple[Floats, Floats]:
+            masks = mask_input, has_mask_input
+            if mask_per_prompt:
+                masks = mask_input[batch], has_mask_input[batch]
+            points = slice(0, max(counts[batch]))
+            return decode(
+                run_timed,
+                image.entry.embedding,
+                points_xy[batch, points],
+                labels[batch, points],
+                size_hw=image.size_hw,
+                frame_hw=image.frame_hw,
+                masks=masks,
+                candidates=candidates,
+            )
+
+        max_prompts = self.decoder_batch
+        if candidates:
+            # There are four masks per prompt; those of half a batch fit into the initial shared
+            # memory.
+            max_prompts = max(1, self.decoder_batch // 2)
+        for logits, scores in prefetch(run, batches(counts, max_prompts)):
+            yield from zip(logits, scores, strict=True)
 
 
 def prefetch(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any]:
-    """Yield `work(step)` for each step; a thread works on the next step while the caller uses the result."""
+    """Yield `work(step)` for each step.
+
+    A thread works on the next step while the caller uses the result.
+    """
     if len(steps) == 1:
         yield work(steps[0])
         return
@@ -170,7 +163,7 @@ def check_inside(
     Raises:
         Rejected: some are not; the first of them are named `points[object][index]`.
     """
-    name, (x0, y0, x1, y1) = ("region", region) if region else ("image", whole(size_hw))
+    name, (x0, y0, x1, y1) = ("region", region) if region else ("image", full_image(size_hw))
     inside = (points_xy >= np.array([x0, y0])) & (points_xy <= np.array([x1, y1]))
     outside = ~inside.all(axis=2) & (labels != NO_POINT)
     errors = [
@@ -199,7 +192,7 @@ def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[F
     Raises:
         Rejected: nothing is left of a box; its first corner is named `points[object][index]`.
     """
-    x0, y0, x1, y1 = whole(size_hw)
+    x0, y0, x1, y1 = full_image(size_hw)
     inside = np.clip(points_xy, (x0, y0), (x1, y1), dtype=np.float32)
     moved = (inside != points_xy).any(axis=2) & (labels != NO_POINT)
     for item in np.flatnonzero(moved.any(axis=1)).tolist():
@@ -215,7 +208,10 @@ def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[F
 
 
 def extents(points_xy: Floats, labels: Labels) -> Floats:
-    """Return the boxes around the points of each object: (N, 4), x0, y0, x1, y1; arguments as for `check_inside`."""
+    """Return the boxes around the points of each object: (N, 4), x0, y0, x1, y1.
+
+    Arguments as for `check_inside`.
+    """
     absent = (labels == NO_POINT)[..., None]
     low, high = np.where(absent, np.inf, points_xy).min(axis=1), np.where(absent, -np.inf, points_xy).max(axis=1)
     return np.concatenate([low, high], axis=1)
@@ -231,7 +227,8 @@ def count_points(labels: Labels) -> list[int]:
 def batches(counts: Sequence[int], max_prompts: int) -> list[slice]:
     """Split the objects into runs of the decoder, in order.
 
-    All objects of a run are padded to the one with the most points, so an object with many points gets its own run.
+    All objects of a run are padded to the one with the most points, so an object with many points
+    gets its own run.
 
     Args:
         counts: points of each object.
@@ -246,45 +243,3 @@ def batches(counts: Sequence[int], max_prompts: int) -> list[slice]:
             runs.append(slice(start, index))
             start, longest = index, count
     return [*runs, slice(start, len(counts))]
-
-
-def points_to_frame(
-    points_xy: Floats, labels: Labels, size_hw: tuple[int, int], frame_hw: tuple[int, int]
-) -> tuple[Floats, Floats]:
-    """Scale points into the encoder's frame and append the padding point to objects without a box.
-
-    Args:
-        points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
-        labels: (N, P) int32.
-        size_hw: height and width of the displayed image.
-        frame_hw: height and width of its valid area in the frame.
-
-    Returns:
-        `point_coords` (N, P', 2) and `point_labels` (N, P') of the decoder, both float32.
-    """
-    scale = np.array([frame_hw[1] / size_hw[1], frame_hw[0] / size_hw[0]], np.float32)
-    coords = points_xy * scale
-    boxed = (labels == BOX_TOP_LEFT).any(axis=1)
-    if boxed.all():
-        return coords, labels.astype(np.float32)
-    last = np.where(boxed, NO_POINT, PADDING_POINT).astype(np.float32)[:, None]
-    coords = np.concatenate([coords, np.zeros_like(coords[:, :1])], axis=1)
-    return coords, np.concatenate([labels.astype(np.float32), last], axis=1)
-
-
-def mask_inputs(masks: Floats | None, objects: Labels | None, count: int) -> tuple[Floats, Floats]:
-    """Return the decoder's `mask_input` and `has_mask_input`.
-
-    Args:
-        masks: (M, 256, 256) float32 logits of earlier answers; None for no mask.
-        objects: (M,) int32, index of the object that each mask belongs to.
-        count: number of objects.
-
-    Returns:
-        (count, 1, 256, 256) and (count,) float32; (1, 1, 256, 256) and (1,) if no object has an earlier mask.
-    """
-    if masks is None or objects is None or not len(objects):
-        return np.zeros((1, 1, MASK_SIDE, MASK_SIDE), np.float32), np.zeros(1, np.float32)
-    mask_input, has_mask = np.zeros((count, 1, MASK_SIDE, MASK_SIDE), np.float32), np.zeros(count, np.float32)
-    mask_input[objects, 0], has_mask[objects] = masks, 1
-    return mask_input, has_mask

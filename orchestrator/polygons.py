@@ -6,24 +6,26 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.arrays import BoolMask, UInt8Mask
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 
 TOLERANCE_PIXELS = 0.5
 """Default of the largest distance of a ring from the edge of the mask, in pixels of the image."""
 
 MAX_RINGS = 50_000
-"""Rings in all masks of an answer together. Each takes 20 us; a mask of noise has thirty thousand."""
+"""Rings in all masks of an answer together. Each takes 20 us; a mask of noise has thirty
+thousand."""
 
-Mask = npt.NDArray[np.bool_]
 Ring = list[list[float]]
 
 
-def polygons(mask: Mask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANCE_PIXELS) -> list[list[Ring]]:
+def polygons(mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANCE_PIXELS) -> list[list[Ring]]:
     """Return a mask as polygons, each a list of rings: the outer one first, then its holes.
 
-    A ring is a list of [x, y], in pixels of the image with whole numbers at pixel edges: a single pixel at column 3
-    and row 5 is the square from [3, 5] to [4, 6]. The last point is joined to the first. Rings are simplified to
-    within `tolerance` pixels of the mask's edge; polygons and holes that vanish thereby are left out.
+    A ring is a list of [x, y], in pixels of the image with whole numbers at pixel edges: a single
+    pixel at column 3 and row 5 is the square from [3, 5] to [4, 6]. The last point is joined to the
+    first. Rings are simplified to within `tolerance` pixels of the mask's edge; polygons and holes
+    that vanish thereby are left out.
 
     Raises:
         Rejected: the mask has more than `max_rings` rings.
@@ -38,17 +40,23 @@ def polygons(mask: Mask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANC
         raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, "polygon, with more")
     parents = hierarchy[0, :, 3]  # -1 for an outer contour, otherwise the contour around the hole
     rings = [_ring(contour, x, y, tolerance) for contour in contours]
-    found = {index: [rings[index]] for index in np.flatnonzero(parents < 0).tolist() if len(rings[index]) >= 3}
+    # A ring of two points has no area: it vanished when it was simplified.
+    shapes = {}
+    for index in np.flatnonzero(parents < 0).tolist():
+        if len(rings[index]) >= 3:
+            shapes[index] = [rings[index]]
     for index in np.flatnonzero(parents >= 0).tolist():
-        if len(rings[index]) >= 3 and (shape := found.get(int(parents[index]))):
-            shape.append(rings[index])
-    return list(found.values())
+        outer = int(parents[index])
+        if len(rings[index]) >= 3 and outer in shapes:
+            shapes[outer].append(rings[index])
+    return list(shapes.values())
 
 
-def _edges(mask: Mask) -> npt.NDArray[np.uint8]:
+def _edges(mask: BoolMask) -> UInt8Mask:
     """Return the mask on a grid twice as fine, (2H + 1, 2W + 1) uint8, each pixel with its edges and corners.
 
-    OpenCV's contours run through the centres of pixels; on this grid those are the edges of the mask's pixels.
+    OpenCV's contours run through the centres of pixels; on this grid those are the edges of the
+    mask's pixels.
     """
     height, width = mask.shape
     fine = np.zeros((2 * height + 1, 2 * width + 1), np.uint8)

@@ -21,8 +21,8 @@ class Rejected(Exception):
     title: str
     """Problem type in words."""
     errors: list[dict[str, str]]
-    """Offending fields, each with `field`, `expected` and `got`. A point is named `points[object][index]`, an
-    earlier mask `masks[object]`."""
+    """Offending fields, each with `field`, `expected` and `got`. A point is named
+    `points[object][index]`, an earlier mask `masks[object]`."""
 
     def __str__(self) -> str:
         return f"{self.slug}: {self.errors}"
@@ -43,7 +43,10 @@ def rejected(problem: tuple[int, str, str], field: str, expected: str, got: str)
 
 
 class CostlyRequest(Exception):
-    """The request is too costly for this model, which serves short ones only; the service asks another model."""
+    """The request is too costly for this model, which serves short ones only.
+
+    The service asks another model.
+    """
 
 
 class UnknownImage(Exception):

@@ -1,4 +1,7 @@
-"""Embeddings in Redis, shared by replicas on several machines. Optional; a request never fails because of Redis."""
+"""Embeddings in Redis, shared by replicas on several machines.
+
+Optional; a request never fails because of Redis.
+"""
 
 import contextlib
 import queue
@@ -11,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from orchestrator.cache import HEADER, Entry, InvalidEntry, Layout, pack, unpack
+from orchestrator.cache import HEADER, CachedImage, InvalidEntry, Layout, pack, unpack
 
 CONNECT_TIMEOUT_S = 0.25
 TRANSFER_TIMEOUT_S = 1.0
@@ -56,13 +59,14 @@ class RedisTier:
         self._max_bytes = HEADER.size + layout.nbytes + MAX_FILE_BYTES
         self._layout, self._prefix, self._warn = layout, f"mobile-sam:{layout.weights}:", warn
         self._paused_until, self._failing = 0.0, False
-        self._pending: queue.Queue[tuple[str, Entry]] = queue.Queue(MAX_PENDING_WRITES)
+        self._pending: queue.Queue[tuple[str, CachedImage]] = queue.Queue(MAX_PENDING_WRITES)
         threading.Thread(target=self._write_pending, name="redis", daemon=True).start()
 
-    def get(self, image_id: str) -> Entry | None:
+    def get(self, image_id: str) -> CachedImage | None:
         """Return the entry of an image, None if there is none or Redis does not answer.
 
-        Whether it is of the image that its name says is for the caller to check, who knows how names are made.
+        Whether it is of the image that its name says is for the caller to check, who knows how
+        names are made.
         """
         data = self._guarded(partial(self._read, self._prefix + image_id))
         if not data:
@@ -84,7 +88,7 @@ class RedisTier:
                 return True
             raise
 
-    def put(self, image_id: str, entry: Entry) -> None:
+    def put(self, image_id: str, entry: CachedImage) -> None:
         """Queue an entry to be written in the background, unless its image file is too large."""
         if len(entry.file) > MAX_FILE_BYTES:
             return

@@ -18,7 +18,8 @@ from PIL import Image, JpegImagePlugin
 from pycocotools import mask as coco
 
 from orchestrator import depth, images
-from orchestrator.polygons import Mask, Ring
+from orchestrator.arrays import BoolMask, UInt8Mask
+from orchestrator.polygons import Ring
 from orchestrator.problems import IMAGE_TOO_LARGE, rejected
 from orchestrator.regions import Box
 
@@ -32,7 +33,8 @@ One process of a machine decodes at a time (`EmbeddingCache.decode_lock`).
 BYTES_PER_PIXEL = {"1": 1, "L": 1, "P": 1}
 """Memory of a pixel with 8 bits in Pillow by mode; 4 in others."""
 GREY_16_BIT_BYTES_PER_PIXEL, DEEP_BYTES_PER_PIXEL = 6, 12
-"""Memory to read a pixel of 16-bit grey, and of 16-bit grey with alpha or colours (`depth.read_samples`)."""
+"""Memory to read a pixel of 16-bit grey, and of 16-bit grey with alpha or colours
+(`depth.read_samples`)."""
 WEBP_BYTES_PER_PIXEL = 16
 """Pillow's WebP decoder keeps two canvases and makes a copy of one."""
 COEFFICIENT_BYTES = 2
@@ -146,7 +148,7 @@ class Reduction:
         left, top, right, bottom = cells_xyxy
         return [int(columns[left]), int(rows[top]), int(columns[right]), int(rows[bottom])]
 
-    def area(self, mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> int:
+    def area(self, mask: BoolMask, corner_xy: tuple[int, int] = (0, 0)) -> int:
         """Return the area of a mask in pixels of the image.
 
         Args:
@@ -173,13 +175,13 @@ class Reduction:
         scale = np.array([width / columns, height / rows])
         return [[(np.array(ring) * scale).tolist() for ring in rings] for rings in shapes]
 
-    def enlarged(self, mask: npt.NDArray[np.uint8], box_xyxy: Sequence[int]) -> npt.NDArray[np.uint8]:
+    def enlarged(self, mask: UInt8Mask, box_xyxy: Sequence[int]) -> UInt8Mask:
         """Return a box of the image from a mask (h, w) uint8 of all cells."""
         rows, columns = self._shown()
         left, top, right, bottom = box_xyxy
         return np.take(np.take(mask, columns[left:right], axis=1), rows[top:bottom], axis=0)
 
-    def runs(self, mask: npt.NDArray[np.uint8]) -> Indices:
+    def runs(self, mask: UInt8Mask) -> Indices:
         """Return the lengths of runs of equal pixels of the image, row by row.
 
         The first run is of zeros, and may be empty. No array has as many elements as the image has
@@ -205,7 +207,7 @@ class Reduction:
         lengths: Indices = np.diff(edges, prepend=0, append=height * width)
         return lengths if lengths[-1] or len(lengths) == 1 else lengths[:-1]
 
-    def rle(self, mask: npt.NDArray[np.uint8]) -> dict[str, object]:
+    def rle(self, mask: UInt8Mask) -> dict[str, object]:
         """Return a mask (h, w) uint8 of all cells as COCO's compressed RLE of the image."""
         height, width = self.size_hw
         columns = np.asarray(cv2.transpose(mask), np.uint8)  # COCO counts along them
@@ -237,7 +239,7 @@ def _nearest(cells: int, pixels: int) -> tuple[Indices, Indices]:
     return cell_of, np.searchsorted(cell_of, np.arange(cells + 1))
 
 
-def _spans(mask: npt.NDArray[np.uint8]) -> tuple[Indices, Indices, Indices]:
+def _spans(mask: UInt8Mask) -> tuple[Indices, Indices, Indices]:
     """Return row, first column and end of each span of ones, row by row."""
     height, width = mask.shape
     framed = np.zeros((height, width + 1), np.uint8)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.images import FRAME
 from orchestrator.problems import INVALID_REQUEST, rejected
+from orchestrator.tensors import FRAME_SIDE
 
 AUTO = "auto"
 """Region around the prompts of a request."""
@@ -15,11 +15,13 @@ MIN_SIDE_PIXELS = 32
 STEPS = 8
 """Least number of grid steps along the longer side of a region."""
 MARGIN = 0.3
-"""Space on each side of the prompts in an automatic region, in units of the longer side of their box."""
+"""Space on each side of the prompts in an automatic region, in units of the longer side of their
+box."""
 MIN_AUTO_SIDE_PIXELS = 256
 """Least side of an automatic region: the surroundings help more than a larger scale."""
 MAX_AUTO_SHARE = 0.5
-"""Largest side of an automatic region as a share of the image's: larger objects lose nothing in the whole image.
+"""Largest side of an automatic region as a share of the image's: larger objects lose nothing in the
+whole image.
 
 Chosen, as the two above, by what `python -m benchmarks.quality` measures.
 """
@@ -28,7 +30,7 @@ Box = tuple[int, int, int, int]
 """x0, y0, x1, y1 in whole pixels of the displayed image; x1 and y1 are exclusive."""
 
 
-def whole(size_hw: tuple[int, int]) -> Box:
+def full_image(size_hw: tuple[int, int]) -> Box:
     """Return the region that is the whole image."""
     return 0, 0, size_hw[1], size_hw[0]
 
@@ -55,7 +57,10 @@ def check(box_xyxy: Sequence[float], size_hw: tuple[int, int], field: str, min_s
 
 
 def cut(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Sequence[float]:
-    """Return the part of a region inside the image; a region without such a part is returned unchanged."""
+    """Return the part of a region inside the image.
+
+    A region without such a part is returned unchanged.
+    """
     (height, width), (x0, y0, x1, y1) = size_hw, region_xyxy
     inside = max(x0, 0), max(y0, 0), min(x1, width), min(y1, height)
     return inside if inside[0] < inside[2] and inside[1] < inside[3] else region_xyxy
@@ -64,8 +69,8 @@ def cut(region_xyxy: Sequence[float], size_hw: tuple[int, int]) -> Sequence[floa
 def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int], hint: str = "") -> Box:
     """Return a region rounded outwards, so that small movements of a view lead to the same one.
 
-    Its edges are multiples of a power of two, at most 1/8 of its longer side, or edges of the image. A rounded region
-    is not changed.
+    Its edges are multiples of a power of two, at most 1/8 of its longer side, or edges of the
+    image. A rounded region is not changed.
 
     Args:
         region_xyxy: x0, y0, x1, y1 in pixels of the displayed image.
@@ -80,11 +85,13 @@ def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int], hint: str = 
     step = 1 << max(0, int(max(x1 - x0, y1 - y0) / STEPS).bit_length() - 1)
     left, top = (int(side // step) * step for side in (x0, y0))
     right, bottom = (min(end, -int(-side // step) * step) for side, end in ((x1, width), (y1, height)))
-    found = left, top, right, bottom
-    return found if found == tuple(region_xyxy) else rounded(found, size_hw)
+    box_xyxy = left, top, right, bottom
+    if box_xyxy == tuple(region_xyxy):
+        return box_xyxy
+    return rounded(box_xyxy, size_hw)  # the step of a larger region may be larger
 
 
-def around(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -> Box:
+def auto_region(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -> Box:
     """Return the automatic region: a square around all boxes with a margin, or the whole image.
 
     The whole image is better for large objects, and if it is not scaled down for the encoder.
@@ -96,7 +103,7 @@ def around(boxes_xyxy: npt.NDArray[np.float32], size_hw: tuple[int, int]) -> Box
     size_wh = np.array(size_hw[::-1])
     low, high = boxes_xyxy[:, :2].min(axis=0), np.minimum(boxes_xyxy[:, 2:].max(axis=0), size_wh)
     side = max(MIN_AUTO_SIDE_PIXELS, math.ceil((1 + 2 * MARGIN) * float((high - low).max())))
-    if side > MAX_AUTO_SHARE * max(size_hw) or max(size_hw) <= FRAME:
-        return whole(size_hw)
+    if side > MAX_AUTO_SHARE * max(size_hw) or max(size_hw) <= FRAME_SIDE:
+        return full_image(size_hw)
     start = np.clip(np.floor((low + high - side) / 2), 0, np.maximum(size_wh - side, 0))
     return rounded([*start.tolist(), *np.minimum(start + side, size_wh).tolist()], size_hw)

@@ -13,20 +13,34 @@ import numpy.typing as npt
 import orjson
 from PIL import Image
 
-from orchestrator.cache import Entry
-from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part, Stages
+from orchestrator.arrays import Floats, Labels, Logits
+from orchestrator.cache import CachedImage
+from orchestrator.call import MASK, PICTURE, UPSAMPLE, ModelRequest, Part, Stages
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
-from orchestrator.masks import Logits, MaskPart, area_and_box, remove_small_regions
+from orchestrator.masks import MaskPart, area_and_box, remove_small_regions
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import Floats, Labels, Pipeline, check_inside, clip, count_points, extents
+from orchestrator.pipeline import Pipeline, check_inside, clip, count_points, extents
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 from orchestrator.reduced import GRID_RLE
-from orchestrator.regions import AUTO, around, cut, rounded
-from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, MASK_SIDE
+from orchestrator.regions import AUTO, auto_region, cut, rounded
+from orchestrator.tensors import (
+    BOX_BOTTOM_RIGHT,
+    BOX_TOP_LEFT,
+    CANDIDATES,
+    LABELS,
+    MASK_INPUT,
+    MASK_INPUT_OBJECT,
+    MASK_SIDE,
+    POINTS_XY,
+    RESULT,
+)
+from orchestrator.tensors import MASK as MASK_OUTPUT
+from orchestrator.tensors import PICTURE as PICTURE_OUTPUT
 
-OUTPUTS = ("mask", "picture", "result")
+OUTPUTS = (MASK_OUTPUT.name, PICTURE_OUTPUT.name, RESULT.name)
+"""Names of the outputs with the parts that `segment` returns."""
 DEFAULTS: dict[str, Any] = {
     "multimask_output": False,
     "mask_format": "json",
@@ -41,9 +55,13 @@ DEFAULTS: dict[str, Any] = {
     "embedding": False,
     "encode": True,
 }
-"""Options of a caller who asks Triton directly, unless given. `fields`: names of the points, (N, P), for `clipped` in
-the result, by default as errors have them. `document`: the answer is one JSON document. `embedding`: the mask part is
-the embedding, as `embedding_file` makes it. `encode`: False to keep the image file only, which is encoded later."""
+"""Options of a caller who asks Triton directly, unless given.
+
+- `fields`: names of the points, (N, P), for `clipped` in the result, by default as errors have them.
+- `document`: the answer is one JSON document.
+- `embedding`: the mask part is the embedding, as `embedding_file` makes it.
+- `encode`: False to keep the image file only, which is encoded later.
+"""
 CLIP_HINT = ', or send "clip": true'
 """What an error about a place outside the image says to callers who have sent the option `clip`."""
 REDUCED_FORMATS = ("rle", "polygon")
@@ -53,55 +71,43 @@ WARM_UP_SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""
 
 
-def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
+def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part]:
     """Return the bodies of the parts `mask`, `segmented_image` and `result`.
 
-    With the option `document` the result has all contents, and the other two are empty. With `embedding` the result has
-    the file's `etag`.
+    With the option `document` the result has all contents, and the other two are empty. With
+    `embedding` the result has the file's `etag`.
     """
-    options = {**DEFAULTS, **call.options}
-    points_xy, labels = call.read("point_coords"), call.read("point_labels")
+    options = {**DEFAULTS, **request.options}
+    points_xy, labels = request.read(POINTS_XY.name), request.read(LABELS.name)
     if points_xy is None or labels is None:
         points_xy, labels = NO_POINTS, NO_LABELS
-    earlier = call.read("mask_input"), call.read("mask_input_object")
-    pipeline.check_accepted(labels, earlier[1])
+    earlier_masks = request.read(MASK_INPUT.name)
+    mask_objects = request.read(MASK_INPUT_OBJECT.name)
+    pipeline.check_accepted(labels, mask_objects)
     objects, candidates = len(labels), bool(options["multimask_output"])
     workload = Workload(
         objects=objects,
-        masks=objects * (3 if candidates else 1),
+        masks=objects * (CANDIDATES if candidates else 1),
         mask_format=options["mask_format"],
         style=options["segmented_image"],
         low_res=bool(options["low_res_mask"]),
         points=sum(count_points(labels)),
         document=bool(options["document"]),
-        tidy=bool(options["min_mask_region_area"]),
-        auto=call.region == AUTO,
+        remove_small_regions=bool(options["min_mask_region_area"]),
+        auto=request.region == AUTO,
     )
 
-    image, points_xy, clipped = find(pipeline, call, points_xy, labels, workload)
+    image, points_xy, clipped = find(pipeline, request, points_xy, labels, workload)
     if image.reduction and objects:
         check_reduced(options)
-    height, width = image.whole.size_hw
-    result: dict[str, Any] = {"image_id": image.image_id, "width": width, "height": height}
-    result["orientation"] = image.entry.orientation
-    if image.entry.sample_range:
-        result["range"] = image.entry.sample_range
-    if image.reduction:
-        result["reduction"] = image.reduction.factor
-    result |= pipeline.identity
-    if call.region:
-        result["region"] = image.region
-    if clipped:
-        result["clipped"] = clipped
-    if image.entry.encode_s:
-        result["encode_s"] = round(image.entry.encode_s, 3)
+    result = describe(image, pipeline.identity, has_region=bool(request.region), clipped=clipped)
     if options["embedding"]:
         file = embedding_file(image, pipeline.identity)
         result["etag"] = hashlib.sha256(file[0]).hexdigest()
         return file, [], [orjson.dumps(result)]
     if not objects:
         return [], [], [orjson.dumps(result)]
-    decoded = pipeline.decode(image, points_xy, labels, *earlier, candidates=candidates)
+    decoded = pipeline.decode(image, points_xy, labels, earlier_masks, mask_objects, candidates=candidates)
     count = None if workload.masks == 1 or workload.document else workload.masks
     mask, picture, records = draw(image, decoded, options, count, pipeline.max_answer_bytes)
     result["masks"] = [orjson.Fragment(record) for record in records]
@@ -112,65 +118,100 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     return [], [], [orjson.dumps(result)]
 
 
+def describe(
+    image: EncodedImage, identity: Mapping[str, Any], *, has_region: bool, clipped: list[str]
+) -> dict[str, Any]:
+    """Return the members of a result that do not depend on the masks.
+
+    Args:
+        image: the image, or the part of it that was encoded.
+        identity: weights, engine and version, as `Pipeline.identity`.
+        has_region: whether the request names a region.
+        clipped: names of the points and of the region that were changed.
+    """
+    height, width = image.full_image.size_hw
+    result: dict[str, Any] = {"image_id": image.image_id, "width": width, "height": height}
+    result["orientation"] = image.entry.orientation
+    if image.entry.sample_range:
+        result["range"] = image.entry.sample_range
+    if image.reduction:
+        result["reduction"] = image.reduction.factor
+    result |= identity
+    if has_region:
+        result["region"] = image.region
+    if clipped:
+        result["clipped"] = clipped
+    if image.entry.encode_s:
+        result["encode_s"] = round(image.entry.encode_s, 3)
+    return result
+
+
 def find(
-    pipeline: Pipeline, call: Call, points_xy: Floats, labels: Labels, workload: Workload
+    pipeline: Pipeline, request: ModelRequest, points_xy: Floats, labels: Labels, workload: Workload
 ) -> tuple[EncodedImage, Floats, list[str]]:
     """Find the image of a request or the region that it names, with its embedding unless it is only kept.
 
-    With the option `clip`, points and the region are cut to the image. An automatic region is around all prompts.
-    Objects without a box are as large as their masks in the whole image.
+    With the option `clip`, points and the region are cut to the image. An automatic region is
+    around all prompts. Objects without a box are as large as their masks in the whole image.
 
     Args:
         pipeline: the pipeline.
-        call: the request.
+        request: the request.
         points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
         labels: (N, P) int32.
         workload: the work for the answer.
 
     Returns:
-        The image, the points in it, and the names of the points and of the region that were changed.
+        The image, the points in it, and the names of the points and of the region that were
+        changed.
 
     Raises:
         Rejected: the image, the prompts or the region cannot be used, or the answer takes too much.
         CostlyRequest: the request is for another model.
         UnknownImage: no image has this id, or this process encodes none.
     """
-    image = pipeline.embeddings.open(call)
-    if not call.options.get("encode", DEFAULTS["encode"]):
+    image = pipeline.embeddings.open(request)
+    if not request.options.get("encode", DEFAULTS["encode"]):
         pipeline.embeddings.keep(image)
         return image, points_xy, []
 
-    def encoded(image: EncodedImage) -> EncodedImage:
+    def encode(image: EncodedImage) -> EncodedImage:
         height, width = image.grid_hw
-        load = replace(workload, reduced_pixels=math.prod(image.whole.size_hw) if image.reduction else 0)
+        reduced_pixels = math.prod(image.full_image.size_hw) if image.reduction else 0
+        load = replace(workload, reduced_pixels=reduced_pixels)
         load.check((height, width), pipeline.max_answer_bytes)
-        if not call.costly and load.is_costly(height * width, new=not image.entry.embedding):
+        is_new = not image.entry.embedding
+        if not request.costly and load.is_costly(height * width, new=is_new):
             raise CostlyRequest
         return pipeline.embeddings.encode(image)
 
-    asked, clipped = call.region, list[str]()
-    if call.options.get("clip"):
+    region = request.region
+    clipped: list[str] = []
+    if request.options.get("clip"):
         points_xy, moved = clip(points_xy, labels, image.size_hw)
-        clipped = _names(moved, call.options.get("fields", DEFAULTS["fields"]))
-        if asked not in (None, AUTO):
-            asked = cut(call.region, image.size_hw)
-            clipped += ["region"] * (list(asked) != list(call.region))
-    hint = CLIP_HINT if "clip" in call.options else ""
+        clipped = _names(moved, request.options.get("fields", DEFAULTS["fields"]))
+        if region not in (None, AUTO):
+            region = cut(request.region, image.size_hw)
+            if list(region) != list(request.region):
+                clipped.append("region")
+    hint = CLIP_HINT if "clip" in request.options else ""
     check_inside(points_xy, labels, image.size_hw, hint=hint)
-    if asked is None:
-        return encoded(image), points_xy, clipped
-    if asked == AUTO:
-        boxes = [*extents(points_xy, labels)]
+    if region is None:
+        return encode(image), points_xy, clipped
+    if region == AUTO:
+        boxes_xyxy = [*extents(points_xy, labels)]
         clicked = ~(labels == BOX_TOP_LEFT).any(axis=1)
         if clicked.any():
-            image = encoded(image)
+            image = encode(image)
             decoded = pipeline.decode(image, points_xy[clicked], labels[clicked], candidates=False)
-            boxes += [image.box(logits[0]) for logits, _ in decoded if logits.max() > 0]
-        region = around(np.array(boxes), image.size_hw)
+            for logits, _ in decoded:
+                if logits.max() > 0:
+                    boxes_xyxy.append(image.box(logits[0]))
+        box_xyxy = auto_region(np.array(boxes_xyxy), image.size_hw)
     else:
-        region = rounded(asked, image.size_hw, hint)
-        check_inside(points_xy, labels, image.size_hw, region)
-    return encoded(pipeline.embeddings.crop(image, region)), points_xy, clipped
+        box_xyxy = rounded(region, image.size_hw, hint)
+        check_inside(points_xy, labels, image.size_hw, box_xyxy)
+    return encode(pipeline.embeddings.crop(image, box_xyxy)), points_xy, clipped
 
 
 def _names(points: Iterable[tuple[int, int]], fields: Sequence[Sequence[str]]) -> list[str]:
@@ -193,12 +234,12 @@ def check_reduced(options: Mapping[str, Any]) -> None:
 def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
     """Return an embedding as a safetensors file: its header, then the tensors by the names of the decoder's inputs.
 
-    The tensors are float16 in the decoder's shapes. The metadata say how to scale points and masks (sizes in pixels;
-    the region is x0, y0, x1, y1), and to which weights the tensors belong.
+    The tensors are float16 in the decoder's shapes. The metadata say how to scale points and masks
+    (sizes in pixels; the region is x0, y0, x1, y1), and to which weights the tensors belong.
     """
-    (height, width), (frame_height, frame_width) = image.whole.size_hw, image.frame_hw
+    (height, width), (frame_height, frame_width) = image.full_image.size_hw, image.frame_hw
     metadata = {
-        "image_id": image.whole.image_id,
+        "image_id": image.full_image.image_id,
         "width": str(width),
         "height": str(height),
         "orientation": str(image.entry.orientation),
@@ -233,7 +274,8 @@ def draw(
 ) -> tuple[Part, bytes, list[bytes]]:
     """Return the mask part, the picture if there is one, and the JSON record of each mask.
 
-    The picture shows the candidate with the highest score of each object. In a document the masks are in the records.
+    The picture shows the candidate with the highest score of each object. In a document the masks
+    are in the records.
 
     Args:
         image: the image.
@@ -264,7 +306,7 @@ def draw(
 
     picture = None
     if style != "none":
-        original = image.whole.decode()
+        original = image.full_image.decode()
         with stages(PICTURE):
             picture = Picture(original.pixels, style, original.strips)
     for index, (logits, scores) in enumerate(decoded):
@@ -308,12 +350,14 @@ def npy_base64(array: npt.NDArray[Any]) -> str:
 
 
 def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Decode and scale an image, and make masks and pictures of it; with a pipeline, draw a box on it once.
+    """Decode and scale an image, and make masks and pictures of it.
+
+    With a pipeline, draw a box on it once.
 
     The embedding consists of zeros, of these shapes.
 
-    So the first request does not pay for lazy imports and first allocations. Triton warms up the networks that it runs
-    (`model_warmup` in their config.pbtxt).
+    So the first request does not pay for lazy imports and first allocations. Triton warms up the
+    networks that it runs (`model_warmup` in their config.pbtxt).
     """
     image = blank_image(shapes)
     image.preprocessing.frame(image.decode().pixels)
@@ -335,5 +379,5 @@ def blank_image(shapes: Mapping[str, Sequence[int]]) -> EncodedImage:
     file = io.BytesIO()
     Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
     embedding = {name: np.zeros(shape, np.float16) for name, shape in shapes.items()}
-    entry = Entry(embedding, WARM_UP_SIZE_HW, file.getvalue())
+    entry = CachedImage(embedding, WARM_UP_SIZE_HW, file.getvalue())
     return EncodedImage("", "", entry, height * width, Stages(lambda *_: None))

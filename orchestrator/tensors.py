@@ -1,6 +1,7 @@
-"""What crosses the seam between the service and its models: tensors, and what their values mean.
+"""Names, types and shapes of all tensors between the service and its models, and what values mean.
 
-A test compares each config.pbtxt with them.
+All Python that may import the orchestrator takes them from here. Tests compare each config.pbtxt
+and the graphs that `sam_onnx` builds with them.
 """
 
 from dataclasses import dataclass
@@ -11,9 +12,12 @@ SEGMENT = "mobile_sam"
 SEGMENT_CACHED = "mobile_sam_cached"
 """The same for images whose embedding is cached; it rejects others."""
 SEGMENT_COSTLY = "mobile_sam_costly"
-"""The same for costly requests, which the two others leave to it when `call` says that it must not be `costly`."""
+"""The same for costly requests. The two others leave these to it when `call` says that they must
+not be `costly`."""
 EVERYTHING = "mobile_sam_everything"
 """Computes a batch of automatic masks."""
+ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
+"""The networks, which the models above call."""
 
 NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT = 0, 1, 2, 3
 """Labels of points, as in Segment Anything."""
@@ -21,10 +25,14 @@ NO_POINT = -2
 """Label of the rest of an object's row, which has fewer points than another object's."""
 PADDING_POINT = -1
 """Label of the point that the decoder wants after the points of an object without a box."""
+FRAME_SIDE = 1024
+"""Side in pixels of the square in which the decoder takes points, and of most encoders' input."""
 MASK_SIDE = 256
 """Height and width of the decoder's masks, and of earlier ones that are refined."""
+CANDIDATES = 3
+"""Masks of an ambiguous prompt; the decoder returns them after the single mask."""
 
-DataType = Literal["BYTES", "INT32", "FP32"]
+DataType = Literal["BYTES", "UINT8", "INT32", "FP16", "FP32"]
 
 
 @dataclass(frozen=True)
@@ -42,19 +50,21 @@ OUTCOME = Tensor("outcome", "BYTES", (1,))
 """JSON: `orchestrator.call.Outcome`."""
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
 
-POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
-POINT_LABELS = Tensor("point_labels", "INT32", (-1, -1))
+POINTS_XY = Tensor("point_coords", "FP32", (-1, -1, 2))
+"""Points of each object, x then y, in pixels of the displayed image."""
+LABELS = Tensor("point_labels", "INT32", (-1, -1))
 MASK_INPUT = Tensor("mask_input", "FP32", (-1, MASK_SIDE, MASK_SIDE))
 MASK_INPUT_OBJECT = Tensor("mask_input_object", "INT32", (-1,))
-SEGMENT_INPUTS = (CALL, INPUT_IMAGE, POINT_COORDS, POINT_LABELS, MASK_INPUT, MASK_INPUT_OBJECT)
+SEGMENT_INPUTS = (CALL, INPUT_IMAGE, POINTS_XY, LABELS, MASK_INPUT, MASK_INPUT_OBJECT)
 
 MASK = Tensor("mask", "BYTES", (1,))
 PICTURE = Tensor("picture", "BYTES", (1,))
 RESULT = Tensor("result", "BYTES", (1,))
 SEGMENT_OUTPUTS = (MASK, PICTURE, RESULT, OUTCOME)
 
-GRID_COORDS = Tensor("point_coords", "FP32", (-1, 2))
-EVERYTHING_INPUTS = (CALL, INPUT_IMAGE, GRID_COORDS)
+GRID_POINTS_XY = Tensor("point_coords", "FP32", (-1, 2))
+"""Points of a grid, x then y, in pixels of the displayed image."""
+EVERYTHING_INPUTS = (CALL, INPUT_IMAGE, GRID_POINTS_XY)
 
 RECORDS = Tensor("records", "BYTES", (1,))
 EVERYTHING_OUTPUTS = (RECORDS, OUTCOME)
@@ -63,4 +73,40 @@ MODELS = {
     **dict.fromkeys((SEGMENT, SEGMENT_CACHED, SEGMENT_COSTLY), (SEGMENT_INPUTS, SEGMENT_OUTPUTS)),
     EVERYTHING: (EVERYTHING_INPUTS, EVERYTHING_OUTPUTS),
 }
-"""Inputs and outputs of each model."""
+"""Inputs and outputs of each of the orchestrator's models."""
+
+IMAGES = Tensor("images", "UINT8", (FRAME_SIDE, FRAME_SIDE, 3))
+"""RGB, padded right and bottom. Some weights have a frame with another side."""
+SIZES_HW = Tensor("sizes_hw", "INT32", (2,))
+"""Height and width of the valid area of each image."""
+IMAGE_EMBEDDINGS = Tensor("image_embeddings", "FP16", (64, 64, 256))
+"""The embedding by MobileSAM and Segment Anything. Other weights have other tensors, as their
+descriptor says."""
+ENCODER_INPUTS, ENCODER_OUTPUTS = (IMAGES, SIZES_HW), (IMAGE_EMBEDDINGS,)
+"""Tensors of the encoder, without their batch of images."""
+
+POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
+"""Points of each object, x then y, in pixels of the frame."""
+POINT_LABELS = Tensor("point_labels", "FP32", (-1, -1))
+FRAME_MASK_INPUT = Tensor("mask_input", "FP32", (-1, 1, MASK_SIDE, MASK_SIDE))
+HAS_MASK_INPUT = Tensor("has_mask_input", "FP32", (-1,))
+"""1 where an object has a mask to refine, otherwise 0."""
+DECODER_INPUTS = (
+    Tensor(IMAGE_EMBEDDINGS.name, IMAGE_EMBEDDINGS.datatype, (1, *IMAGE_EMBEDDINGS.shape)),
+    POINT_COORDS,
+    POINT_LABELS,
+    FRAME_MASK_INPUT,
+    HAS_MASK_INPUT,
+)
+LOW_RES_MASKS = Tensor("low_res_masks", "FP32", (-1, 1 + CANDIDATES, MASK_SIDE, MASK_SIDE))
+"""Logits: the single mask, then the candidates."""
+SINGLE_MASKS = Tensor("single_masks", "FP32", (-1, 1, MASK_SIDE, MASK_SIDE))
+"""Only the first of these: a quarter of the bytes."""
+IOU_PREDICTIONS = Tensor("iou_predictions", "FP32", (-1, 1 + CANDIDATES))
+DECODER_OUTPUTS = (LOW_RES_MASKS, SINGLE_MASKS, IOU_PREDICTIONS)
+
+NETWORKS = {
+    ENCODER: (ENCODER_INPUTS, ENCODER_OUTPUTS),
+    DECODER: (DECODER_INPUTS, DECODER_OUTPUTS),
+}
+"""Inputs and outputs of each network."""

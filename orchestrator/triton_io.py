@@ -18,7 +18,8 @@ import numpy as np
 import orjson
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
-from orchestrator import everything, images, segment
+from orchestrator import everything, images, segment, tensors
+from orchestrator.arrays import Array
 from orchestrator.cache import Embedding, EmbeddingCache, Layout
 from orchestrator.call import (
     CACHE,
@@ -33,8 +34,7 @@ from orchestrator.call import (
     STORE,
     UPSAMPLE,
     WAIT,
-    Array,
-    Call,
+    ModelRequest,
     Outcome,
     Part,
     RequestCancelled,
@@ -44,20 +44,19 @@ from orchestrator.embeddings import SOURCES, Embeddings
 from orchestrator.flood_log import FloodLog
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, keep_free_blocks, return_large_blocks_on_free
+from orchestrator.networks import encoder_inputs
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
+from orchestrator.settings import OrchestratorSettings
 
-ENCODER_MODEL, DECODER_MODEL = "mobile_sam_encoder", "mobile_sam_decoder"
-OUTCOME = "outcome"
-"""Name of the output that says how the request ended: JSON."""
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
-"""Niceness of the models for slow requests: they return the memory of large answers at once, and use smaller batches of
-a decoder that others use as well."""
-ENVIRONMENT_PREFIX = "MOBILE_SAM_"
+"""Niceness of the models for slow requests: they return the memory of large answers at once, and
+use smaller batches of a decoder that others use as well."""
 PYTHON_BACKENDS = "MOBILE_SAM_PYTHON_BACKENDS"
-"""Environment variable of the service: names of this Triton's backends that are `triton_backends`."""
+"""Environment variable of the service: names of this Triton's backends that are
+`triton_backends`."""
 
 
 class TritonHandler(logging.Handler):
@@ -87,7 +86,7 @@ class OrchestratorModel:
     """Whether an answer may take many megabytes."""
 
     @staticmethod
-    def work(pipeline: Pipeline, call: Call) -> tuple[Part, ...]:
+    def work(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, ...]:
         """Return each of `outputs` in pieces."""
         raise NotImplementedError
 
@@ -98,82 +97,91 @@ class OrchestratorModel:
             TritonModelException: a setting is not valid, or the weights are missing.
         """
         warnings.simplefilter("ignore")  # Pillow's about callers' files would fill the log
-        given = json.loads(args["model_config"])["parameters"]
-        config = {name: str(value["string_value"]) for name, value in given.items()}
-        identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
-        if not identity.is_file():
-            raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
-        written = json.loads(identity.read_text())
-        weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
-        engine = {part: config.get(f"{part}_engine", "") for part in ("encoder", "decoder")}
-        os.nice(nice := int(config.get("nice", 0)))  # before the decoder starts its threads
-        (return_large_blocks_on_free if nice >= BACKGROUND_NICE and self.large_answers else keep_free_blocks)()
-        self.decoder = local_decoder(config, Path(args["model_repository"]).parent, args["model_version"])
-        decoder_batch = _whole_number(config, "decoder_batch", 1)
-        if self.decoder:
-            engine["decoder"] = config.get("own_decoder_engine", engine["decoder"])
-        elif nice >= BACKGROUND_NICE:
-            decoder_batch = max(1, decoder_batch // 2)
-        descriptor = written["descriptor"]
-        self._layout = Layout(_fingerprint(written["fingerprint"], engine["encoder"]), descriptor["embedding"])
-        cache = EmbeddingCache(
-            Path(os.path.expanduser(_setting(config, "embedding_cache_dir"))),  # noqa: PTH111  (no error without a home)
-            self._layout,
-            _whole_number(config, "embedding_cache_bytes", 0),
-            _warn,
-        )
-        encodes = config.get("answers") != "known images"
-        try:
-            url = _setting(config, "redis_url")
-            redis = _redis_tier(url, self._layout) if url and encodes else None
-        except ValueError as error:
-            raise pb_utils.TritonModelException(f"redis_url: {error}") from None
         self._name, self._counts = args["model_name"], True
+        self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
+        parameters = read_parameters(args["model_config"])
+        record = read_record(Path(args["model_repository"]) / args["model_version"])
+        try:
+            settings = OrchestratorSettings.from_parameters(parameters)
+        except ValueError as error:
+            raise pb_utils.TritonModelException(str(error)) from None
+        os.nice(settings.nice)  # before the decoder starts its threads
+        is_in_background = settings.nice >= BACKGROUND_NICE
+        if is_in_background and self.large_answers:
+            return_large_blocks_on_free()
+        else:
+            keep_free_blocks()
+
+        models = Path(args["model_repository"]).parent
+        self.decoder = local_decoder(parameters, models, args["model_version"])
+        engine = {"encoder": settings.encoder_engine, "decoder": settings.decoder_engine}
+        decoder_batch = settings.decoder_batch
+        if self.decoder:
+            engine["decoder"] = settings.own_decoder_engine or settings.decoder_engine
+        elif is_in_background:
+            decoder_batch = max(1, decoder_batch // 2)
+
+        descriptor = record["descriptor"]
+        fingerprint = _fingerprint(record["fingerprint"], engine["encoder"])
+        self._layout = Layout(fingerprint, descriptor["embedding"])
+        redis = None
+        if settings.redis_url and settings.encodes:
+            redis = _redis_tier(settings.redis_url, self._layout)
+        self._make_counters(encodes=settings.encodes, has_redis=redis is not None)
+        self._idle_release = IdleMemoryRelease(self._release_memory)
+        stages = Stages(self._count_stage)
+        embeddings = Embeddings(
+            _open_cache(settings, self._layout),
+            redis,
+            self._encode if settings.encodes else None,
+            settings.max_image_pixels,
+            self._count_source,
+            stages=stages,
+            preprocessing=images.Preprocessing(descriptor["side"], descriptor["resize"]),
+        )
+        self._pipeline = Pipeline(
+            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, tensors.DECODER),
+            embeddings=embeddings,
+            stages=stages,
+            identity={
+                "weights": {key: record[key] for key in ("name", "sha256", "trained", "note")},
+                "engine": engine,
+                "model_version": int(args["model_version"]),
+            },
+            thresholds=record["everything"],
+            max_answer_bytes=settings.max_answer_bytes,
+            decoder_batch=decoder_batch,
+            prompts=descriptor["prompts"],
+        )
+        self._report_loaded(json.dumps(descriptor))
+
+    def _make_counters(self, *, encodes: bool, has_redis: bool) -> None:
         self._sources = Counter(
             "mobile_sam_embeddings_total",
             "Embeddings by source: this machine's cache, Redis, the encoder",
             [{"source": source} for source in SOURCES],
         )
         self._cancelled = Counter(
-            "mobile_sam_given_up_total",
+            "mobile_sam_cancelled_total",
             "Requests cancelled because the deadline passed or the client disconnected, by model",
             [{"model": self._name}],
         )
         stage_names = [CACHE, DECODE, DECODER, *self.stages_of_work]
         if encodes:
             stage_names += [WAIT, RESIZE, ENCODE, STORE]
-        if redis:
+        if has_redis:
             stage_names.append(REDIS)
         stage_series = [{"model": self._name, "stage": stage} for stage in stage_names]
         self._stage_requests = Counter(
-            "mobile_sam_stage_total", "Requests that entered a stage, by model and stage", stage_series
+            "mobile_sam_stage_total",
+            "Requests that entered a stage, by model and stage",
+            stage_series,
         )
         self._stage_seconds = Counter(
-            "mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage", stage_series
+            "mobile_sam_stage_seconds_total",
+            "Seconds spent in a stage, by model and stage",
+            stage_series,
         )
-        self._idle_release = IdleMemoryRelease(self._release_memory)
-        self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
-        stages = Stages(self._count_stage)
-        max_pixels = _whole_number(config, "max_image_pixels", 1)
-        self._pipeline = Pipeline(
-            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, DECODER_MODEL),
-            embeddings=Embeddings(
-                cache,
-                redis,
-                self._encode if encodes else None,
-                max_pixels,
-                self._count_source,
-                stages=stages,
-                preprocessing=images.Preprocessing(descriptor["side"], descriptor["resize"]),
-            ),
-            stages=stages,
-            identity={"weights": weights, "engine": engine, "model_version": int(args["model_version"])},
-            thresholds=written["everything"],
-            max_answer_bytes=_whole_number(config, "max_answer_bytes", 1),
-            decoder_batch=decoder_batch,
-            prompts=descriptor["prompts"],
-        )
-        self._report_loaded(json.dumps(descriptor))
 
     def finalize(self) -> None:
         """Report that the weights are not loaded any more.
@@ -194,9 +202,9 @@ class OrchestratorModel:
         parts = [b""] * len(self.outputs)
         try:
             with self._idle_release.request() if self._counts else contextlib.nullcontext():
-                call = Call(lambda name: read_tensor(request, name))
-                self._pipeline.stages.begin(call.raise_if_cancelled, counts=self._counts)
-                parts, sent = call.send(self.work(self._pipeline, call))
+                model_request = ModelRequest(lambda name: read_tensor(request, name))
+                self._pipeline.stages.begin(model_request.raise_if_cancelled, counts=self._counts)
+                parts, sent = model_request.send(self.work(self._pipeline, model_request))
                 outcome = replace(sent, weights=self._pipeline.identity["weights"]["name"])
         except Rejected as rejected:
             outcome = Outcome(problem=asdict(rejected))
@@ -211,14 +219,15 @@ class OrchestratorModel:
             kind = f"mobile_sam: {type(error).__name__}"
             _LOG.log(kind, f"{kind}: {error}")
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-        named = zip((*self.outputs, OUTCOME), (*parts, orjson.dumps(outcome)), strict=True)
+        named = zip((*self.outputs, tensors.OUTCOME.name), (*parts, orjson.dumps(outcome)), strict=True)
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named])
 
     def _encode(self, frame: images.Frame) -> Embedding:
         """Return the embedding of an image."""
         names = list(self._layout.shapes)
-        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        return dict(zip(names, self._call(ENCODER_MODEL, inputs, names), strict=True))
+        inputs = encoder_inputs(frame.pixels, frame.size_hw)
+        outputs = self._call(tensors.ENCODER, inputs, names)
+        return dict(zip(names, outputs, strict=True))
 
     def _call(self, model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
         """Run another model of this Triton.
@@ -246,8 +255,8 @@ class OrchestratorModel:
     def _report_loaded(self, descriptor: str) -> None:
         """Export the loaded weights and their descriptor as a metric, from which the service makes `/info`.
 
-        The series of an unloaded model stays, with the value 0. While a model replaces another, both have a time: of
-        several series of a version, the one with the highest value counts.
+        The series of an unloaded model stays, with the value 0. While a model replaces another,
+        both have a time: of several series of a version, the one with the highest value counts.
         """
         family = pb_utils.MetricFamily(
             "mobile_sam_loaded_timestamp_seconds",
@@ -303,7 +312,10 @@ class Counter:
     """A counter that Triton exports beside its own metrics."""
 
     def __init__(self, name: str, description: str, series: Iterable[dict[str, str]]) -> None:
-        """Register the counter. The series of these labels start at 0, others appear with their first increment."""
+        """Register the counter.
+
+        The series of these labels start at 0, others appear with their first increment.
+        """
         self._family = pb_utils.MetricFamily(name, description, pb_utils.MetricFamily.COUNTER)
         self._series: dict[tuple[str, ...], Any] = {}
         for labels in series:
@@ -327,19 +339,48 @@ def read_tensor(request: Any, name: str) -> Array | None:
 def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
     """Return the decoder of a version as an `Engine` in this process, None if it runs in Triton.
 
-    It runs here if its backend, named in the parameters of this model, is one of `triton_backends`: the same engine in
-    another process would be a hop away. Of a bucket, Triton copies each model to a folder of its own, without the file.
+    It runs here if its backend, named in the parameters of this model, is one of `triton_backends`:
+    the same engine in another process would be a hop away. Of a bucket, Triton copies each model to
+    a folder of its own, without the file.
     """
-    backend, path = config.get("decoder_backend"), models / DECODER_MODEL / version / "model.onnx"
+    backend, path = config.get("decoder_backend"), models / tensors.DECODER / version / "model.onnx"
     if backend not in os.environ.get(PYTHON_BACKENDS, "").split() or not path.is_file():
         return None
     return importlib.import_module(f"triton_backends.common.{backend}_engine").Engine(path, config)
 
 
+def read_parameters(model_config: str) -> dict[str, str]:
+    """Return the parameters in a model's configuration, which Triton gives as JSON."""
+    parameters = json.loads(model_config).get("parameters", {})
+    return {name: str(value["string_value"]) for name, value in parameters.items()}
+
+
+def read_record(version: Path) -> dict[str, Any]:
+    """Return the record of the weights in the folder of a version.
+
+    Raises:
+        TritonModelException: there is none.
+    """
+    file = version / "weights.json"
+    if not file.is_file():
+        raise pb_utils.TritonModelException(f"{file}: no such file; `make weights` writes it")
+    record: dict[str, Any] = json.loads(file.read_text())
+    return record
+
+
+def _open_cache(settings: OrchestratorSettings, layout: Layout) -> EmbeddingCache:
+    # Unlike Path.expanduser, this is no error without a home.
+    folder = Path(os.path.expanduser(settings.embedding_cache_dir))  # noqa: PTH111
+    return EmbeddingCache(folder, layout, settings.embedding_cache_bytes, _warn)
+
+
 def _redis_tier(url: str, layout: Layout) -> Any:
     from orchestrator.redis_tier import RedisTier  # noqa: PLC0415  (11 MB in each process, needed by few)
 
-    return RedisTier(url, layout, _warn)
+    try:
+        return RedisTier(url, layout, _warn)
+    except ValueError as error:
+        raise pb_utils.TritonModelException(f"redis_url: {error}") from None
 
 
 def _warn(text: str) -> None:
@@ -347,17 +388,8 @@ def _warn(text: str) -> None:
 
 
 def _fingerprint(weights: str, engine: str) -> str:
-    """Return an id of the weights and the encoder's precision, on which embeddings depend; engines agree in float32."""
+    """Return an id of the weights and the encoder's precision, on which embeddings depend.
+
+    Engines agree in float32.
+    """
     return hashlib.sha256(f"{weights} {engine.rpartition(' ')[2]}".encode()).hexdigest()
-
-
-def _setting(config: dict[str, str], name: str) -> str:
-    """Return a parameter of config.pbtxt, or the environment variable that overrides it."""
-    return os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or config.get(name, "")
-
-
-def _whole_number(config: dict[str, str], name: str, minimum: int) -> int:
-    text = _setting(config, name)
-    if not text.isdecimal() or int(text) < minimum:
-        raise pb_utils.TritonModelException(f"{name}: expected a whole number of at least {minimum}, got {text!r}")
-    return int(text)

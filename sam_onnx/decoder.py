@@ -14,15 +14,15 @@ from sam_onnx.descriptor import BEST_OF_THREE, FIRST, HQ_ONLY, STABLE_OR_BEST
 from sam_onnx.hq import FEATURES, hq_mask, is_hq
 from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, HIGH_RES_FEATURES
 from sam_onnx.nodes import constant, finished_model, ints, linear, reshape, sizes_of
-from sam_onnx.prompts import ABSENT_LABEL, embed_masks, embed_points, image_positions, with_padding_points
+from sam_onnx.prompts import NO_POINT, embed_masks, embed_points, image_positions, with_padding_points
 from sam_onnx.tensors import Array, StateDict, Tensors
 from sam_onnx.two_way import two_way_transformer
-from sam_onnx.upscaling import MASK_SIZE, in_block_order, upscale
+from sam_onnx.upscaling import MASK_SIDE, in_block_order, upscale
 
 PROMPT: dict[str, tuple[int | str, ...]] = {
     "point_coords": ("N", "P", 2),
     "point_labels": ("N", "P"),
-    "mask_input": ("M", 1, MASK_SIZE, MASK_SIZE),
+    "mask_input": ("M", 1, MASK_SIDE, MASK_SIDE),
     "has_mask_input": ("M",),
 }
 MASKS = 4  # the single one and three candidates
@@ -63,7 +63,8 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     coords, labels, mask_input, has_mask = prompt.values()
 
     own = np.concatenate([decoder.under("iou_token").get("weight", 1, width), mask_tokens])
-    if added_token := "hf_token" if hq else "obj_score_token" if is_sam2 else "":
+    if hq or is_sam2:
+        added_token = "hf_token" if hq else "obj_score_token"
         own = np.concatenate([own, decoder.under(added_token).get("weight", 1, width)])
     given = with_padding_points(coords, labels) if is_sam2 else (coords, labels)
     tokens, absent = _prompt_tokens(*given, own, prompts)
@@ -79,11 +80,11 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     channels = len(decoder.get("output_upscaling.3.bias", None))
     features = [in_block_order(each) for each in high_res.values()]
     pixels = op.gelu(upscale(positions, decoder.under("output_upscaling"), width, channels, features))
-    pixels = reshape(pixels, -1, MASK_SIZE**2, channels)
+    pixels = reshape(pixels, -1, MASK_SIDE**2, channels)
     token = op.slice(tokens, ints(len(own) - 1), ints(len(own)), ints(1))
     if hq:
         kernel = _perceptron(token, [decoder.under("hf_mlp")], width, channels)
-        embedding[FEATURES] = spox.argument(Tensor(np.float16, (1, MASK_SIZE, MASK_SIZE, channels)))
+        embedding[FEATURES] = spox.argument(Tensor(np.float16, (1, MASK_SIDE, MASK_SIDE, channels)))
         added = hq_mask(pixels, kernel, embedding[FEATURES], channels, decoder)
     if single_mask == HQ_ONLY:
         logits = op.expand(added, ints(1, MASKS, 1, 1))
@@ -111,7 +112,7 @@ def _high_res_inputs(decoder: Tensors) -> dict[str, Var]:
     for level, (name, layer) in enumerate(zip(HIGH_RES_FEATURES, (3, 0), strict=True)):
         channels = len(decoder.get(f"output_upscaling.{layer}.bias", None))
         width = len(decoder.get(f"conv_s{level}.bias", channels))
-        found[name] = spox.argument(Tensor(np.float16, (1, MASK_SIZE >> level, MASK_SIZE >> level, width)))
+        found[name] = spox.argument(Tensor(np.float16, (1, MASK_SIDE >> level, MASK_SIDE >> level, width)))
     return found
 
 
@@ -119,7 +120,7 @@ def _prompt_tokens(coords: Var, labels: Var, own: Array, prompts: Tensors) -> tu
     """Return `own` tokens and those of points, (N, T, width), and (N, 1, 1, T) `ABSENT_SCORE` where there is none."""
     batch = op.slice(op.shape(labels), ints(0), ints(1))
     own_tokens = op.expand(constant(own[None]), op.concat([batch, ints(*own.shape)], axis=0))
-    missing = op.cast(op.equal(labels, constant(ABSENT_LABEL)), to=np.float32)
+    missing = op.cast(op.equal(labels, constant(NO_POINT)), to=np.float32)
     absent = op.pad(op.mul(missing, constant(ABSENT_SCORE)), ints(0, len(own), 0, 0), constant(0.0))
     tokens = op.concat([own_tokens, embed_points(coords, labels, prompts, own.shape[1])], axis=1)
     return tokens, op.unsqueeze(absent, ints(1, 2))
@@ -131,7 +132,7 @@ def _masks(outputs: Var, pixels: Var, decoder: Tensors, width: int) -> Var:
     kernels = _perceptron(op.transpose(outputs, perm=[1, 0, 2]), heads, width, sizes_of(pixels)[-1])
     logits = op.matmul(op.transpose(kernels, perm=[1, 0, 2]), op.transpose(pixels, perm=[0, 2, 1]))
     logits = reshape(logits, -1, MASKS, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
-    return reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, MASKS, MASK_SIZE, MASK_SIZE)
+    return reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, MASKS, MASK_SIDE, MASK_SIDE)
 
 
 def with_best_first(logits: Var, scores: Var, unless: Var | None = None) -> tuple[Var, Var]:

@@ -9,7 +9,7 @@ from spox import Tensor
 from sam_onnx.descriptor import EFFICIENT_VIT, HIERA, IMAGENET, REPVIT, TINY_VIT, VIT
 from sam_onnx.efficientvit import efficientvit, frame_side
 from sam_onnx.hiera import hiera
-from sam_onnx.images import IMAGE_SIZE, centred_pixels
+from sam_onnx.images import FRAME_SIDE, centred_pixels
 from sam_onnx.layouts import encoder_kind
 from sam_onnx.nodes import finished_model
 from sam_onnx.repvit import repvit
@@ -34,7 +34,7 @@ def build_encoder(state: StateDict, normalisation: str = IMAGENET) -> onnx.Model
         CheckpointError: a tensor is missing or does not fit the others.
     """
     kind, tensors = encoder_kind(state), Tensors(state)
-    side = frame_side(tensors) if kind == EFFICIENT_VIT else IMAGE_SIZE
+    side = frame_side(tensors) if kind == EFFICIENT_VIT else FRAME_SIDE
     images = spox.argument(Tensor(np.uint8, ("N", side, side, 3)))
     sizes_hw = spox.argument(Tensor(np.int32, ("N", 2)))
     pixels = centred_pixels(images, sizes_hw, side, normalisation)

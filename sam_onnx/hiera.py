@@ -14,7 +14,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import DEVIATION, IMAGE_SIZE, STEM_STRIDE, as_tokens, bicubic
+from sam_onnx.images import DEVIATION, FRAME_SIDE, STEM_STRIDE, as_tokens, bicubic
 from sam_onnx.nodes import constant, convolution, ints, layer_norm, linear, mlp, reshape, sizes_of, split_heads
 from sam_onnx.pyramid import pyramid
 from sam_onnx.tensors import Tensors
@@ -61,7 +61,7 @@ def _stages(pixels: Var, tensors: Tensors) -> list[Var]:
     depths = tuple(np.diff([0, *starts, len(blocks)]).tolist())
     if depths not in VARIANTS:
         raise CheckpointError(f"expected one of {[*VARIANTS]} blocks in the stages of the encoder, got {depths}")
-    variant, size = VARIANTS[depths], IMAGE_SIZE // STEM_STRIDE
+    variant, size = VARIANTS[depths], FRAME_SIDE // STEM_STRIDE
     x, window = _embed(pixels, tensors, size)
     windows = (window, window // 2, variant.window, variant.window // 2)
     stages = []

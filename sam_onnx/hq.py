@@ -12,7 +12,7 @@ from spox import Var
 from sam_onnx.images import as_image, as_tokens
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, layer_norm, linear, reshape, sizes_of
 from sam_onnx.tensors import Tensors
-from sam_onnx.upscaling import MASK_SIZE, in_raster_order, upscale
+from sam_onnx.upscaling import MASK_SIDE, in_raster_order, upscale
 
 FEATURES = "hq_features"
 """Name of the tensor of an embedding that holds the features, (N, 256, 256, C)."""
@@ -53,11 +53,11 @@ def hq_mask(pixels: Var, kernel: Var, features: Var, channels: int, decoder: Ten
     x = op.conv(x, constant(first), constant(layers.get("0.bias", middle)), kernel_shape=[3, 3], pads=[1] * 4)
     x = op.gelu(layer_norm(as_tokens(x), layers.under(1), middle, LAYER_NORM_2D_EPSILON))
     by_neighbour = reshape(linear(kernel, second.reshape(channels, -1), None), -1, middle, 9)
-    neighbours = as_image(op.matmul(x, by_neighbour), MASK_SIZE)
+    neighbours = as_image(op.matmul(x, by_neighbour), MASK_SIDE)
     # A pixel's logit is the sum of the 9 products, each read at its neighbour.
     shifts = np.eye(9, dtype=np.float32).reshape(1, 9, 3, 3)
     mask = op.conv(neighbours, constant(shifts), kernel_shape=[3, 3], pads=[1] * 4)
     added = reshape(op.cast(features, to=np.float32), 1, -1, channels)
     added = op.matmul(added, op.transpose(kernel, perm=[0, 2, 1]))
     added = op.add(added, linear(kernel, layers.get("3.bias", channels)[:, None], None))
-    return reshape(op.add(reshape(mask, 0, -1, 1), added), 0, 1, MASK_SIZE, MASK_SIZE)
+    return reshape(op.add(reshape(mask, 0, -1, 1), added), 0, 1, MASK_SIDE, MASK_SIDE)

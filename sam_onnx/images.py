@@ -19,7 +19,7 @@ from sam_onnx.nodes import (
 )
 from sam_onnx.tensors import Array, Tensors
 
-IMAGE_SIZE = 1024
+FRAME_SIDE = 1024
 STEM_STRIDE = 4
 EMBEDDING_SIZE = 64
 BICUBIC = -0.75  # torch's coefficient

@@ -85,7 +85,11 @@ def _download(package: Package, staging: Path) -> Path:
 def _configuration() -> dict[str, str]:
     """Return pip's options, none without pip."""
     program = shutil.which("pip3") or shutil.which("pip")
-    pip = [sys.executable, "-m", "pip"] if find_spec("pip") else [program] if program else None
+    pip: list[str] = []
+    if find_spec("pip"):
+        pip = [sys.executable, "-m", "pip"]
+    elif program:
+        pip = [program]
     try:
         return pip_options.read(pip) if pip else {}
     except (OSError, subprocess.CalledProcessError) as error:

@@ -7,7 +7,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from sam_onnx.errors import CheckpointError
-from sam_onnx.images import EMBEDDING_SIZE, IMAGE_SIZE
+from sam_onnx.images import EMBEDDING_SIZE, FRAME_SIDE
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear
 from sam_onnx.tensors import Array, Tensors
 from sam_onnx.upscaling import blocks
@@ -15,8 +15,8 @@ from sam_onnx.upscaling import blocks
 MAX_WIDTH = 4096
 """Channels of an embedding, each of which has 4096 positions that are not in the file; published: 256."""
 POINT_KINDS = 4  # negative, positive, box top-left, box bottom-right
-PADDING_LABEL = -1.0  # the token that the official predictor appends
-ABSENT_LABEL = -2.0  # no token: fills up shorter prompts of a batch
+PADDING_POINT = -1.0  # the token that the official predictor appends
+NO_POINT = -2.0  # no token: fills up shorter prompts of a batch
 
 
 def embed_points(coords: Var, labels: Var, tensors: Tensors, width: int) -> Var:
@@ -27,11 +27,11 @@ def embed_points(coords: Var, labels: Var, tensors: Tensors, width: int) -> Var:
     """
     kinds = [tensors.under("not_a_point_embed").get("weight", 1, width)]
     kinds += [tensors.under("point_embeddings").under(kind).get("weight", 1, width) for kind in range(POINT_KINDS)]
-    label_values = np.arange(PADDING_LABEL, POINT_KINDS, dtype=np.float32)
+    label_values = np.arange(PADDING_POINT, POINT_KINDS, dtype=np.float32)
     label = op.unsqueeze(labels, ints(2))
     one_hot = op.cast(op.equal(label, constant(label_values)), to=np.float32)
     placed = op.cast(op.greater_or_equal(label, constant(0.0)), to=np.float32)
-    centred = op.sub(op.mul(op.add(coords, constant(0.5)), constant(2 / IMAGE_SIZE)), constant(1.0))
+    centred = op.sub(op.mul(op.add(coords, constant(0.5)), constant(2 / FRAME_SIDE)), constant(1.0))
     angles = linear(centred, _frequencies(tensors, width), None)
     position = op.concat([op.sin(angles), op.cos(angles)], axis=-1)
     return op.add(op.mul(position, placed), linear(one_hot, np.concatenate(kinds), None))
@@ -42,9 +42,9 @@ def with_padding_points(coords: Var, labels: Var) -> tuple[Var, Var]:
 
     They are one point longer unless all prompts have one.
     """
-    padded = op.reduce_max(op.cast(op.equal(labels, constant(PADDING_LABEL)), to=np.int64), ints(1))
+    padded = op.reduce_max(op.cast(op.equal(labels, constant(PADDING_POINT)), to=np.int64), ints(1))
     longer = op.sub(ints(1), op.reduce_min(padded, ints(0, 1), keepdims=False))
-    added = op.where(op.cast(padded, to=np.bool_), constant(ABSENT_LABEL), constant(PADDING_LABEL))
+    added = op.where(op.cast(padded, to=np.bool_), constant(NO_POINT), constant(PADDING_POINT))
     labels = op.concat([labels, op.slice(added, ints(0), longer, ints(1))], axis=1)
     return op.pad(coords, op.concat([ints(0, 0, 0, 0), longer, ints(0)], axis=0), constant(0.0)), labels
 

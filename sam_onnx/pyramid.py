@@ -5,7 +5,7 @@ from spox import Var
 
 from sam_onnx.errors import CheckpointError
 from sam_onnx.hq import is_hq
-from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, HIGH_RES_FEATURES, IMAGE_SIZE, STEM_STRIDE
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, FRAME_SIDE, HIGH_RES_FEATURES, STEM_STRIDE
 from sam_onnx.nodes import linear, reshape, sizes_of
 from sam_onnx.tensors import Array, Tensors
 
@@ -28,7 +28,7 @@ def pyramid(stages: list[Var], tensors: Tensors) -> dict[str, Var]:
     weights, biases = zip(*laterals, strict=True)
     found = {}
     for level in (0, 1):
-        project, size = tensors.under("mask_decoder").under(f"conv_s{level}"), IMAGE_SIZE // STEM_STRIDE >> level
+        project, size = tensors.under("mask_decoder").under(f"conv_s{level}"), FRAME_SIDE // STEM_STRIDE >> level
         weight = project.get("weight", None, width, 1, 1)[:, :, 0, 0]
         bias = weight @ biases[level] + project.get("bias", len(weight))
         projected = linear(stages[level], (weight @ weights[level]).T, bias)

@@ -36,7 +36,7 @@ class Tensors:
             CheckpointError: there are none.
         """
         pattern = re.compile(re.escape(self._prefix) + r"([0-9]{1,2})\.")  # published networks have at most 48
-        numbers = [int(match.group(1)) for key in self._state if (match := pattern.match(key))]
+        numbers = [int(match.group(1)) for match in map(pattern.match, self._state) if match]
         if not numbers:
             raise CheckpointError(f"missing key: expected {self._prefix}0..., got no such key in the checkpoint")
         return [self.under(number) for number in range(max(numbers) + 1)]

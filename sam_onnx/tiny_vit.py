@@ -9,7 +9,7 @@ from spox import Var
 
 from sam_onnx.errors import CheckpointError
 from sam_onnx.hq import hq_features
-from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, IMAGE_SIZE, STEM_STRIDE, as_image, as_tokens, neck, stem
+from sam_onnx.images import EMBEDDING, EMBEDDING_SIZE, FRAME_SIDE, STEM_STRIDE, as_image, as_tokens, neck, stem
 from sam_onnx.nodes import conv_batch_norm, layer_norm, mlp, sizes_of
 from sam_onnx.tensors import Tensors
 from sam_onnx.window_attention import window_attention
@@ -23,7 +23,7 @@ def tiny_vit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
     """
     encoder = tensors.under("image_encoder")
     x = stem(pixels, encoder.under("patch_embed.seq.0"), encoder.under("patch_embed.seq.2"))
-    size = IMAGE_SIZE // STEM_STRIDE
+    size = FRAME_SIDE // STEM_STRIDE
     for layer in encoder.under("layers").children():
         for block in layer.under("blocks").children():
             x = _attention_block(x, block, size) if block.has("attn") else _mb_conv(x, block)

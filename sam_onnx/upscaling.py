@@ -14,7 +14,7 @@ from sam_onnx.images import EMBEDDING_SIZE
 from sam_onnx.nodes import LAYER_NORM_2D_EPSILON, layer_norm, linear, reshape, sizes_of
 from sam_onnx.tensors import Array, Tensors
 
-MASK_SIZE = 4 * EMBEDDING_SIZE
+MASK_SIDE = 4 * EMBEDDING_SIZE
 
 
 def upscale(positions: Var, tensors: Tensors, width: int, channels: int, features: Sequence[Var] = ()) -> Var:
@@ -38,7 +38,9 @@ def in_block_order(features: Var) -> Var:
     *_, size, channels = sizes_of(features)
     halvings = (size // EMBEDDING_SIZE).bit_length() - 1
     sides = [EMBEDDING_SIZE, *[2] * halvings]
-    pairs = [1 + axis + offset for axis in range(1 + halvings) for offset in (0, 1 + halvings)]
+    pairs: list[int] = []
+    for axis in range(1, 2 + halvings):
+        pairs += axis, axis + 1 + halvings
     x = op.transpose(reshape(features, 1, *sides, *sides, channels), perm=[0, *pairs, 3 + 2 * halvings])
     return op.cast(reshape(x, 1, -1, 4 * channels), to=np.float32)
 
@@ -46,7 +48,7 @@ def in_block_order(features: Var) -> Var:
 def in_raster_order(pixels: Var, channels: int) -> Var:
     """Return pixels in block order as (N, 256, 256, channels)."""
     x = reshape(pixels, -1, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2, channels)
-    return reshape(op.transpose(x, perm=[0, 1, 3, 5, 2, 4, 6, 7]), -1, MASK_SIZE, MASK_SIZE, channels)
+    return reshape(op.transpose(x, perm=[0, 1, 3, 5, 2, 4, 6, 7]), -1, MASK_SIDE, MASK_SIDE, channels)
 
 
 def blocks(kernel: Array) -> Array:

@@ -24,7 +24,7 @@ EVERYTHING_ENGINE = {"encoder": "fake", "decoder": "fake bf16"}
 SEGMENTATION = {"size": [30, 40], "counts": "c" * 100}
 
 
-def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, tidied: bool = False) -> dict[str, Any]:
+def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, changed: bool = False) -> dict[str, Any]:
     """Return a record of the model; `bbox` is the box after small regions were removed, if different."""
     (x0, y0, x1, y1), (left, top, right, bottom) = bbox or box, crop
     return {
@@ -32,7 +32,7 @@ def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, tidied: b
         "predicted_iou": score,
         "crop_box": [left, top, right - left, bottom - top],
         "box": list(box),
-        "tidied": tidied,
+        "changed": changed,
         "segmentation": SEGMENTATION,
     }
 
@@ -80,12 +80,12 @@ class FakeSegmenter:
         self._check(image)
         return json.dumps(self.image).encode()
 
-    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
-        self.jobs.append((image, job))
+    async def segment(self, image: ImageSource, request: InferenceRequest) -> AnswerParts:
+        self.jobs.append((image, request))
         self._check(image)
-        if "embedding" in job.options:
+        if "embedding" in request.options:
             return AnswerParts(save(self.embedding), None, b'{"etag": "the tag"}')
-        picture = None if job.options["segmented_image"] == "none" else b"the picture"
+        picture = None if request.options["segmented_image"] == "none" else b"the picture"
         return AnswerParts(b"the mask", picture, self.result)
 
     async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:

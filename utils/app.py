@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
+from orchestrator.settings import DEFAULTS
 from utils import processes
 from utils.api.answers import ORIENTATION_HEADER, REFUSAL_LOG
 from utils.api.costly import check_room
@@ -23,7 +24,7 @@ from utils.api.jobs import EmbedJobs
 from utils.api.openapi import pages
 from utils.api.responses import Info
 from utils.background.encoder import BackgroundEncoder, WaitingCallers
-from utils.background.queue import DEFAULT_CACHE_BYTES, EncodeQueue
+from utils.background.queue import EncodeQueue
 from utils.bento import (
     check_hooks,
     connect,
@@ -501,7 +502,7 @@ def _queue(source: Path | None, served: Path | str, plan: Plan, settings: Settin
     descriptor = record.get("descriptor", {})
     cache_bytes = settings.embedding_cache_bytes
     if cache_bytes is None:
-        cache_bytes = DEFAULT_CACHE_BYTES
+        cache_bytes = DEFAULTS.embedding_cache_bytes
     return EncodeQueue(
         Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / f"ahead-{name}.sqlite3",
         cache_bytes // 2,

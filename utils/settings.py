@@ -24,6 +24,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from orchestrator.settings import DEFAULTS
+
 PREFIX = "MOBILE_SAM_"
 INFERENCE_TIMEOUT_S = 55.0
 """Default of `inference_timeout` with weights that encode an image within a second."""
@@ -213,8 +215,8 @@ class Settings(BaseSettings):
     `segment.example,*.example.org`."""
     max_image_pixels: Count | None = None
     """Maximum width times height of an image. The orchestrator in Triton reads this setting and the next three, with
-    defaults in its config.pbtxt; here they are only validated before the start."""
-    max_answer_bytes: Count = 160 * 1024 * 1024
+    the defaults of `orchestrator.settings`; here they are only validated before the start."""
+    max_answer_bytes: Count = DEFAULTS.max_answer_bytes
     """Maximum response: `json` with a `cutout` of 25 megapixels takes 150 MB."""
     embedding_cache_bytes: Annotated[int, Field(ge=0), _expect("a positive whole number or 0")] | None = None
     """Maximum size of the embedding cache on disk; 0 disables it."""

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding, EmbeddingCache, Layout
-from orchestrator.call import Call, Stages
+from orchestrator.call import ModelRequest, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
@@ -28,7 +28,7 @@ from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
 from utils.api.accept import JSON
 from utils.api.answers import RawJson, RawMultipart, errors_as_problems, segmentation_response
-from utils.api.inputs import image_source, to_job
+from utils.api.inputs import image_source, to_inference_request
 from utils.api.request_body import receive
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
@@ -70,10 +70,10 @@ class InProcessSegmenter:
         inputs = {**image_file(image), **job.inputs}
         described = {"image_id": image.image_id, "owner": image.owner, "options": job.options}
         inputs["call"] = np.array([orjson.dumps(described)], np.object_)
-        call, pipeline = Call(inputs.get), self._own.pipeline
-        pipeline.stages.begin(call.raise_if_cancelled, counts=False)
+        request, pipeline = ModelRequest(inputs.get), self._own.pipeline
+        pipeline.stages.begin(request.raise_if_cancelled, counts=False)
         try:
-            mask, picture, result = (b"".join(part) for part in segment(pipeline, call))
+            mask, picture, result = (b"".join(part) for part in segment(pipeline, request))
         except (Rejected, UnknownImage) as error:
             raise ServiceError(str(error)) from None
         return AnswerParts(mask, picture or None, result)
@@ -116,8 +116,9 @@ segmenter = InProcessSegmenter()
 async def mobile_sam(request: Request) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
     received = await receive(request, SegmentRequest)
-    job = to_job(received.fields, document=received.answer_type == JSON)
-    segmentation = await segmenter.segment(image_source(received.fields, received.file), job)
+    prompts = to_inference_request(received.fields, document=received.answer_type == JSON)
+    image = image_source(received.fields, received.file)
+    segmentation = await segmenter.segment(image, prompts)
     return segmentation_response(segmentation, received.fields.mask_format, received.answer_type)
 
 

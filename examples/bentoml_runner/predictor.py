@@ -20,7 +20,7 @@ REPOSITORY = "MOBILE_SAM_MODEL_REPOSITORY"
 BOX_LABELS = {2, 3}
 
 Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.uint8]
+UInt8Mask = npt.NDArray[np.uint8]
 Points = Sequence[Sequence[float]]
 
 
@@ -59,7 +59,7 @@ def encode(encoder: ort.InferenceSession, frames: Sequence[Array]) -> Array:
 
 def decode(
     decoder: ort.InferenceSession, embedding: Array, size: tuple[int, int], points_xy: Points, labels: Sequence[int]
-) -> Mask:
+) -> UInt8Mask:
     """Return the mask of an object, (H, W) uint8 of 0 and 1.
 
     Args:
@@ -82,5 +82,5 @@ def decode(
     }
     low_res = np.asarray(decoder.run(["single_masks"], prompt)[0])[0, 0]
     logits = cv2.resize(low_res, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)[:height, :width]
-    mask: Mask = (cv2.resize(logits, size, interpolation=cv2.INTER_LINEAR) > 0).astype(np.uint8)
+    mask: UInt8Mask = (cv2.resize(logits, size, interpolation=cv2.INTER_LINEAR) > 0).astype(np.uint8)
     return mask

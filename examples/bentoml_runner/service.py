@@ -84,7 +84,9 @@ class BentomlRunner:
         tinted = Image.blend(picture, Image.new("RGB", picture.size, RED), 0.5)
         return Image.composite(tinted, picture, Image.fromarray(mask * np.uint8(255)))
 
-    def _mask(self, input_image: Image.Image, pos_coords: predictor.Points, labels: list[int] | None) -> predictor.Mask:
+    def _mask(
+        self, input_image: Image.Image, pos_coords: predictor.Points, labels: list[int] | None
+    ) -> predictor.UInt8Mask:
         labels, (width, height) = labels or [1] * len(pos_coords), input_image.size
         if len(labels) != len(pos_coords):
             raise BadInput(f"labels: expected {len(pos_coords)}, one per point, got {len(labels)}")

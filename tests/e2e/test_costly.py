@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TIMEOUT_S = 5
 MEBIBYTE = 2**20
 BEGUN = 'mobile_sam_stage_total{model="mobile_sam_costly",stage="cache"}'
-ABORTED = 'mobile_sam_given_up_total{model="mobile_sam_costly"}'
+ABORTED = 'mobile_sam_cancelled_total{model="mobile_sam_costly"}'
 """Series that count the requests of the processes for long requests; `BEGUN` follows a second later."""
 LARGE = {"mask_format": "json", "segmented_image": "cutout"}
 """Fields of the largest admitted response for 25 megapixels: up to 150 MB."""

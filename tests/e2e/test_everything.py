@@ -92,7 +92,7 @@ def disconnect_before_the_answer(server: Server, fields: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("send", [disconnect_after_two_lines, disconnect_before_the_answer])
 def test_work_is_aborted_when_the_caller_disconnects(server, image, send):
-    # Whether the batch at work is given up (`mobile_sam_given_up_total`) depends on the moment: there may be none.
+    # Whether the batch at work is cancelled (`mobile_sam_cancelled_total`) depends on the moment: there may be none.
     before = server.count(BATCHES_BEGUN)
     send(server, {**image, "points_per_side": 64, "pred_iou_thresh": 1})
 

@@ -58,7 +58,7 @@ def test_counters_of_a_fresh_service_are_0(tmp_path, builtin_repository):
     for cause in ("died", "failed", "hung", "stopped"):
         expected.add(series("mobile_sam_triton_restarts_total", cause=cause))
     for model, stages in STAGES.items():
-        expected.add(series("mobile_sam_given_up_total", model=model))
+        expected.add(series("mobile_sam_cancelled_total", model=model))
         for stage in stages:
             expected.add(series("mobile_sam_stage_total", model=model, stage=stage))
             expected.add(series("mobile_sam_stage_seconds_total", model=model, stage=stage))

@@ -48,9 +48,9 @@ def test_hostile_body_is_accepted_or_rejected(path, data):
 @SETTINGS
 @given(data=st.data())
 def test_fields_of_the_fuzzer_are_valid(path, data):
-    job = request_or_refusal(json.dumps(data.draw(valid_fields(path))).encode(), path, size_hw=(64, 64))
+    request = request_or_refusal(json.dumps(data.draw(valid_fields(path))).encode(), path, size_hw=(64, 64))
     if path == "mobile_sam":
-        assert isinstance(job, InferenceRequest), job
-        check_prompts(job, (64, 64))
+        assert isinstance(request, InferenceRequest), request
+        check_prompts(request, (64, 64))
     else:
-        assert job is None, job
+        assert request is None, request

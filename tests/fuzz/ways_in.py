@@ -10,9 +10,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator import images, pipeline, regions, tensors
+from orchestrator import images, networks, pipeline, regions, tensors
 from orchestrator.problems import Rejected
-from utils.api.inputs import image_source, to_job
+from utils.api.inputs import image_source, to_inference_request
 from utils.api.request_body import parse_body
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.errors import ServiceError
@@ -44,8 +44,8 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
     assert pixels.shape in {(stored[1], stored[0], 3), (stored[0], stored[1], 3)}
     assert 0 < pixels.shape[0] * pixels.shape[1] <= max_pixels
     frame = images.LONGEST_SIDE.frame(pixels)
-    assert frame.pixels.shape == (images.FRAME, images.FRAME, 3)
-    assert max(frame.size_hw) == images.FRAME
+    assert frame.pixels.shape == (tensors.FRAME_SIDE, tensors.FRAME_SIDE, 3)
+    assert max(frame.size_hw) == tensors.FRAME_SIDE
     return pixels
 
 
@@ -54,21 +54,21 @@ def request_or_refusal(
 ) -> InferenceRequest | Refusal | None:
     """Parse a body like the service, and check its prompts like the orchestrator, on an image of `size_hw`.
 
-    Return the job of a segmentation, None for other requests, or the refusal.
+    Return the request of a segmentation, None for other requests, or the refusal.
     """
     try:
         request = parse_body(body, MODELS[path])
-        job = to_job(request) if isinstance(request, SegmentRequest) else None
+        prompts = to_inference_request(request) if isinstance(request, SegmentRequest) else None
         source = image_source(request)
-        if job is not None:
-            check_prompts(job, size_hw)
+        if prompts is not None:
+            check_prompts(prompts, size_hw)
         if isinstance(source.region, tuple):
             region = regions.rounded(source.region, size_hw)
             assert regions.rounded(region, size_hw) == region
     except (ServiceError, Rejected) as refusal:
         return checked(refusal)
     assert (source.file is None) != (source.image_id is None)
-    return job
+    return prompts
 
 
 def checked(refusal: AnyRefusal) -> AnyRefusal:
@@ -83,19 +83,20 @@ def checked(refusal: AnyRefusal) -> AnyRefusal:
     return refusal
 
 
-def check_prompts(job: InferenceRequest, size_hw: tuple[int, int]) -> None:
+def check_prompts(request: InferenceRequest, size_hw: tuple[int, int]) -> None:
     """Assert the shapes and ranges of prompts and of the decoder's inputs.
 
     Raises:
         Rejected: a point is outside of the image.
     """
-    points_xy, labels = job.inputs["point_coords"], job.inputs["point_labels"]
+    points_xy, labels = request.inputs["point_coords"], request.inputs["point_labels"]
     assert points_xy.shape == (*labels.shape, 2)
     assert np.isfinite(points_xy).all()
-    if "mask_input" in job.inputs:
-        assert job.inputs["mask_input"].shape == (*job.inputs["mask_input_object"].shape, 256, 256)
-    assert [len(names) for names in job.fields] == (labels != tensors.NO_POINT).sum(1).tolist()
+    if "mask_input" in request.inputs:
+        assert request.inputs["mask_input"].shape == (*request.inputs["mask_input_object"].shape, 256, 256)
+    assert [len(names) for names in request.fields] == (labels != tensors.NO_POINT).sum(1).tolist()
     pipeline.check_inside(points_xy, labels, size_hw)
-    coords, labels = pipeline.points_to_frame(points_xy, labels, size_hw, images.LONGEST_SIDE.size_in_frame(size_hw))
-    assert coords.shape[:2] == labels.shape
-    assert ((coords >= 0) & (coords <= images.FRAME + 1)).all()
+    frame_hw = images.LONGEST_SIDE.size_in_frame(size_hw)
+    point_coords, labels = networks.points_to_frame(points_xy, labels, size_hw, frame_hw)
+    assert point_coords.shape[:2] == labels.shape
+    assert ((point_coords >= 0) & (point_coords <= tensors.FRAME_SIDE + 1)).all()

@@ -6,12 +6,12 @@ import json
 import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
+from orchestrator.costs import MIN_COSTLY_OBJECTS
 from orchestrator.tensors import SEGMENT_COSTLY
 from utils.edge.pages import LIVE, READY
 from utils.edge.stack import edge
 from utils.errors import InferenceUnavailable, Overloaded, Problem, RejectedByModel
 from utils.inference.request import ImageSource
-from utils.inference.triton_segmenter import MIN_COSTLY_OBJECTS
 from utils.integrations import ADAPTERS
 from utils.settings import DEFAULT_INTEGRATIONS
 

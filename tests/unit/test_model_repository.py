@@ -1,6 +1,8 @@
 """Model repository: config.pbtxt files agree with the declared tensors, and folders are self-contained."""
 
 import ast
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from orchestrator import tensors
+from orchestrator.settings import DEFAULTS, KNOWN_IMAGES, OrchestratorSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
 ORCHESTRATOR = REPOSITORY.parent / "orchestrator"
@@ -34,30 +37,43 @@ def imported(source: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("model", tensors.MODELS)
-def test_models_declare_the_tensors_the_service_uses(model):
-    inputs, outputs = tensors.MODELS[model]
-    for wanted, entries in ((inputs, config(model).input), (outputs, config(model).output)):
-        assert declared(entries) == [
-            (tensor.name, NAMES.get(tensor.datatype, f"TYPE_{tensor.datatype}"), tensor.shape) for tensor in wanted
-        ]
+def as_configured(wanted: Iterable[tensors.Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(tensor.name, NAMES.get(tensor.datatype, f"TYPE_{tensor.datatype}"), tensor.shape) for tensor in wanted]
 
+
+@pytest.mark.parametrize("model", [*tensors.MODELS, *tensors.NETWORKS])
+def test_models_have_the_declared_tensors(model):
+    inputs, outputs = {**tensors.MODELS, **tensors.NETWORKS}[model]
+    assert declared(config(model).input) == as_configured(inputs)
+    assert declared(config(model).output) == as_configured(outputs)
+
+
+@pytest.mark.parametrize("model", tensors.MODELS)
+def test_only_the_inputs_that_every_request_has_are_required(model):
     assert {entry.name for entry in config(model).input if not entry.optional} == REQUIRED_INPUTS.get(model, set())
 
 
-@pytest.mark.parametrize("model", ["mobile_sam_encoder", "mobile_sam_decoder"])
+@pytest.mark.parametrize("model", tensors.NETWORKS)
 def test_onnx_models_warm_up_with_every_input(model):
     parsed = config(model)
     assert set(parsed.model_warmup[0].inputs) == {entry.name for entry in parsed.input}
 
 
-@pytest.mark.parametrize(
-    "setting", ["max_image_pixels", "max_answer_bytes", "embedding_cache_dir", "embedding_cache_bytes"]
-)
-def test_models_that_share_embeddings_have_the_same_settings(setting):
-    values = {config(model).parameters[setting].string_value for model in tensors.MODELS}
-    assert len(values) == 1
-    assert values != {""}
+def test_configurations_override_defaults_only_by_other_values():
+    overrides = {}
+    for model in tensors.MODELS:
+        parameters = config(model).parameters
+        values = {name: value.string_value for name, value in parameters.items()}
+        settings = asdict(OrchestratorSettings.from_parameters(values, {}))
+        changed = {name for name, value in asdict(DEFAULTS).items() if settings[name] != value}
+        assert changed == set(values)
+        overrides[model] = {name: settings[name] for name in values}
+    assert overrides == {
+        tensors.SEGMENT: {"nice": 5},
+        tensors.SEGMENT_CACHED: {"answers": KNOWN_IMAGES},
+        tensors.SEGMENT_COSTLY: {"nice": 10},
+        tensors.EVERYTHING: {"nice": 10},
+    }
 
 
 def test_repository_has_no_links_and_no_code_but_the_models():

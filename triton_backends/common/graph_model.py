@@ -29,7 +29,9 @@ TYPE_NAMES = {
     "TYPE_STRING": ("string", "tensor(string)"),
 }
 """OpenVINO's and ONNX Runtime's names of Triton's data types."""
-TRITON_TYPES = {name: triton_type for triton_type, names in TYPE_NAMES.items() for name in names}
+TRITON_TYPES: dict[str, str] = {}
+for _triton_type, _names in TYPE_NAMES.items():
+    TRITON_TYPES.update(dict.fromkeys(_names, _triton_type))
 DEFAULT_MAX_BATCH_SIZE = 4
 """Maximum batch size of a model that does not state one, as in NVIDIA's backends."""
 SCHEDULERS = ("dynamic_batching", "sequence_batching")
@@ -121,7 +123,10 @@ class GraphModel:
         ]
         responses: list[Any] = [None] * len(requests)
         for group in self._groups(feeds):
-            names = sorted({name for index in group for name in requests[index].requested_output_names()})
+            requested: set[str] = set()
+            for index in group:
+                requested.update(requests[index].requested_output_names())
+            names = sorted(requested)
             try:
                 answers = self._run([feeds[index] for index in group], names)
             except Exception as error:

@@ -157,8 +157,9 @@ def fix_batch(model: ov.Model) -> bool:
     run of two images is not faster than two runs.
     """
     shapes = {port.get_any_name(): port.get_partial_shape() for port in model.inputs}
-    if any(axis.is_dynamic for shape in shapes.values() for axis in list(shape)[1:]):
-        return False
+    for shape in shapes.values():
+        if any(axis.is_dynamic for axis in list(shape)[1:]):
+            return False
     model.reshape({name: [1, *list(shape)[1:]] for name, shape in shapes.items()})
     return True
 

@@ -108,8 +108,8 @@ def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
 
 def has_file(tag: str, request: Request) -> bool:
     """Return whether the caller has the file with this entity tag (RFC 9110, section 13.1.2)."""
-    known = request.headers.get("if-none-match", "")
-    return f'"{tag}"' in known or known.strip() == "*"
+    tags = request.headers.get("if-none-match", "")
+    return f'"{tag}"' in tags or tags.strip() == "*"
 
 
 def file_response(content: Content | None, tag: str, cache_control: str) -> Response:

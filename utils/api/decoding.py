@@ -30,9 +30,9 @@ from utils.inference.request import InferenceRequest
 from utils.inference.segmenter import Segmenter
 from utils.observability.context import CALLER
 from utils.observability.routes import EMBEDDING
-from utils.triton.versions import DECODER, read_record
+from utils.triton.versions import read_record
 
-EMBEDDING_JOB = InferenceRequest({}, {"embedding": True})
+EMBEDDING_REQUEST = InferenceRequest({}, {"embedding": True})
 IMMUTABLE = "max-age=31536000, immutable"
 DECODER_FILE, FILE = "/decoder.onnx", "model.onnx"
 """Path, and name of the file in the repository."""
@@ -55,8 +55,8 @@ class LocalDecoding:
         """Send the embedding of an image or a region as a safetensors file."""
         request = Request(scope)
         fields = self._fields(request, ImageFields, image_id=scope["path"].split("/", 2)[2])
-        job = replace(EMBEDDING_JOB, model_version=fields.model_version)
-        parts = await self._segmenter.segment(image_source(fields), job)
+        inference = replace(EMBEDDING_REQUEST, model_version=fields.model_version)
+        parts = await self._segmenter.segment(image_source(fields), inference)
         etag = orjson.loads(bytes(parts.result))["etag"]
         file = None if has_file(etag, request) else parts.mask
         await file_response(file, etag, "private, no-cache")(scope, receive, send)
@@ -72,8 +72,10 @@ class LocalDecoding:
         etag, content = record["fingerprint"], None
         if not has_file(etag, request):
             content = await asyncio.to_thread(file.open, record)
-        kept = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}" if fields.weights else "no-cache"
-        await file_response(content, etag, kept)(scope, receive, send)
+        cache_control = "no-cache"
+        if fields.weights:
+            cache_control = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}"
+        await file_response(content, etag, cache_control)(scope, receive, send)
 
     async def _checked(self, fields: DecoderRequest, info: Info) -> tuple["_DecoderFile", dict[str, Any]]:
         """Return the file of the requested version, and the record of its weights.
@@ -83,7 +85,7 @@ class LocalDecoding:
             InvalidRequest: the requested version is not loaded.
             OtherWeights: the loaded weights are not the requested ones, or not those of the file.
         """
-        loaded = {each.version: each.weights.sha256 for each in info.loaded}
+        loaded = {entry.version: entry.weights.sha256 for entry in info.loaded}
         if not loaded:
             raise NotLoaded("no version of the model is loaded; retry later")
         same = [version for version, weights in loaded.items() if weights == fields.weights]
@@ -115,12 +117,12 @@ class _DecoderFile:
     @classmethod
     def of_version(cls, repository: Path, version: int) -> "_DecoderFile":
         """Return the files of a version, both of one snapshot: the links of the models change one after another."""
-        folder = repository / DECODER / str(version)
+        folder = repository / tensors.DECODER / str(version)
         try:
             snapshot = (folder.parent / folder.readlink()).parent
         except OSError:  # no link
             return cls(folder / FILE, repository / tensors.SEGMENT / str(version))
-        return cls(snapshot / DECODER / FILE, snapshot / tensors.SEGMENT)
+        return cls(snapshot / tensors.DECODER / FILE, snapshot / tensors.SEGMENT)
 
     def record(self) -> dict[str, Any]:
         """Return the record of the weights, empty if a file is missing."""

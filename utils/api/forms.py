@@ -87,11 +87,11 @@ def _boundary_ends(body: bytes, boundary: bytes) -> Iterator[int]:
     start = 0
     while start < len(body):
         stop = start + PIECE_BYTES + len(line) - 1  # a boundary may begin in this piece and end in the next one
-        found = body.find(line, start, stop)
-        if found < 0:
+        position = body.find(line, start, stop)
+        if position < 0:
             start += PIECE_BYTES
         else:
-            start = found + len(line)
+            start = position + len(line)
             yield start
 
 

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from orchestrator import tensors
+from orchestrator.settings import DEFAULTS, OrchestratorSettings
 from utils.api.requests import MAX_OBJECTS
 from utils.api.responses import Descriptor, Engine, Info, Loaded, RequestLimits, Weights
 from utils.errors import InferenceUnavailable
@@ -17,14 +18,17 @@ from utils.observability.reading import MAX_AGE_S, Reading
 from utils.settings import Settings
 from utils.triton.health import Health
 
-OWN_REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
 VERSION = "0.1.0"
 LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
-"""Triton metric with which the orchestrator reports the loaded weights (`orchestrator.triton_io`)."""
+"""Triton metric with which the orchestrator reports the loaded weights
+(`orchestrator.triton_io`)."""
 
 
 def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> Info:
-    """Return the document without a loaded model; `repository` is None if it is on another machine."""
+    """Return the document without a loaded model.
+
+    `repository` is None if it is on another machine.
+    """
     return Info(
         version=VERSION,
         weights=None,
@@ -34,7 +38,7 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
         local_decoding=settings.local_decoding and repository is not None,
         limits=RequestLimits(
             max_body_bytes=settings.max_body_bytes,
-            max_image_pixels=settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
+            max_image_pixels=settings.max_image_pixels or _max_image_pixels(repository),
             max_objects=MAX_OBJECTS,
             timeout_s=settings.timeout_s(0),
         ),
@@ -48,7 +52,8 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
 class InfoEndpoint:
     """The current document, and the ASGI application that serves it.
 
-    It asks Triton twice, for milliseconds of processor time. Callers share what was read in the last second.
+    It asks Triton twice, for milliseconds of processor time. Callers share what was read in the
+    last second.
     """
 
     unloaded: Info
@@ -77,9 +82,10 @@ class InfoEndpoint:
         except InferenceUnavailable:
             versions = []
         # After the versions: a ready version has already reported its weights.
-        found = loaded_by_version(await self.metrics())
-        loaded, health = [found[version] for version in versions if version in found], self.health()
-        newest = found.get(versions[-1]) if versions else None
+        by_version = loaded_by_version(await self.metrics())
+        loaded = [by_version[version] for version in versions if version in by_version]
+        newest = by_version.get(versions[-1]) if versions else None
+        health = self.health()
         return self.unloaded.model_copy(
             update={
                 "weights": newest and newest.weights,
@@ -105,11 +111,14 @@ class InfoEndpoint:
 
 def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:
     """Return each version of the model in Triton's metrics, in the Prometheus text format."""
-    # prometheus_client must not be imported before BentoML has set up the workers' multiprocess directory.
+    # prometheus_client must not be imported before BentoML has set up the workers' multiprocess
+    # directory.
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
     lines = [line for line in metrics.decode().split("\n") if line.startswith(LOADED_METRIC)]
-    samples = [sample for family in text_string_to_metric_families("\n".join(lines)) for sample in family.samples]
+    samples = []
+    for family in text_string_to_metric_families("\n".join(lines)):
+        samples += family.samples
     samples.sort(key=lambda sample: sample.value)  # the last loaded one serves requests
     series = [sample.labels for sample in samples if sample.labels["model"] == tensors.SEGMENT]
     return {
@@ -123,10 +132,11 @@ def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:
     }
 
 
-def _default_max_image_pixels(repository: Path) -> int:
-    """Return the orchestrator's default limit."""
-    file = repository / tensors.SEGMENT / "config.pbtxt"
-    if not file.is_file():  # reported by `utils.triton.repository.check_repository`
-        file = OWN_REPOSITORY / tensors.SEGMENT / "config.pbtxt"
+def _max_image_pixels(repository: Path | None) -> int:
+    """Return the limit of the orchestrator in a repository without the service's setting."""
+    file = repository and repository / tensors.SEGMENT / "config.pbtxt"
+    if not file or not file.is_file():  # reported by `utils.triton.repository.check_repository`
+        return DEFAULTS.max_image_pixels
     config = text_format.Parse(file.read_text(encoding="utf-8"), ModelConfig())
-    return int(config.parameters["max_image_pixels"].string_value)
+    parameters = {name: value.string_value for name, value in config.parameters.items()}
+    return OrchestratorSettings.from_parameters(parameters, {}).max_image_pixels

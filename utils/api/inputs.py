@@ -7,7 +7,7 @@ import binascii
 import io
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,15 +36,23 @@ IMAGE_FILE = "base64 of a PNG, JPEG or WebP file"
 URLS = ("http://", "https://")
 MASK_INPUT = "the low_res_mask of an earlier response: base64 of a NumPy file of 256 x 256 float32"
 """Expected content of `mask_input`, for errors."""
-BOX_CORNERS = (tensors.BOX_TOP_LEFT, tensors.BOX_BOTTOM_RIGHT)
 MAX_TOTAL_POINTS = 4096
 MAX_HEADER_BYTES = 256
-"""Longest header of the NumPy file in `mask_input`, which is parsed as Python source; NumPy's own has 118 bytes."""
+"""Longest header of the NumPy file in `mask_input`, which is parsed as Python source; NumPy's own
+has 118 bytes."""
 MAX_LOGIT = 10_000.0
-"""Limit for the logits of `mask_input`. The model returns a few tens; a float16 decoder overflows above 65,504."""
+"""Limit for the logits of `mask_input`. The model returns a few tens; a float16 decoder overflows
+above 65,504."""
 
-LabelledPoint = tuple[tuple[float, float], int, str]
-"""x and y in pixels of the displayed image, the label, and the path in the request."""
+
+class LabelledPoint(NamedTuple):
+    """A point of an object."""
+
+    xy: tuple[float, float]
+    """In pixels of the displayed image."""
+    label: int
+    field: str
+    """Path in the request."""
 
 
 def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource:
@@ -75,31 +83,38 @@ def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource
 
 
 def list_of_images(request: EmbedRequest, files: Sequence[bytes]) -> list[ImageSource]:
-    """Return the images of a request for several, owned by the caller; none for a request about one image.
+    """Return the images of a request for several, owned by the caller; none for one image.
 
     Raises:
         InvalidRequest: images in several places, too many files, no base64, or a region.
     """
-    texts, ids, owner = request.images or [], request.image_ids or [], CALLER.get()
-    if not (texts or ids or len(files) > 1):
+    texts = request.images or []
+    image_ids = request.image_ids or []
+    if not (texts or image_ids or len(files) > 1):
         return []
-    if sum(map(bool, (texts, ids, files, request.input_image is not None, request.image_id is not None))) > 1:
-        raise invalid("images", "images in one of images, image_ids, files, input_image and image_id", "several")
+    has_one_image = request.input_image is not None, request.image_id is not None
+    if sum(map(bool, (texts, image_ids, files, *has_one_image))) > 1:
+        places = "images in one of images, image_ids, files, input_image and image_id"
+        raise invalid("images", places, "several")
     if request.region is not None:
         raise invalid("region", "one image", "several")
     if len(files) > MAX_IMAGES:
         raise invalid(FILE_PART, f"at most {MAX_IMAGES} files", f"{len(files)}")
-    named = [(decode_base64(text, f"images[{n}]", IMAGE_FILE), f"images[{n}]") for n, text in enumerate(texts)]
-    named += [(file, f"{FILE_PART}[{n}]") for n, file in enumerate(files)]
-    by_id = [ImageSource(None, image_id, owner) for image_id in ids]
-    return by_id + [ImageSource(file, None, owner, field) for file, field in named]
+    owner = CALLER.get()
+    images = [ImageSource(None, image_id, owner) for image_id in image_ids]
+    for number, text in enumerate(texts):
+        field = f"images[{number}]"
+        images.append(ImageSource(decode_base64(text, field, IMAGE_FILE), None, owner, field))
+    for number, file in enumerate(files):
+        images.append(ImageSource(file, None, owner, f"{FILE_PART}[{number}]"))
+    return images
 
 
 def decode_base64(text: str, field: str, expected: str) -> bytes:
     """Decode base64 text with padding, or a URL of the form `data:[<media type>];base64,<base64>`.
 
-    Line breaks and other whitespace, as written by `base64 FILE` and MIME encoders, are accepted. Errors name the field
-    and its expected content.
+    Line breaks and other whitespace, as written by `base64 FILE` and MIME encoders, are accepted.
+    Errors name the field and its expected content.
 
     Raises:
         InvalidRequest: not base64, or empty.
@@ -126,44 +141,47 @@ def decode_base64(text: str, field: str, expected: str) -> bytes:
     return data
 
 
-def to_job(request: SegmentRequest, *, document: bool = False, offer_clip: bool = True) -> InferenceRequest:
-    """Return the job of a request: its objects as tensors, padded to the same number of points, and its options.
+def to_inference_request(
+    request: SegmentRequest, *, document: bool = False, offer_clip: bool = True
+) -> InferenceRequest:
+    """Return what the model does: a request's objects as tensors, and its options.
+
+    Objects are padded to the same number of points.
 
     Args:
         request: the request.
         document: whether the result has masks and picture in it.
-        offer_clip: whether errors may name the field `clip`: requests of annotation tools do not have it.
+        offer_clip: whether errors may name the field `clip`: requests of annotation tools do not
+            have it.
 
     Raises:
-        InvalidRequest: no prompt, prompts in both places, too many points, a wrong number of labels, an incomplete,
-            second or inverted box, an invalid `mask_input`, or one without its region.
+        InvalidRequest: no prompt, prompts in both places, too many points, a wrong number of
+            labels, an incomplete, second or inverted box, an invalid `mask_input`, or one without
+            its region.
     """
-    objects: dict[str, ObjectFields] = {"": request}
-    if request.prompts is not None:
-        if top_level := [name for name in ObjectFields.model_fields if getattr(request, name) is not None]:
-            raise invalid(top_level[0], f"either prompts or {top_level[0]}", "both")
-        objects = {f"prompts[{index}].": fields for index, fields in enumerate(request.prompts)}
-    found: list[list[LabelledPoint]] = []
+    objects: list[list[LabelledPoint]] = []
     masks: dict[int, npt.NDArray[np.float32]] = {}
-    for index, (prefix, fields) in enumerate(objects.items()):
-        found.append(_labelled_points(fields, prefix))
+    for index, (prefix, fields) in enumerate(_object_fields(request)):
+        objects.append(_labelled_points(fields, prefix))
         if fields.mask_input is not None:
             masks[index] = _mask_input(fields.mask_input, f"{prefix}mask_input")
-    if (total := sum(map(len, found))) > MAX_TOTAL_POINTS:
-        raise invalid("prompts", f"at most {MAX_TOTAL_POINTS} points in all objects together", f"{total}")
-    shape = len(found), max(map(len, found))
-    points_xy, labels = np.zeros((*shape, 2), np.float32), np.full(shape, tensors.NO_POINT, np.int32)
-    for index, points in enumerate(found):
-        points_xy[index, : len(points)] = [xy for xy, _, _ in points]
-        labels[index, : len(points)] = [label for _, label, _ in points]
-    inputs: dict[str, npt.NDArray[Any]] = {tensors.POINT_COORDS.name: points_xy, tensors.POINT_LABELS.name: labels}
+    total = sum(map(len, objects))
+    if total > MAX_TOTAL_POINTS:
+        expected = f"at most {MAX_TOTAL_POINTS} points in all objects together"
+        raise invalid("prompts", expected, f"{total}")
+    points_xy, labels = _padded(objects)
+    inputs: dict[str, npt.NDArray[Any]] = {
+        tensors.POINTS_XY.name: points_xy,
+        tensors.LABELS.name: labels,
+    }
     if masks:
         if request.region == AUTO:
-            raise invalid("region", "the region of the answer that the mask_input comes from", f'"{AUTO}"')
+            expected = "the region of the answer that the mask_input comes from"
+            raise invalid("region", expected, f'"{AUTO}"')
         inputs[tensors.MASK_INPUT.name] = np.stack([*masks.values()])
         inputs[tensors.MASK_INPUT_OBJECT.name] = np.array([*masks], np.int32)
+    fields_of_points = tuple(tuple(point.field for point in points) for points in objects)
     options = {**request.model_dump(include=set(SegmentOptions.model_fields)), "document": document}
-    fields_of_points = tuple(tuple(name for _, _, name in points) for points in found)
     if request.clip:
         options["fields"] = fields_of_points
     elif not offer_clip:
@@ -171,33 +189,66 @@ def to_job(request: SegmentRequest, *, document: bool = False, offer_clip: bool 
     return InferenceRequest(inputs, options, request.model_version, fields_of_points)
 
 
+def _object_fields(request: SegmentRequest) -> list[tuple[str, ObjectFields]]:
+    """Return the fields of each object and the path in front of them, such as `prompts[1].`."""
+    if request.prompts is None:
+        return [("", request)]
+    for name in ObjectFields.model_fields:
+        if getattr(request, name) is not None:
+            raise invalid(name, f"either prompts or {name}", "both")
+    return [(f"prompts[{index}].", fields) for index, fields in enumerate(request.prompts)]
+
+
+def _padded(
+    objects: Sequence[Sequence[LabelledPoint]],
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    """Return the points of all objects, (N, P, 2) float32, and their labels, (N, P) int32."""
+    shape = len(objects), max(map(len, objects))
+    points_xy = np.zeros((*shape, 2), np.float32)
+    labels = np.full(shape, tensors.NO_POINT, np.int32)
+    for index, points in enumerate(objects):
+        points_xy[index, : len(points)] = [point.xy for point in points]
+        labels[index, : len(points)] = [point.label for point in points]
+    return points_xy, labels
+
+
 def _labelled_points(fields: ObjectFields, prefix: str) -> list[LabelledPoint]:
-    """Return the points of an object, at least one; `prefix` is the path of its fields, such as `prompts[1].`."""
-    positive = fields.pos_coords or []
-    labels = [tensors.POSITIVE] * len(positive) if fields.labels is None else fields.labels
-    if len(labels) != len(positive):
-        raise invalid(f"{prefix}labels", f"{len(positive)} labels, one per point of pos_coords", f"{len(labels)}")
-    points: list[LabelledPoint] = [
-        (xy, label, f"{prefix}pos_coords[{i}]") for i, (xy, label) in enumerate(zip(positive, labels, strict=True))
-    ]
-    points += [(xy, tensors.NEGATIVE, f"{prefix}neg_coords[{i}]") for i, xy in enumerate(fields.neg_coords or [])]
+    """Return the points of an object, at least one; `prefix` is the path of its fields."""
+    pos_coords = fields.pos_coords or []
+    labels = fields.labels
+    if labels is None:
+        labels = [tensors.POSITIVE] * len(pos_coords)
+    if len(labels) != len(pos_coords):
+        expected = f"{len(pos_coords)} labels, one per point of pos_coords"
+        raise invalid(f"{prefix}labels", expected, f"{len(labels)}")
+    points: list[LabelledPoint] = []
+    for index, (xy, label) in enumerate(zip(pos_coords, labels, strict=True)):
+        points.append(LabelledPoint(xy, label, f"{prefix}pos_coords[{index}]"))
+    for index, xy in enumerate(fields.neg_coords or []):
+        points.append(LabelledPoint(xy, tensors.NEGATIVE, f"{prefix}neg_coords[{index}]"))
     if fields.box is not None:
-        corners = fields.box[:2], fields.box[2:]
-        points += [(xy, label, f"{prefix}box") for xy, label in zip(corners, BOX_CORNERS, strict=True)]
+        x0, y0, x1, y1 = fields.box
+        points.append(LabelledPoint((x0, y0), tensors.BOX_TOP_LEFT, f"{prefix}box"))
+        points.append(LabelledPoint((x1, y1), tensors.BOX_BOTTOM_RIGHT, f"{prefix}box"))
     if not points:
-        raise invalid(f"{prefix}pos_coords", "a point in pos_coords or neg_coords, or a box", "no prompt")
-    top_left, bottom_right = ([xy for xy, label, _ in points if label == corner] for corner in BOX_CORNERS)
-    field = prefix + ("labels" if fields.box is None else "box")
+        expected = "a point in pos_coords or neg_coords, or a box"
+        raise invalid(f"{prefix}pos_coords", expected, "no prompt")
+    _check_box(points, prefix + ("labels" if fields.box is None else "box"))
+    return points
+
+
+def _check_box(points: Sequence[LabelledPoint], field: str) -> None:
+    """Check that an object has at most one box, and that its corners are in order."""
+    top_left = [point.xy for point in points if point.label == tensors.BOX_TOP_LEFT]
+    bottom_right = [point.xy for point in points if point.label == tensors.BOX_BOTTOM_RIGHT]
     if len(top_left) != len(bottom_right) or len(top_left) > 1:
-        raise invalid(
-            field,
-            "at most one box: one point labelled 2 and one labelled 3, or the field box",
-            f"{len(top_left)} top-left and {len(bottom_right)} bottom-right corners",
-        )
+        expected = "at most one box: one point labelled 2 and one labelled 3, or the field box"
+        got = f"{len(top_left)} top-left and {len(bottom_right)} bottom-right corners"
+        raise invalid(field, expected, got)
     for (x0, y0), (x1, y1) in zip(top_left, bottom_right, strict=True):
         if not (x0 < x1 and y0 < y1):
-            raise invalid(field, "a box with x0 < x1 and y0 < y1", f"[{x0:g}, {y0:g}, {x1:g}, {y1:g}]")
-    return points
+            got = f"[{x0:g}, {y0:g}, {x1:g}, {y1:g}]"
+            raise invalid(field, "a box with x0 < x1 and y0 < y1", got)
 
 
 def _mask_input(text: str, field: str) -> npt.NDArray[np.float32]:

@@ -27,7 +27,8 @@ def lightened(body: bytes) -> bytes:
     """
     if len(body) <= LARGE_BYTES:
         return body
-    kept, copied, other, quotes = list[bytes](), 0, len(body), 0
+    pieces_before: list[bytes] = []
+    copied, other, quotes = 0, len(body), 0
     end = body.find(b'"')
     while end >= 0:
         # What is not a text does not begin like base64: it has a comma or a colon first.
@@ -40,11 +41,11 @@ def lightened(body: bytes) -> bytes:
             if pieces is not None:
                 other -= end - start
                 if sum(map(len, pieces)) < end - start:
-                    kept += body[copied:start], *pieces
+                    pieces_before += body[copied:start], *pieces
                     copied = end
     if other > MAX_OTHER_BYTES:
         raise invalid("body", f"at most {MAX_OTHER_BYTES} bytes beside images in base64", f"{other}")
-    return b"".join([*kept, body[copied:]]) if kept else body
+    return b"".join([*pieces_before, body[copied:]]) if pieces_before else body
 
 
 def _plain_pieces(body: bytes, start: int, end: int) -> list[bytes] | None:

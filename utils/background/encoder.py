@@ -20,10 +20,11 @@ from utils.observability.context import ADDRESS, CALLER, caller
 from utils.observability.outage import Outage
 
 REST_FACTOR = 24.0
-"""Pause after an encode while callers are active, as a multiple of its time: fewer than 1 in 20 requests, those beyond
-p95, meet one that is running."""
+"""Pause after an encode while callers are active, as a multiple of its time: fewer than 1 in 20
+requests, those beyond p95, meet one that is running."""
 MAX_ATTEMPTS = 5
-"""Attempts at an image, so that one that ends Triton's processes, or the service, does not do so forever."""
+"""Attempts at an image, so that one that ends Triton's processes, or the service, does not do so
+forever."""
 POLL_S, RETRY_S = 0.1, 2.0
 CHECK_S = 60.0
 """Time between two looks into the queue without a new job, for images that another process left."""
@@ -37,7 +38,8 @@ Charge = Callable[[str, str, int], Awaitable[None]]
 class WaitingCallers:
     """Callers of all API workers who wait for Triton.
 
-    Each holds a shared lock of a file, whose modification time is that of the last answer, by the machine's monotonic
+    Each holds a shared lock of a file, whose modification time is that of the last answer, by the
+    machine's monotonic
     clock: nobody sets it.
     """
 
@@ -88,8 +90,9 @@ class BackgroundEncoder:
     ) -> None:
         """Combine the parts. The worker that holds a lock in `folder` encodes, while it is `ready`.
 
-        `charge` counts further requests in the rate limit, one for each image: by the key's name, the address, and
-        their number. `versions` returns those that serve requests. `callers` are those to whom the encoder gives way.
+        `charge` counts further requests in the rate limit, one for each image: by the key's name,
+        the address, and their number. `versions` returns those that serve requests. `callers` are
+        those to whom the encoder gives way.
         """
         self._queue, self._lock, self._segmenter = queue, folder / "encoder", segmenter
         self._versions = versions
@@ -103,7 +106,8 @@ class BackgroundEncoder:
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
             TooManyRequests: the images exceed the rate limit.
-            InvalidRequest: the version is not loaded, or the header `X-Image-Id` names none of the images.
+            InvalidRequest: the version is not loaded, or the header `X-Image-Id` names none of the
+                images.
             ServiceError: the files cannot be kept.
         """
         if model_version is not None and model_version not in await self._versions():
@@ -143,7 +147,12 @@ class BackgroundEncoder:
                 raise
             if isinstance(error, ImageNotCached):
                 problem = replace(problem, detail=EVICTED, errors=())
-        state = "failed" if problem else "done" if image.file is None else "queued"
+        if problem:
+            state = "failed"
+        elif image.file is None:
+            state = "done"
+        else:
+            state = "queued"
         await asyncio.to_thread(self._queue.record, row, state, problem.encode() if problem else None)
 
     async def job(self, job: str, *, cancel: bool = False) -> dict[str, Any]:
@@ -162,7 +171,10 @@ class BackgroundEncoder:
             return b""
 
     async def run(self) -> None:
-        """Encode queued images one after another, whenever no other process does; look for them after each job."""
+        """Encode queued images one after another, whenever no other process does.
+
+        Look for them after each job.
+        """
         while True:
             try:
                 with self._lock.open("w") as lock:
@@ -196,7 +208,8 @@ class BackgroundEncoder:
             problem = InferenceUnavailable(ENDED_THE_SERVICE).problem()
             await asyncio.to_thread(self._queue.record, row["id"], "failed", problem.encode())
             return True
-        # Above the pixel limit, only adapters' images are queued: others were refused when they were added.
+        # Above the pixel limit, only adapters' images are queued: others were refused when they
+        # were added.
         image = ImageSource(None, row["image_id"], row["owner"], scale_down=True)
         await self._attempt(row["id"], image, row["model_version"], final=row["attempts"] >= MAX_ATTEMPTS)
         self._outage.end()

@@ -17,13 +17,13 @@ from utils.observability.logs import ERROR_LOG
 from utils.observability.outage import Outage
 
 STATES = ("queued", "done", "failed", "cancelled")
-DEFAULT_CACHE_BYTES = 2**31
-"""`embedding_cache_bytes` in the models' config.pbtxt."""
 RETRY_AFTER_S = 5
 MAX_KEEP_S = 600.0
-"""Longest time until the file of a new image is in the cache; then the process that wanted to keep it is gone.
+"""Longest time until the file of a new image is in the cache; then the process that wanted to keep
+it is gone.
 
-By the machine's monotonic clock, which nobody sets. A longer wait is of a time before the machine's start."""
+By the machine's monotonic clock, which nobody sets. A longer wait is of a time before the machine's
+start."""
 MAX_ENDED = 20_000
 """Newest images whose results are kept."""
 LOST = QueueFull("other callers needed the room of this image: send it again", RETRY_AFTER_S).problem().encode()
@@ -41,7 +41,9 @@ BEGIN IMMEDIATE;
 
 
 class EncodeQueue:
-    """Queue that all processes share, and that outlives them. `QueueUnavailable`: its file cannot be used.
+    """Queue that all processes share, and that outlives them.
+
+    `QueueUnavailable`: its file cannot be used.
 
     A damaged file is kept under another name, and a new one is started.
     """
@@ -50,8 +52,8 @@ class EncodeQueue:
         """Store the file, the space in the embedding cache for all queued images, and that of one embedding."""
         self._file, self._max_bytes, self._embedding_bytes = file, max_bytes, embedding_bytes
         self._open: tuple[int, sqlite3.Connection] | None = None
-        """The file's inode, and a connection. It is never used: closing the last connection of all processes would
-        write everything to disk each time."""
+        """The file's inode, and a connection. It is never used: closing the last connection of all
+        processes would write everything to disk each time."""
         self._outage = Outage(f"the queue of images can be used again: {file}")
 
     def add(
@@ -59,10 +61,11 @@ class EncodeQueue:
     ) -> tuple[str, list[int]]:
         """Reserve room for images, and return the id of their job, which only their owner sees, and their numbers.
 
-        Callers take turns. Each image is its id and the bytes of its file. An image with a file waits until `record`
-        says that the file is kept; without one it is queued at once.
+        Callers take turns. Each image is its id and the bytes of its file. An image with a file
+        waits until `record` says that the file is kept; without one it is queued at once.
 
-        Callers share the room as `utils.inference.shares` says; whoever loses has its newest images failed.
+        Callers share the room as `utils.inference.shares` says; whoever loses has its newest images
+        failed.
 
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
@@ -106,7 +109,10 @@ class EncodeQueue:
             raise QueueFull(f"room in the queue: {error}; retry later", RETRY_AFTER_S) from None
 
     def job(self, job: str, owner: str, *, cancel: bool = False) -> dict[str, Any]:
-        """Return the number of a job's images in each state, and the images; first cancel those that are queued."""
+        """Return the number of a job's images in each state, and the images.
+
+        First cancel those that are queued.
+        """
         if cancel:
             with self._transaction() as db:
                 query = "UPDATE images SET state = 'cancelled' WHERE job = ? AND owner = ? AND state = 'queued'"
@@ -123,7 +129,10 @@ class EncodeQueue:
         return {"job": job, **{name: sum(row["state"] == name for row in rows) for name in STATES}, "images": images}
 
     def begin(self, after: str) -> sqlite3.Row | None:
-        """Count an attempt at the image whose turn it is, and return it; the caller `after` had the last turn."""
+        """Count an attempt at the image whose turn it is, and return it.
+
+        The caller `after` had the last turn.
+        """
         now = time.monotonic()
         with self._transaction() as db:
             row: sqlite3.Row | None = db.execute(
@@ -135,7 +144,10 @@ class EncodeQueue:
         return row
 
     def record(self, image: int, state: str, problem: bytes | None = None) -> None:
-        """Record that the file of an image is kept (`queued`), or that it is `done` or `failed`; not if cancelled."""
+        """Record that the file of an image is kept (`queued`), or that it is `done` or `failed`.
+
+        Not if cancelled.
+        """
         with self._transaction() as db:
             query = "UPDATE images SET state = ?, problem = ?, begins_at = 0 WHERE id = ? AND state = 'queued'"
             db.execute(query, (state, problem, image))
@@ -148,7 +160,10 @@ class EncodeQueue:
         return "".join([head.format(name), *lines]).encode()
 
     def _read(self, query: str, values: Sequence[str] = ()) -> list[Any]:
-        """Return the rows of a query, without a lock that keeps writers waiting; none if there is no queue yet."""
+        """Return the rows of a query, without a lock that keeps writers waiting.
+
+        None if there is no queue yet.
+        """
         with self._usable(), contextlib.closing(self._connect()) as db:
             if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'images'").fetchone():
                 return []
@@ -209,8 +224,9 @@ class EncodeQueue:
     def _set_aside(self, inode: int, error: sqlite3.Error) -> bool:
         """Rename the damaged file, and start a new one; return whether there is one now.
 
-        The new file has a name of its own, to which the queue's name is a link: a process that closes its last
-        connection to the old file removes the files that SQLite keeps beside it, by their names.
+        The new file has a name of its own, to which the queue's name is a link: a process that
+        closes its last connection to the old file removes the files that SQLite keeps beside it, by
+        their names.
         """
         try:
             with self._file.with_suffix(".lock").open("w") as lock:
@@ -219,18 +235,18 @@ class EncodeQueue:
                     return True
                 damaged = self._file.resolve()
                 moment = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
-                kept = damaged.with_name(f"{self._file.name}.damaged-{moment}")
+                copy = damaged.with_name(f"{self._file.name}.damaged-{moment}")
                 for beside in ("-wal", "-shm"):
                     with contextlib.suppress(FileNotFoundError):
-                        damaged.with_name(damaged.name + beside).rename(f"{kept}{beside}")
+                        damaged.with_name(damaged.name + beside).rename(f"{copy}{beside}")
                 new = self._file.with_name(f"{self._file.stem}-{moment}{self._file.suffix}")
                 new.touch(0o600)
-                damaged.rename(kept)
+                damaged.rename(copy)
                 self._file.unlink(missing_ok=True)  # a link
                 self._file.symlink_to(new.name)
         except OSError as failure:
             self._outage.begin(f"the damaged queue of images cannot be replaced: {self._file}: {failure}")
             return False
-        line = f"the queue of images was damaged ({error}), its jobs are lost: it is kept as {kept}"
+        line = f"the queue of images was damaged ({error}), its jobs are lost: it is kept as {copy}"
         ERROR_LOG.log("damaged queue of images", line)
         return True

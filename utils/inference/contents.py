@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.call import Exchange
+from orchestrator.call import MemoryFile
 
 CHUNK_BYTES = 256 * 1024
 """Size of the pieces in which a large part is read and sent."""
@@ -16,7 +16,7 @@ CHUNK_BYTES = 256 * 1024
 class Spooled:
     """A part of an answer in the memory file of its request, which is closed with its last part."""
 
-    exchange: Exchange
+    memory_file: MemoryFile
     offset: int
     size: int
 
@@ -25,7 +25,7 @@ class Spooled:
 
     def __getitem__(self, part: slice) -> bytes:
         start, stop, _ = part.indices(self.size)
-        return self.exchange.read(self.offset + start, stop - start)
+        return self.memory_file.read(self.offset + start, stop - start)
 
     def __bytes__(self) -> bytes:
         return self[:]
@@ -52,7 +52,8 @@ class OpenFile:
         """Return a part of the file as it was when it was opened.
 
         Raises:
-            OSError: the file was changed meanwhile; nobody gets a complete one that is a mix of two.
+            OSError: the file was changed meanwhile; nobody gets a complete one that is a mix of
+                two.
         """
         start, stop, _ = part.indices(len(self))
         data = os.pread(self._descriptor, stop - start, start)

@@ -1,11 +1,13 @@
 """Automatic masks of a whole image: batches of grid points on the image and on crops of it.
 
-The procedure follows Segment Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
-`automatic_mask_generator.py` and `utils/amg.py`). The model applies the thresholds; this module removes duplicates.
+The procedure follows Segment Anything's automatic mask generator
+(https://github.com/facebookresearch/segment-anything, `automatic_mask_generator.py` and
+`utils/amg.py`). The model applies the thresholds; this module removes duplicates.
 """
 
 import asyncio
 import contextlib
+import itertools
 import math
 import time
 from collections import deque
@@ -46,7 +48,7 @@ MODEL_OPTIONS = {"pred_iou_thresh", "stability_score_thresh", "stability_score_o
 """Fields of a request that the model applies."""
 GRID_FIELDS = (("points_per_side",),)
 """Request path of the first point, which stands for all."""
-INTERNAL_KEYS = ("box", "tidied")
+INTERNAL_KEYS = ("box", "changed")
 """Keys of the model's records that are not part of the response."""
 
 MAX_REGION_AREA = 10**9
@@ -56,13 +58,17 @@ Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 Box = tuple[int, int, int, int]
 Record = dict[str, Any]
 Step = dict[str, Any]
-"""Progress: `done` and `total` batches. The first one has the image's `orientation`, which is sent as a header.
+"""Progress: `done` and `total` batches. The first one has the image's `orientation`, which is sent
+as a header.
 
 The last one has the `result`: `embed`'s result with the records as `masks`."""
 
 
 class AutomaticMasks(BaseModel):
-    """Options of automatic masks. Names and most defaults are those of Segment Anything's generator."""
+    """Options of automatic masks.
+
+    Names and most defaults are those of Segment Anything's generator.
+    """
 
     points_per_side: int = Field(32, ge=1, le=64, description="points along each side of the grid")
     pred_iou_thresh: Fraction | None = Field(
@@ -109,13 +115,15 @@ async def everything(
 ) -> AsyncIterator[Step]:
     """Segment a whole image and yield the progress after each batch.
 
-    All batches use one model version. If that is unloaded meanwhile and the request did not ask for it, the work starts
-    again with the newest version. The size of all records, duplicates included, is limited to `max_answer_bytes`.
-    `time_left_s` returns the seconds for which a service that stops waits for this request.
+    All batches use one model version. If that is unloaded meanwhile and the request did not ask for
+    it, the work starts again with the newest version. The size of all records, duplicates included,
+    is limited to `max_answer_bytes`. `time_left_s` returns the seconds for which a service that
+    stops waits for this request.
 
     Raises:
-        ServiceError: the image is invalid, the response would be too large, the model is unavailable, or the service
-            stops and the batches so far took so long that the others would not end in time.
+        ServiceError: the image is invalid, the response would be too large, the model is
+            unavailable, or the service stops and the batches so far took so long that the others
+            would not end in time.
     """
     try:
         async for step in _segment_by_one_version(
@@ -153,34 +161,37 @@ async def _segment_by_one_version(
     done, total = 0, sum(map(len, work))
     began = time.monotonic()
     yield {"done": done, "total": total, "orientation": result["orientation"]}
-    kept: list[Record] = []
+    records: list[Record] = []
     image = replace(image, image_id=result["image_id"])
     for batches in work:
-        found: list[Record] = []
-        size = sum(map(_record_bytes, kept))
+        of_crop: list[Record] = []
+        size = sum(map(_record_bytes, records))
         async with contextlib.aclosing(_in_parallel(segmenter, image, batches)) as answers:
             async for answer in answers:
                 size += sum(map(_record_bytes, answer["masks"]))
                 if size > max_answer_bytes:
                     raise AnswerTooLarge(max_answer_bytes)
-                found += answer["masks"]
+                of_crop += answer["masks"]
                 result["engine"] = answer["engine"]  # the decoder's precision may differ from that of other answers
                 done += 1
                 if done < total and (time.monotonic() - began) / done * (total - done) > time_left_s():
                     raise Stopping("the service is shutting down and would not finish this request in time")
                 if done < total:
                     yield {"done": done, "total": total}
-        scores = [record["predicted_iou"] for record in found]
-        kept += await asyncio.to_thread(box_nms, found, scores, options.box_nms_thresh)
-    kept = await asyncio.to_thread(_remove_duplicates, kept, options, len(crops))
-    masks = [{name: record[name] for name in record if name not in INTERNAL_KEYS} for record in kept]
+        scores = [record["predicted_iou"] for record in of_crop]
+        records += await asyncio.to_thread(box_nms, of_crop, scores, options.box_nms_thresh)
+    records = await asyncio.to_thread(_remove_duplicates, records, options, len(crops))
+    masks = [{name: record[name] for name in record if name not in INTERNAL_KEYS} for record in records]
     yield {"done": total, "total": total, "result": {**result, "masks": masks}}
 
 
 async def _in_parallel(
     segmenter: Segmenter, image: ImageSource, batches: Sequence[InferenceRequest]
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the answer to each batch in order; the model works on as many at once as it has processes."""
+    """Yield the answer to each batch in order.
+
+    The model works on as many at once as it has processes.
+    """
     tasks: deque[asyncio.Task[dict[str, Any]]] = deque()
     try:
         for batch in batches:
@@ -196,7 +207,10 @@ async def _in_parallel(
 
 
 async def _records(segmenter: Segmenter, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
-    """Return the answer to a batch; wait once for a restart of the model, which would cost the batches before it."""
+    """Return the answer to a batch.
+
+    Wait once for a restart of the model, which would cost the batches before it.
+    """
     try:
         return await segmenter.records(image, batch)
     except NotLoaded:
@@ -239,7 +253,8 @@ def crop_boxes(
     Args:
         size_hw: height and width of the image or region.
         layers: number of layers in addition to layer 0.
-        overlap_ratio: overlap in layer 1 as a fraction of the shorter side; halved with each further layer.
+        overlap_ratio: overlap in layer 1 as a fraction of the shorter side; halved with each
+            further layer.
         origin_xy: first pixel of the region in the image.
 
     Returns:
@@ -251,12 +266,11 @@ def crop_boxes(
         count = 2**layer
         overlap = int(overlap_ratio * min(size_hw) * 2 / count)
         wide, high = (math.ceil((overlap * (count - 1) + side) / count) for side in (width, height))
-        boxes += [
-            ((x0, y0, min(x0 + wide, width), min(y0 + high, height)), layer)
-            for x0 in ((wide - overlap) * column for column in range(count))
-            for y0 in ((high - overlap) * row for row in range(count))
-            if x0 < width and y0 < height
-        ]
+        for column, row in itertools.product(range(count), range(count)):
+            x0, y0 = (wide - overlap) * column, (high - overlap) * row
+            if x0 < width and y0 < height:
+                box = x0, y0, min(x0 + wide, width), min(y0 + high, height)
+                boxes.append((box, layer))
     left, top = origin_xy
     return [((x0 + left, y0 + top, x1 + left, y1 + top), layer) for (x0, y0, x1, y1), layer in boxes]
 
@@ -270,26 +284,25 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
     """
     centers = (np.arange(per_side) + 0.5) / per_side
     x, y = np.meshgrid(box[0] + centers * (box[2] - box[0]), box[1] + centers * (box[3] - box[1]))
-    points: npt.NDArray[np.float32] = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
-    return points
+    points_xy: npt.NDArray[np.float32] = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
+    return points_xy
 
 
 def _batches(
     crop: Box, options: AutomaticMasks, layer: int, reduction: Reduction, model_version: int
 ) -> list[InferenceRequest]:
-    points = grid(crop, _points_per_side(options, layer))
+    points_xy = grid(crop, _points_per_side(options, layer))
     left, top, right, bottom = reduction.cells(crop)
     image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
-    fits = max_batch_points(image_cells, crop_cells, tidy=bool(options.min_mask_region_area))
+    fits = max_batch_points(image_cells, crop_cells, remove_small_regions=bool(options.min_mask_region_area))
     # Not even one may fit: the orchestrator rejects it.
     size = min(POINTS_PER_BATCH, max(1, fits))
     model_options = {"crop_box": crop, **options.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
-    return [
-        InferenceRequest(
-            {tensors.GRID_COORDS.name: points[start : start + size]}, model_options, model_version, GRID_FIELDS
-        )
-        for start in range(0, len(points), size)
-    ]
+    batches = []
+    for start in range(0, len(points_xy), size):
+        inputs = {tensors.GRID_POINTS_XY.name: points_xy[start : start + size]}
+        batches.append(InferenceRequest(inputs, model_options, model_version, GRID_FIELDS))
+    return batches
 
 
 def _points_per_side(options: AutomaticMasks, layer: int) -> int:
@@ -312,13 +325,19 @@ def _remove_duplicates(records: list[Record], options: AutomaticMasks, crops: in
         for record in records:
             x, y, width, height = record["bbox"]
             record["box"] = [x, y, x + width, y + height]
-        priority = [0.0 if record["tidied"] else 1.0 for record in records]
+        priority = [0.0 if record["changed"] else 1.0 for record in records]
         records = box_nms(records, priority, max(options.box_nms_thresh, options.crop_nms_thresh))
     return records
 
 
 def box_nms(records: list[Record], priority: list[float], threshold: float) -> list[Record]:
-    """Drop records that overlap one of higher priority by a box IoU above `threshold`; sort by falling priority."""
-    boxes = [(x0, y0, x1 - x0, y1 - y0) for x0, y0, x1, y1 in (record["box"] for record in records)]
-    above_zero = [max(each, 1e-9) for each in priority]  # OpenCV drops the others
+    """Drop records that overlap one of higher priority by a box IoU above `threshold`.
+
+    Sort by falling priority.
+    """
+    boxes = []
+    for record in records:
+        x0, y0, x1, y1 = record["box"]
+        boxes.append((x0, y0, x1 - x0, y1 - y0))
+    above_zero = [max(value, 1e-9) for value in priority]  # OpenCV drops the others
     return [records[index] for index in cv2.dnn.NMSBoxes(boxes, above_zero, 0, threshold)]

@@ -25,7 +25,8 @@ class ImageSource:
     region: Region | None = None
     """Part of the image to encode; None: all of it."""
     scale_down: bool = dataclasses.field(default=False, compare=False)
-    """Whether an image above the pixel limit is worked on at a smaller size, for tools whose users cannot scale it."""
+    """Whether an image above the pixel limit is worked on at a smaller size, for tools whose users
+    cannot scale it."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class InferenceRequest:
     """Tensors by name, as `orchestrator.tensors` declares them, without the image.
 
     - `point_coords`: (N, P, 2) float32, x then y, pixels of the displayed image; of a grid (N, 2).
-    - `point_labels`: (N, P) int32: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right, -2 padding.
+    - `point_labels`: (N, P) int32: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right, -2
+      padding.
     - `mask_input`, if any: (M, 256, 256) float32 logits of earlier responses.
     - `mask_input_object`: (M,) int32, the object of each of them.
     """
     options: Mapping[str, Any]
-    """Options by the names of the HTTP API's fields, and `document`: whether the result has masks and picture in it."""
+    """Options by the names of the HTTP API's fields, and `document`: whether the result has masks
+    and picture in it."""
     model_version: int | None = None
     """None: the newest loaded version."""
     fields: tuple[tuple[str, ...], ...] = ()

@@ -19,7 +19,10 @@ class AnswerParts:
 
 
 class Segmenter(Protocol):
-    """Interface for image segmentation. Methods raise a `ServiceError` for invalid input or an unavailable model."""
+    """Interface for image segmentation.
+
+    Methods raise a `ServiceError` for invalid input or an unavailable model.
+    """
 
     parallel_batches: int
     """Batches of automatic masks that the model works on at once."""
@@ -27,10 +30,11 @@ class Segmenter(Protocol):
     async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON.
 
-        In the background no caller waits; a file is only checked and kept there, to encode it later by its id.
+        In the background no caller waits; a file is only checked and kept there, to encode it later
+        by its id.
         """
 
-    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
+    async def segment(self, image: ImageSource, request: InferenceRequest) -> AnswerParts:
         """Segment objects in an image."""
 
     async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:

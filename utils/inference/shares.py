@@ -2,11 +2,13 @@
 
 One rule, whatever is shared:
 
-- A caller's share is what all may have, divided by the callers who are there. Above its share a caller gets no more.
-  What all may have is a fixed amount, or grows with the callers who are there: see `capacity_for`.
+- A caller's share is what all may have, divided by the callers who are there. Above its share a
+  caller gets no more. What all may have is a fixed amount, or grows with the callers who are there:
+  see `capacity_for`.
 - A caller who has nothing finds room: a quarter is kept for such callers.
-- If there is no room for somebody within its share, the caller who has most loses its oldest holding. The same for
-  somebody who has nothing and asks for more than a share, if that caller has still more.
+- If there is no room for somebody within its share, the caller who has most loses its oldest
+  holding. The same for somebody who has nothing and asks for more than a share, if that caller has
+  still more.
 
 What takes a moment only, such as a turn of a model, is waited for instead: see `Turns`.
 """
@@ -37,8 +39,9 @@ def share_of(capacity: int, callers: int) -> int:
 def capacity_for(callers: int, capacity: int, max_capacity: int) -> int:
     """Return what so many callers may have together.
 
-    Beyond a few, each brings room of its own, so that the shares of the others do not shrink: with a capacity of 32 and
-    a maximum of 256, a share is 24, 12, 8, 6 beside 0 to 3 others, and stays 6 beside up to 31.
+    Beyond a few, each brings room of its own, so that the shares of the others do not shrink: with
+    a capacity of 32 and a maximum of 256, a share is 24, 12, 8, 6 beside 0 to 3 others, and stays 6
+    beside up to 31.
 
     Args:
         callers: number of callers.
@@ -51,7 +54,9 @@ def capacity_for(callers: int, capacity: int, max_capacity: int) -> int:
 def who_loses(
     capacity: int, held: Mapping[str, int], caller: str, amount: int, shown: Callable[[int], str] = str
 ) -> str | None:
-    """Return the caller who must lose a holding before another may take an amount; None: there is room.
+    """Return the caller who must lose a holding before another may take an amount.
+
+    None: there is room.
 
     Args:
         capacity: what all callers together may have. One alone may take any amount at once.
@@ -63,21 +68,22 @@ def who_loses(
     Raises:
         NoRoom: the caller would have more than its share, or nobody else has.
     """
-    total, own = sum(held.values()), held.get(caller, 0)
+    total = sum(held.values())
+    of_caller = held.get(caller, 0)
     if not total:
         return None
     others = len(held) - (caller in held)
     share = share_of(capacity, others + 1)
-    if own and own + amount > share:
+    if of_caller and of_caller + amount > share:
         beside = f" beside {others} other caller{'s' * (others > 1)}" if others else ""
-        has = f"this one has {shown(own)} and asks for {shown(amount)}"
+        has = f"this one has {shown(of_caller)} and asks for {shown(amount)}"
         raise NoRoom(f"a caller's share{beside} is {shown(share)}, {has}")
     free = capacity - total
     if amount <= free:
         return None
     # Nobody loses for somebody who would then have as much: they would lose to each other in turn.
-    kept = max(share, own + amount)
-    above = {name: has - kept for name, has in held.items() if name != caller and has > kept}
+    safe = max(share, of_caller + amount)
+    above = {name: has - safe for name, has in held.items() if name != caller and has > safe}
     if amount > free + sum(above.values()):
         room = f"callers have {shown(total)} of {shown(capacity)}"
         raise NoRoom(f"{room}, and none has enough above its share for {shown(amount)} more")
@@ -124,7 +130,8 @@ class Shares:
             capacity: what all callers together may have.
             name: what is counted, for messages, such as `requests in progress`.
             shown: writes an amount in a message.
-            max_capacity: what many callers together may have, see `capacity_for`; None: no more than few.
+            max_capacity: what many callers together may have, see `capacity_for`; None: no more
+                than few.
         """
         self.capacity, self.name, self._shown = capacity, name, shown
         self.max_capacity = capacity if max_capacity is None else max_capacity
@@ -227,8 +234,9 @@ class RecentCallers:
 class Turns:
     """A few places at which callers take turns, however many requests each of them has.
 
-    A free place goes to the caller who has the fewest, and of these to the one whose last turn is the longest ago, so
-    that a newcomer is next. While others are active, a caller has at most its equal share of the places.
+    A free place goes to the caller who has the fewest, and of these to the one whose last turn is
+    the longest ago, so that a newcomer is next. While others are active, a caller has at most its
+    equal share of the places.
     """
 
     def __init__(
@@ -243,7 +251,8 @@ class Turns:
 
         Args:
             places: requests at once.
-            max_waiting: requests that may wait, shared among callers as everything else; None: no limit.
+            max_waiting: requests that may wait, shared among callers as everything else; None: no
+                limit.
             active: callers among whom the places are shared; None: those that have asked for one.
             name: what waits, for messages.
         """
@@ -310,9 +319,13 @@ class Turns:
             turn.set_result(None)
 
     def _next_turn(self) -> asyncio.Future[None] | None:
-        """Take a place for the caller who is next, and return its turn; None if there is no place for anybody."""
+        """Take a place for the caller who is next, and return its turn.
+
+        None if there is no place for anybody.
+        """
         for caller in sorted(self._waiting, key=lambda name: (self._taken.get(name, 0), self._served.last(name))):
-            if self._may_enter(caller) and (turn := self._longest_waiting(caller)):
+            turn = self._longest_waiting(caller) if self._may_enter(caller) else None
+            if turn:
                 self._take(caller)
                 return turn
         return None
@@ -321,16 +334,17 @@ class Turns:
         """Return the longest-waiting request of a caller that still waits."""
         turns = self._waiting[caller]
         while turns:
-            if not (turn := turns.popleft()).done():
+            turn = turns.popleft()
+            if not turn.done():
                 return turn
         return None
 
     def _may_enter(self, caller: str) -> bool:
         if sum(self._taken.values()) >= self._places:
             return False
-        own = self._taken.get(caller, 0)
-        there = {caller, *self._taken, *self._waiting, *self._active.names()}
-        return not own or own + 1 <= self._places // len(there)
+        taken = self._taken.get(caller, 0)
+        callers = {caller, *self._taken, *self._waiting, *self._active.names()}
+        return not taken or taken + 1 <= self._places // len(callers)
 
 
 def _refuse(turn: asyncio.Future[None], name: str) -> None:

@@ -19,7 +19,8 @@ from tritonclient.http import InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
-from orchestrator.call import CALL, Exchange, Outcome, input_bytes
+from orchestrator.call import MemoryFile, Outcome, input_bytes
+from orchestrator.costs import MIN_COSTLY_OBJECTS
 from utils.errors import (
     FieldError,
     ImageNotCached,
@@ -46,13 +47,12 @@ from utils.triton import health
 from utils.triton.watchdog.probes import infer_input
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
-"""Request headers. By default the client library accepts gzip, which costs Triton 20 ms per megabyte."""
+"""Request headers. By default the client library accepts gzip, which costs Triton 20 ms per
+megabyte."""
 
 MAX_BLOCKING_BYTES = 1_000_000
 """More are hashed or written in a thread; this many take a millisecond."""
 
-MIN_COSTLY_OBJECTS = 13
-"""A request with this many objects is costly on any image, and is sent to the costly model at once."""
 MAX_COSTLY_WAITING = 8
 """Maximum number of costly requests waiting in one API worker, so that clicks keep their slots."""
 FULL_QUEUE_WAIT_S = 1.0
@@ -79,23 +79,26 @@ _Outputs = dict[tensors.Tensor, Content]
 class TritonSegmenter:
     """Segmentation by the orchestrator's models in Triton.
 
-    Methods raise `RejectedByModel` (invalid image or prompt), `InferenceUnavailable` (Triton cannot be reached, or the
-    model is not loaded), `InferenceTimeout` or `InferenceFailed`.
+    Methods raise `RejectedByModel` (invalid image or prompt), `InferenceUnavailable` (Triton cannot
+    be reached, or the model is not loaded), `InferenceTimeout` or `InferenceFailed`.
     """
 
     infer: Callable[..., Awaitable[Any]]
-    """`InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name."""
+    """`InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that
+    name."""
     timeout_s: Callable[[], float]
     """Returns the seconds for one request, including the wait for a slot."""
     instances: Mapping[str, int] = field(default_factory=dict)
-    """Number of processes per model. Triton gets this many requests and one more at a time; the others wait here, where
-    slots are shared fairly between callers and requests of disconnected callers are dropped."""
+    """Number of processes per model. Triton gets this many requests and one more at a time; the
+    others wait here, where slots are shared fairly between callers and requests of disconnected
+    callers are dropped."""
     report_fault: Callable[[], None] = lambda: None
     """Called when Triton took a model's process for dead (`utils.triton.health.report_fault`)."""
     waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """Context of requests for whose answers callers wait."""
     max_new_images: int | None = None
-    """Maximum number of new images that wait for the encoder in one API worker: each must be answered in time."""
+    """Maximum number of new images that wait for the encoder in one API worker: each must be
+    answered in time."""
 
     def __post_init__(self) -> None:
         rooms = {
@@ -110,8 +113,10 @@ class TritonSegmenter:
 
     async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON, as `Segmenter.embed`."""
-        job = InferenceRequest({}, {"encode": not (background and image.file)}, model_version, background=background)
-        outputs = await self._outputs(tensors.SEGMENT if background else tensors.SEGMENT_CACHED, image, job)
+        request = InferenceRequest(
+            {}, {"encode": not (background and image.file)}, model_version, background=background
+        )
+        outputs = await self._outputs(tensors.SEGMENT if background else tensors.SEGMENT_CACHED, image, request)
         return bytes(outputs[tensors.RESULT])
 
     def check_costly_room(self) -> None:
@@ -120,58 +125,68 @@ class TritonSegmenter:
         Raises:
             Overloaded: too many wait.
         """
-        if turns := self._turns.get(tensors.SEGMENT_COSTLY):
+        turns = self._turns.get(tensors.SEGMENT_COSTLY)
+        if turns:
             turns.check(caller())
 
-    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
+    async def segment(self, image: ImageSource, request: InferenceRequest) -> AnswerParts:
         """Segment objects in an image."""
-        model = tensors.SEGMENT_CACHED if len(job.fields) < MIN_COSTLY_OBJECTS else tensors.SEGMENT_COSTLY
-        outputs = await self._outputs(model, image, job)
+        is_costly = len(request.fields) >= MIN_COSTLY_OBJECTS
+        model = tensors.SEGMENT_COSTLY if is_costly else tensors.SEGMENT_CACHED
+        outputs = await self._outputs(model, image, request)
         return AnswerParts(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
 
     async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
         """Return `masks`, the automatic masks of a batch that reach the thresholds, and the `engine`."""
         outputs = await self._outputs(tensors.EVERYTHING, image, batch)
-        found: dict[str, Any] = orjson.loads(bytes(outputs[tensors.RECORDS]))
-        return found
+        answer: dict[str, Any] = orjson.loads(bytes(outputs[tensors.RECORDS]))
+        return answer
 
-    async def _outputs(self, model: str, image: ImageSource, job: InferenceRequest) -> _Outputs:
+    async def _outputs(self, model: str, image: ImageSource, request: InferenceRequest) -> _Outputs:
         """Run a model, and the one that it leaves the request to; return its outputs.
 
-        Images are first asked for by their id, even if the request has a file: the model for cached ones is never busy
-        with encoding.
+        Images are first asked for by their id, even if the request has a file: the model for cached
+        ones is never busy with encoding.
 
         Args:
             model: first model.
             image: the image.
-            job: what the model does with it.
+            request: what the model does with it.
 
         Raises:
             ImageNotCached: no model knows the image, and the request has no file.
             RejectedByModel: the caller must correct the request.
-            InvalidRequest: the header `X-Image-Id` names another image, or the requested version is not loaded.
+            InvalidRequest: the header `X-Image-Id` names another image, or the requested version is
+                not loaded.
             ServiceError: as raised by `service_errors`.
         """
-        image_id, by_id = await image_id_of(image), model != tensors.SEGMENT_COSTLY and not job.background
-        if not job.background:  # otherwise the whole list has been checked
+        image_id = await image_id_of(image)
+        by_id = model != tensors.SEGMENT_COSTLY and not request.background
+        if not request.background:  # otherwise the whole list has been checked
             check_image_id(image_id)
-        record = None if job.background else RECORD.get()
+        record = None if request.background else RECORD.get()
         if record and IMAGE_ID_PATTERN.fullmatch(image_id):
             record.image_id = image_id
-        about = {"image_id": image_id, "owner": image.owner, "region": image.region, "scale_down": image.scale_down}
-        call: dict[str, Any] = {**about, "caller": caller(), "options": job.options}
-        waiting = contextlib.nullcontext() if job.background else self.waiting()
-        with waiting, Exchange(time.monotonic() + self.timeout_s()) as exchange:
+        call: dict[str, Any] = {
+            "image_id": image_id,
+            "owner": image.owner,
+            "region": image.region,
+            "scale_down": image.scale_down,
+            "caller": caller(),
+            "options": request.options,
+        }
+        waiting = contextlib.nullcontext() if request.background else self.waiting()
+        with waiting, MemoryFile(time.monotonic() + self.timeout_s()) as memory_file:
             while True:
                 call["costly"] = model == tensors.SEGMENT_COSTLY
-                inputs = job.inputs if by_id else {**job.inputs, **image_file(image)}
-                result = await self._run(model, job, exchange, inputs, call)
+                inputs = request.inputs if by_id else {**request.inputs, **image_file(image)}
+                result = await self._run(model, request, memory_file, inputs, call)
                 outcome = Outcome(**orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0]))
                 if record and outcome.weights:
                     record.weights = outcome.weights
                 match outcome:
                     case Outcome(problem=dict(problem)):
-                        raise RejectedByModel(_problem(problem, image, job.fields))
+                        raise RejectedByModel(_problem(problem, image, request.fields))
                     case Outcome(costly=True):
                         model, by_id = tensors.SEGMENT_COSTLY, False
                     case Outcome(unknown_image=True) if model == tensors.SEGMENT_CACHED:
@@ -181,57 +196,61 @@ class TritonSegmenter:
                     case Outcome(unknown_image=True):
                         raise ImageNotCached(image_id)
                     case Outcome(spooled=sizes):
-                        return _contents(result, model, exchange, sizes)
+                        return _contents(result, model, memory_file, sizes)
 
     async def _run(
-        self, model: str, job: InferenceRequest, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+        self, model: str, request: InferenceRequest, memory_file: MemoryFile, inputs: _Inputs, call: Mapping[str, Any]
     ) -> Any:
         """Run a model and return Triton's result."""
         try:
             with service_errors(self.timeout_s, self.report_fault):
-                left = exchange.deadline - time.monotonic()
-                return await asyncio.wait_for(self._run_in_slot(model, job, exchange, inputs, call), left)
+                left_s = memory_file.deadline - time.monotonic()
+                running = self._run_in_slot(model, request, memory_file, inputs, call)
+                return await asyncio.wait_for(running, left_s)
         except NotLoaded:
-            if job.model_version is None or model == tensors.EVERYTHING:
+            if request.model_version is None or model == tensors.EVERYTHING:
                 raise
-            raise unknown_version(job.model_version) from None
+            raise unknown_version(request.model_version) from None
 
     async def _run_in_slot(
-        self, model: str, job: InferenceRequest, exchange: Exchange, inputs: _Inputs, call: Mapping[str, Any]
+        self, model: str, request: InferenceRequest, memory_file: MemoryFile, inputs: _Inputs, call: Mapping[str, Any]
     ) -> Any:
         async with contextlib.AsyncExitStack() as slot:
             traced = bool(TRACE_ID.get())
             with traces.wait_span(model) if traced else contextlib.nullcontext():
-                if (turns := self._turns.get(model)) and not job.background:
+                turns = self._turns.get(model)
+                if turns and not request.background:
                     try:
                         await slot.enter_async_context(turns.place(caller()))
                     except Overloaded:
-                        # The request is already parsed and decoded; an immediate retry would repeat that work.
+                        # The request is already parsed and decoded; an immediate retry would repeat
+                        # that work.
                         await asyncio.sleep(FULL_QUEUE_WAIT_S)
                         await slot.enter_async_context(turns.place(caller()))
             if sum(map(input_bytes, inputs.values())) <= MAX_BLOCKING_BYTES:
-                values = exchange.put(inputs)
+                values = memory_file.put(inputs)
             else:
-                values = await asyncio.to_thread(exchange.put, inputs)
-            values[CALL] = exchange.describe(call)
+                values = await asyncio.to_thread(memory_file.put, inputs)
+            values[tensors.CALL.name] = memory_file.describe(call)
+            _, outputs = tensors.MODELS[model]
             infer_span: contextlib.AbstractContextManager[Mapping[str, str]]
             infer_span = traces.infer_span(model) if traced else contextlib.nullcontext({})
             with infer_span as trace_headers:
                 return await self.infer(
                     model_name=model,
-                    model_version=str(job.model_version or ""),
+                    model_version=str(request.model_version or ""),
                     inputs=[infer_input(name, value) for name, value in values.items()],
-                    outputs=[InferRequestedOutput(each.name, binary_data=True) for each in tensors.MODELS[model][1]],
+                    outputs=[InferRequestedOutput(output.name, binary_data=True) for output in outputs],
                     headers={**UNCOMPRESSED, **trace_headers},
                 )
 
 
-def _contents(result: Any, model: str, exchange: Exchange, sizes: Sequence[int]) -> _Outputs:
+def _contents(result: Any, model: str, memory_file: MemoryFile, sizes: Sequence[int]) -> _Outputs:
     """Return the outputs of a model; those with a size are in the request's file."""
     contents: _Outputs = {}
     offset = 0
     for tensor, size in zip(tensors.MODELS[model][1][:-1], sizes, strict=True):
-        contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
+        contents[tensor] = Spooled(memory_file, offset, size) if size else result.as_numpy(tensor.name)[0]
         offset += size
     return contents
 
@@ -247,7 +266,8 @@ async def image_id_of(image: ImageSource) -> str:
 
 def check_image_id(*image_ids: str) -> None:
     """Raise `InvalidRequest` if the header `X-Image-Id` names none of a request's images: a proxy routed by it."""
-    if (got := IMAGE_ID.get()) and got not in image_ids:
+    got = IMAGE_ID.get()
+    if got and got not in image_ids:
         image = "one of the images, such as" if len(image_ids) > 1 else "the image,"
         raise invalid("X-Image-Id", f"the SHA-256 of {image} {image_ids[0]}", got)
 
@@ -259,19 +279,28 @@ def image_file(image: ImageSource) -> _Inputs:
 
 def _problem(problem: Mapping[str, Any], image: ImageSource, fields: Sequence[Sequence[str]]) -> Problem:
     """Return a problem of the orchestrator, with the image and points named by their request paths."""
-    errors = [FieldError(_field(e["field"], image, fields), e["expected"], e["got"]) for e in problem["errors"]]
+    errors = [
+        FieldError(_field(error["field"], image, fields), error["expected"], error["got"])
+        for error in problem["errors"]
+    ]
     return Problem(problem["status"], problem["slug"], problem["title"], summary(errors), errors)
 
 
 def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> str:
-    """Return the request path of the image or of a prompt as in `PROMPT`; other names are returned unchanged."""
+    """Return the request path of the image or of a prompt as in `PROMPT`.
+
+    Other names are returned unchanged.
+    """
     if name == tensors.INPUT_IMAGE.name:
         return image.field
-    if not (prompt := PROMPT.fullmatch(name)):
+    prompt = PROMPT.fullmatch(name)
+    if not prompt:
         return name
-    if prompt[3]:  # its object has a point, too
-        return re.sub(r"\w+(\[\d+\])?$", "mask_input", fields[int(prompt[3])][0])
-    return fields[int(prompt[1])][int(prompt[2])]
+    point_object, point_index, mask_object = prompt.groups()
+    if mask_object:  # its object has a point, too
+        of_first_point = fields[int(mask_object)][0]
+        return re.sub(r"\w+(\[\d+\])?$", tensors.MASK_INPUT.name, of_first_point)
+    return fields[int(point_object)][int(point_index)]
 
 
 @contextlib.contextmanager
@@ -308,7 +337,7 @@ def _from_triton(error: InferenceServerException, report_fault: Callable[[], Non
         return NotLoaded("the model is not loaded; retry later")
     if message.startswith("request cancelled"):  # the orchestrator found that the deadline had passed
         return InferenceTimeout("no response before the deadline")
-    if health.names_fault(message):
+    if health.is_stub_failure(message):
         report_fault()
     for text, detail in UNAVAILABLE.items():
         if text in message.lower():

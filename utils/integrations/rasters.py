@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco
 
+from orchestrator.arrays import UInt8Mask
 from orchestrator.costs import FORMAT_NS
 from orchestrator.polygons import TOLERANCE_PIXELS, Ring, polygons
 from orchestrator.reduced import GRID_RLE, Reduction
@@ -24,7 +25,6 @@ Record = dict[str, Any]
 For an image that is worked on at a smaller size it has `grid_rle` in place of `rle`, of the cells of its `grid`, a
 `Reduction`. The functions below return pixels of the image for both.
 """
-Mask = npt.NDArray[np.uint8]
 
 
 def size_of(record: Mapping[str, Any]) -> int:
@@ -38,7 +38,7 @@ def image_size_of(record: Mapping[str, Any]) -> int:
     return int(math.prod(record["grid"].size_hw)) if GRID_RLE in record else size_of(record)
 
 
-def decoded(record: Record, box_xyxy: Sequence[int] | None = None) -> Mask:
+def decoded(record: Record, box_xyxy: Sequence[int] | None = None) -> UInt8Mask:
     """Return a mask, (H, W) uint8 of 0 and 1, or the part of it in a box, whose right and bottom are exclusive."""
     if GRID_RLE not in record:
         return _array(record["rle"], box_xyxy)
@@ -64,7 +64,7 @@ def runs_of(record: Record) -> Sequence[int]:
     return lengths
 
 
-def _array(rle: Mapping[str, Any], box_xyxy: Sequence[int] | None = None) -> Mask:
+def _array(rle: Mapping[str, Any], box_xyxy: Sequence[int] | None = None) -> UInt8Mask:
     """Return an RLE as (h, w) uint8 of 0 and 1, or the part of it in a box."""
     columns = coco.decode({"size": rle["size"], "counts": rle["counts"].encode()})
     if box_xyxy is not None:
@@ -73,7 +73,7 @@ def _array(rle: Mapping[str, Any], box_xyxy: Sequence[int] | None = None) -> Mas
     return np.asarray(cv2.transpose(columns.T), np.uint8)  # in a tenth of NumPy's time
 
 
-def cropped(record: Record) -> tuple[Mask, list[int]]:
+def cropped(record: Record) -> tuple[UInt8Mask, list[int]]:
     """Return a mask in its box, and the box's left, top, right and bottom, all inclusive.
 
     An empty mask has the box of the first pixel.
@@ -83,7 +83,7 @@ def cropped(record: Record) -> tuple[Mask, list[int]]:
     return decoded(record, (left, top, right, bottom)), [left, top, right - 1, bottom - 1]
 
 
-def run_lengths(mask: Mask) -> list[int]:
+def run_lengths(mask: UInt8Mask) -> list[int]:
     """Return the lengths of the runs of equal pixels row by row; the first is of zeros, and may be empty."""
     pixels = mask.ravel()
     edges = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
@@ -91,7 +91,7 @@ def run_lengths(mask: Mask) -> list[int]:
     return [0, *lengths] if pixels[0] else lengths
 
 
-def outlines(mask: Mask, corner_xy: Sequence[int] = (0, 0)) -> list[npt.NDArray[Any]]:
+def outlines(mask: UInt8Mask, corner_xy: Sequence[int] = (0, 0)) -> list[npt.NDArray[Any]]:
     """Return the outlines of a mask's islands, without holes, through the centres of their outermost pixels.
 
     The mask is (H, W) uint8, with its first pixel at `corner_xy`; the outlines are (N, 2) int32, x then y.

@@ -14,6 +14,7 @@ import pybase64
 from pydantic import BeforeValidator, Field
 from starlette.responses import JSONResponse, Response
 
+from orchestrator.tensors import PADDING_POINT
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Coordinate, Point
 from utils.errors import Problem, invalid
 from utils.inference.request import ImageSource
@@ -38,8 +39,6 @@ KEY_ADVICE = (
     "and keys in a body or URL are not read"
 )
 MAX_ID_LENGTH = 128
-PADDING = -1
-"""Label of points that SAM ignores."""
 ARCHIVE_NS = 40.0
 """One pixel of a mask, compressed."""
 
@@ -153,7 +152,7 @@ class SamSegmentation(ImageRequest):
         coords, labels = self.point_coords or [], self.point_labels or []
         if len(coords) != len(labels):
             raise invalid("point_labels", f"{len(coords)} labels, one per point", f"{len(labels)}")
-        points = [(point, int(label)) for point, label in zip(coords, labels, strict=True) if label != PADDING]
+        points = [(point, int(label)) for point, label in zip(coords, labels, strict=True) if label != PADDING_POINT]
         fields = {"pos_coords": [point for point, _ in points], "labels": [label for _, label in points]}
         if not self.has_mask_input:
             return fields

@@ -14,8 +14,8 @@ from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
 from orchestrator.reduced import GRID_RLE, Reduction
 from utils.api.accept import JSON, apply_answer_type
-from utils.api.decoding import EMBEDDING_JOB
-from utils.api.inputs import to_job
+from utils.api.decoding import EMBEDDING_REQUEST
+from utils.api.inputs import to_inference_request
 from utils.api.request_body import validated
 from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.background.encoder import BackgroundEncoder
@@ -78,18 +78,18 @@ class MaskService:
         # Not strict: adapters have checked the values, and may pass lists for pairs and dictionaries for objects.
         request = validated(SegmentRequest, fields, strict=False)
         apply_answer_type(request, JSON)
-        job = to_job(request, document=True, offer_clip=False)
-        segmentation = await self.segmenter.segment(scaled_down(image), job)
+        prompts = to_inference_request(request, document=True, offer_clip=False)
+        segmentation = await self.segmenter.segment(scaled_down(image), prompts)
         limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
         if (size := len(segmentation.result)) > limit:
             expected = f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a smaller image)"
             raise invalid("prompts", expected, f"{size} bytes")
         document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
         workload = Workload(
-            objects=len(job.fields),
+            objects=len(prompts.fields),
             masks=len(document["masks"]),
             mask_format=request.mask_format,
-            points=sum(map(len, job.fields)),
+            points=sum(map(len, prompts.fields)),
         )
         pixels = document["width"] * document["height"] // pixels_per_cell(document)
         return {**_with_grids(document), "work_s": workload.work_s(pixels)}
@@ -101,7 +101,7 @@ class MaskService:
 
     async def embedding(self, image: ImageSource) -> bytes:
         """Return the embedding of an image as a safetensors file."""
-        return bytes((await self.segmenter.segment(scaled_down(image), EMBEDDING_JOB)).mask)
+        return bytes((await self.segmenter.segment(scaled_down(image), EMBEDDING_REQUEST)).mask)
 
     async def embed_in_background(self, image: ImageSource) -> dict[str, Any]:
         """Queue an image and return its `image_id`."""

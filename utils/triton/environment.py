@@ -12,7 +12,10 @@ from utils.triton import installation
 
 
 def commands() -> str:
-    """Return the shell commands; raise `SettingsError` or `TritonSetupError` as setting up Triton does."""
+    """Return the shell commands.
+
+    Raise `SettingsError` or `TritonSetupError` as setting up Triton does.
+    """
     home = installation.prepare(Settings.from_environment().cache_dir).parent
     folders = ((home / installation.PLAIN).parent, Path(sys.prefix) / "bin")
     # BentoML sends usage data by default.

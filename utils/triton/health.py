@@ -1,8 +1,9 @@
 """Health of Triton, written by its watchdog and read by the API workers, who report faults and hold a lock.
 
-All are files in the run folder (`utils.triton.run`), in memory. The health record is replaced twice a second. Every API
-worker with possible requests in Triton holds a shared lock, and the watchdog stops Triton only once it gets the
-exclusive lock. The kernel releases the locks of killed processes.
+All are files in the run folder (`utils.triton.run`), in memory. The health record is replaced twice
+a second. Every API worker with possible requests in Triton holds a shared lock, and the watchdog
+stops Triton only once it gets the exclusive lock. The kernel releases the locks of killed
+processes.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ MAX_RECORD_AGE_S = 5.0
 """Age at which a record is stale; the watchdog writes twice a second."""
 MAX_REASON_CHARACTERS = 2000
 FAULT, LOCK = ".fault", ".lock"
-"""Suffixes of the files beside the record: a reported fault, and the lock of workers with requests in Triton."""
+"""Suffixes of the files beside the record: a reported fault, and the lock of workers with requests
+in Triton."""
 
 State = Literal["starting", "ready", "failing", "restarting", "stopping", "stopped", "failed"]
 
@@ -32,9 +34,9 @@ class Health:
     """Health of Triton, as found by the watchdog."""
 
     state: State
-    """`ready`: the models have completed an inference recently. `failing`: one has not, but Triton may still answer.
-    `starting`, `restarting`: Triton does not answer yet. `stopping`, `stopped`: the service is shutting down. `failed`:
-    it does so because Triton cannot start."""
+    """`ready`: the models have completed an inference recently. `failing`: one has not, but Triton
+    may still answer. `starting`, `restarting`: Triton does not answer yet. `stopping`, `stopped`:
+    the service is shutting down. `failed`: it does so because Triton cannot start."""
     reason: str = ""
     """Reason for any state but `ready`."""
     restarts: Mapping[str, int] = field(default_factory=dict)
@@ -42,7 +44,8 @@ class Health:
     version: str = ""
     """Triton's version, once it is known."""
     encode_s: float = 0.0
-    """Seconds that the encoder takes for an image, the median of recent runs; 0 before the first."""
+    """Seconds that the encoder takes for an image, the median of recent runs; 0 before the
+    first."""
     written_at: float = 0.0
     """Time of the record on the system-wide monotonic clock."""
     watchdog: int = 0
@@ -83,7 +86,10 @@ def write_health(file: Path, health: Health) -> None:
 
 
 def read_health(file: Path) -> Health:
-    """Return the current health; never a record of a watchdog that has exited or no longer writes."""
+    """Return the current health.
+
+    Never a record of a watchdog that has exited or no longer writes.
+    """
     try:
         health = Health(**json.loads(file.read_bytes()))
     except FileNotFoundError:
@@ -100,11 +106,12 @@ def read_health(file: Path) -> Health:
     return health
 
 
-def names_fault(message: str) -> bool:
+def is_stub_failure(message: str) -> bool:
     """Return whether an error of Triton says that it took a model's process for dead.
 
-    It does so if the process did not run for a second, and frees the memory of its requests. If the process runs again,
-    it writes to that memory, and its late answer can reach another request: only a restart of Triton helps.
+    It does so if the process did not run for a second, and frees the memory of its requests. If the
+    process runs again, it writes to that memory, and its late answer can reach another request:
+    only a restart of Triton helps.
     """
     return "stub process" in message.lower()
 
@@ -115,7 +122,7 @@ def report_fault(file: Path) -> None:
         file.with_suffix(FAULT).touch()
 
 
-def take_fault(file: Path) -> bool:
+def consume_fault(file: Path) -> bool:
     """Return whether a fault has been reported since the last call."""
     try:
         file.with_suffix(FAULT).unlink()
@@ -125,7 +132,10 @@ def take_fault(file: Path) -> bool:
 
 
 def lock_requests(file: Path) -> TextIO:
-    """Acquire the lock of API workers that may have requests in Triton; closing the returned file releases it."""
+    """Acquire the lock of API workers that may have requests in Triton.
+
+    Closing the returned file releases it.
+    """
     lock = file.with_suffix(LOCK).open("a")
     fcntl.flock(lock, fcntl.LOCK_SH)
     return lock

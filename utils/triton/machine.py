@@ -52,11 +52,11 @@ def usable_cores(cgroup: Path = CGROUP) -> int:
 
 def usable_memory(cgroup: Path = CGROUP) -> int:
     """Return the bytes of memory that the machine has and the container's limit allows."""
-    found = psutil.virtual_memory().total
+    memory_bytes = psutil.virtual_memory().total
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup v2, v1
         with contextlib.suppress(OSError, ValueError):  # "max"
-            found = min(found, int((cgroup / name).read_text()))
-    return found
+            memory_bytes = min(memory_bytes, int((cgroup / name).read_text()))
+    return memory_bytes
 
 
 def has_bf16(cpuinfo: Path = CPUINFO) -> bool:

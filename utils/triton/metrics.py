@@ -5,10 +5,11 @@ import httpx
 from utils.triton.health import Health
 
 RESTART_CAUSES = ("died", "failed", "hung", "stopped")
-"""Causes of Triton's restarts. Like all counters with few known labels, they are exported as 0 from start-up:
-`increase()` misses the first step of a counter that first appears at 1."""
+"""Causes of Triton's restarts. Like all counters with few known labels, they are exported as 0 from
+start-up: `increase()` misses the first step of a counter that first appears at 1."""
 TRITON_TIMEOUT_S = 1.0
-"""Time for Triton's answer, which usually takes milliseconds; shorter than the timeouts of scrapers."""
+"""Time for Triton's answer, which usually takes milliseconds; shorter than the timeouts of
+scrapers."""
 UP_METRIC = "mobile_sam_triton_metrics_up"
 
 

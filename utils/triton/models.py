@@ -16,7 +16,6 @@ from utils.observability.context import ADDRESS
 from utils.observability.logs import ERROR_LOG, logger
 from utils.triton.run import RunState
 from utils.triton.versions import (
-    DECODER,
     LOAD_ORDER,
     Deployment,
     MixedWeights,
@@ -59,8 +58,9 @@ class ModelState:
 class Models:
     """Client of Triton's model-repository API.
 
-    Methods raise `InferenceUnavailable` if Triton cannot be reached. `sync`, `load` and `unload` raise `ModelChange` if
-    Triton fails to load or unload a model, or another request is changing the models.
+    Methods raise `InferenceUnavailable` if Triton cannot be reached. `sync`, `load` and `unload`
+    raise `ModelChange` if Triton fails to load or unload a model, or another request is changing
+    the models.
     """
 
     address: Callable[[], str]
@@ -75,11 +75,14 @@ class Models:
     async def states(self, *, ready: bool = False) -> list[ModelState]:
         """Return all versions of all models, or only the ready ones."""
         # For ready ones, Triton does not scan the repository.
-        found = (await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).json()
-        return [ModelState.from_index(entry) for entry in found]
+        response = await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})
+        return [ModelState.from_index(entry) for entry in response.json()]
 
     async def versions(self) -> list[int]:
-        """Return the versions that all orchestrator models have ready, ascending; the last one is the default."""
+        """Return the versions that all orchestrator models have ready, ascending.
+
+        The last one is the default.
+        """
         ready = [(state.name, state.version) for state in await self.states(ready=True)]
         by_model = [{version for name, version in ready if name == model and version} for model in tensors.MODELS]
         return sorted(set.intersection(*by_model))
@@ -87,12 +90,12 @@ class Models:
     async def sync(self) -> None:
         """Load versions added to the repository, and unload removed ones.
 
-        No request is dropped: a model's old version answers until the new one is ready. The models that others call are
-        loaded first and unloaded last.
+        No request is dropped: a model's old version answers until the new one is ready. The models
+        that others call are loaded first and unloaded last.
 
         Raises:
-            ModelChange: a version is incomplete or computes wrong masks, versions were added and removed at once, or no
-                version is left.
+            ModelChange: a version is incomplete or computes wrong masks, versions were added and
+                removed at once, or no version is left.
         """
         with self._exclusive():
             new, removed = await asyncio.to_thread(self._checked_changes)
@@ -104,7 +107,7 @@ class Models:
                         self.deployment.hide(removed, [model])
                     await self._change(model, "load")
                     await self._wait_unloaded(model)
-                    if model == DECODER:  # no caller uses the new versions yet
+                    if model == tensors.DECODER:  # no caller uses the new versions yet
                         await self._check_engines(new)
             except (ModelChange, InferenceUnavailable):
                 if self.deployment:  # a restarted Triton loads what was there before
@@ -127,10 +130,13 @@ class Models:
             await self._wait_unloaded(model)
 
     def _take(self, new: set[int]) -> tuple[dict[tuple[str, int], Path], dict[int, Path]]:
-        """Take a snapshot of new versions; return the links of those that they replace, and the snapshots' folders.
+        """Take a snapshot of new versions.
+
+        Return the links of those that they replace, and the snapshots' folders.
 
         Raises:
-            ModelChange: the snapshot cannot be written, or the files of a version are of different weights.
+            ModelChange: the snapshot cannot be written, or the files of a version are of different
+                weights.
         """
         if self.deployment is None:
             return {}, {}

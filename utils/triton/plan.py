@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.settings import DEFAULTS
 from orchestrator.tensors import EVERYTHING, SEGMENT, SEGMENT_CACHED, SEGMENT_COSTLY
 from utils.settings import ENGINES, Settings
 from utils.triton.machine import Machine
@@ -33,12 +34,13 @@ CORES_PER_ENCODER = 8
 ENCODERS_PER_GPU = 2
 CORES_PER_DECODER = 4
 ENCODER_BYTES, ENCODER_BYTES_PER_FILE_BYTE = 2**29, 2.2
-"""Memory of an instance of the encoder with OpenVINO: a constant, and a multiple of its files (docs/family.md)."""
+"""Memory of an instance of the encoder with OpenVINO: a constant, and a multiple of its files
+(docs/family.md)."""
 ENCODERS_SHARE = 0.5
 """Share of the memory for encoders."""
 MIN_ORCHESTRATORS_GPU, MAX_ORCHESTRATORS = 4, 16
-DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
-"""Prompts per decoder run; more than 8 exceed a CPU's caches."""
+DECODER_BATCH_GPU = 64
+"""Prompts per decoder run."""
 
 Backend = Literal["onnxruntime", "openvino"]
 Precision = Literal["f32", "bf16"]
@@ -94,7 +96,8 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
     Args:
         machine: resources of the machine.
         engines: `engines` in the descriptor of the weights.
-        settings: engine, encoders, orchestrators, and threads, which are also the maximum per decoder run.
+        settings: engine, encoders, orchestrators, and threads, which are also the maximum per
+            decoder run.
         encoder_bytes: size of the encoder's files, all versions together.
 
     Raises:
@@ -117,9 +120,10 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         encoder = Network(backend, precision, total_encoders, threads_each)
         # In bfloat16 the decoder changes too many masks of further clicks (docs/engines.md).
         decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
-        batch = DECODER_BATCH_CPU
+        batch = DEFAULTS.decoder_batch
     by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
-    # One more than encoders prepares the next image meanwhile; before a GPU, preparing takes longest.
+    # One more than encoders prepares the next image meanwhile; before a GPU, preparing takes
+    # longest.
     for_new = max(by_cores, machine.cores * 3 // 4) if encoder.gpu else min(by_cores, total_encoders + 1)
     instances = {
         SEGMENT: settings.orchestrators or min(MAX_ORCHESTRATORS, for_new),
@@ -131,7 +135,10 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
 
 
 def best_engine(machine: Machine, engines: Sequence[str]) -> str:
-    """Return the first of the engines that this machine can run; ONNX Runtime on a GPU, and where it can run none."""
+    """Return the first of the engines that this machine can run.
+
+    ONNX Runtime on a GPU, and where it can run none.
+    """
     if machine.gpus:
         return "onnxruntime"
     runs = {"openvino": machine.openvino, "openvino-bf16": machine.openvino and machine.bf16}

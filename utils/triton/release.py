@@ -4,7 +4,8 @@ import ipaddress
 from collections.abc import Sequence
 
 PATCHED_VERSION, PATCHED_RELEASE = (2, 71), "26.07"
-"""First release without the vulnerabilities in docs/security.md, by Triton's numbers and by NVIDIA's."""
+"""First release without the vulnerabilities in docs/security.md, by Triton's numbers and by
+NVIDIA's."""
 DEFAULT_ADDRESS = "0.0.0.0"  # noqa: S104  (Triton's own)
 
 
@@ -35,12 +36,12 @@ def public_addresses(arguments: Sequence[str]) -> list[str]:
     """Return protocols and addresses, other than loopback, on which a `tritonserver` with these arguments listens."""
     given = flags(arguments)
     http = given.get("http-address", DEFAULT_ADDRESS)
-    found = []
+    public = []
     for protocol, default in (("grpc", DEFAULT_ADDRESS), ("metrics", http), ("http", http)):
         address = given.get(f"{protocol}-address", default)
         if given.get(f"allow-{protocol}", "true").lower() in ("true", "1") and not _is_loopback(address):
-            found.append(f"{protocol} {address}")
-    return found
+            public.append(f"{protocol} {address}")
+    return public
 
 
 def _is_loopback(address: str) -> bool:

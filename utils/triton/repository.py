@@ -1,8 +1,8 @@
 """Copy of the model repository with settings for this machine.
 
-The source repository works with any Triton on any machine. Settings that depend on the machine (engine, instances,
-threads) are written into copies of its config.pbtxt files in the cache folder, next to links to a snapshot of the
-weights.
+The source repository works with any Triton on any machine. Settings that depend on the machine
+(engine, instances, threads) are written into copies of its config.pbtxt files in the cache folder,
+next to links to a snapshot of the weights.
 """
 
 import shutil
@@ -22,7 +22,6 @@ from utils.triton.installation import ROOT, TritonSetupError
 from utils.triton.machine import this_machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, Network, Plan, PlanError, make_plan
 from utils.triton.run import RunState, private_folder
-from utils.triton.versions import DECODER, ENCODER
 
 CONFIG = "config.pbtxt"
 SERVICES = "services"
@@ -35,12 +34,17 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     Raises:
         PlanError: the chosen engine cannot run on this machine.
     """
-    records = (
-        [versions.weights_record(repository, each) for each in versions.versions(repository)] if repository else []
-    )
-    lists = [record["descriptor"]["engines"] for record in records if record] or [MOBILE_SAM_ENGINES]
-    common = [engine for engine in lists[-1] if all(engine in each for each in lists)]
-    encoders = repository.glob(f"{ENCODER}/*/model.onnx*") if repository else ()
+    engines_of_versions: list[Sequence[str]] = []
+    if repository:
+        for number in versions.versions(repository):
+            record = versions.weights_record(repository, number)
+            if record:
+                engines_of_versions.append(record["descriptor"]["engines"])
+    if not engines_of_versions:
+        engines_of_versions = [MOBILE_SAM_ENGINES]
+    newest = engines_of_versions[-1]
+    common = [engine for engine in newest if all(engine in each for each in engines_of_versions)]
+    encoders = repository.glob(f"{tensors.ENCODER}/*/model.onnx*") if repository else ()
     size = sum(path.stat().st_size for path in encoders if path.is_file())
     return make_plan(this_machine(), common, settings, size)
 
@@ -48,8 +52,8 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
 def deploy_once(repository: Path, settings: Settings) -> Path:
     """Return the folder for Triton to read, created by the first process of the service and inherited by the others.
 
-    It has a snapshot of the repository and belongs to this service alone. In `poll` mode Triton reads the repository
-    itself, without the plan.
+    It has a snapshot of the repository and belongs to this service alone. In `poll` mode Triton
+    reads the repository itself, without the plan.
 
     Raises:
         PlanError: as `plan_for_this_machine`.
@@ -80,14 +84,17 @@ def take_snapshot(repository: Path, home: Path) -> Path:
         home: folder of the snapshot and Triton's folder, on the repository's disk if possible.
 
     Raises:
-        TritonSetupError: a file cannot be read or written, or the files of a version are of different weights.
+        TritonSetupError: a file cannot be read or written, or the files of a version are of
+            different weights.
     """
     home = home.resolve()  # the links are read from another folder
     deployment = versions.Deployment(repository.resolve(), home / "models")
     models = sorted(path.parent.name for path in repository.glob(f"*/{CONFIG}"))
     try:
         _copy_without_versions(repository, models, deployment.folder)
-        numbers = {number for model in models for number in versions.versions(repository, model)}
+        numbers: set[int] = set()
+        for model in models:
+            numbers.update(versions.versions(repository, model))
         deployment.show(deployment.take(numbers, models), models)
     except (OSError, shutil.Error) as error:
         raise TritonSetupError(f"cannot copy {repository} to {home}: {error}") from error
@@ -124,7 +131,7 @@ def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
     return all(
         (deployed / model / CONFIG).read_text(encoding="utf-8")
         == apply_plan(model, (repository / model / CONFIG).read_text(encoding="utf-8"), plan)
-        for model in (ENCODER, DECODER)
+        for model in (tensors.ENCODER, tensors.DECODER)
     )
 
 
@@ -132,7 +139,8 @@ def export(repository: Path, plan: Plan, folder: Path) -> None:
     """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
 
     Raises:
-        TritonSetupError: as `take_snapshot` and `configure`, or the target exists or cannot be written.
+        TritonSetupError: as `take_snapshot` and `configure`, or the target exists or cannot be
+            written.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +168,10 @@ def check_repository(repository: Path, folder: Path | None = None) -> None:
 
 
 def check_weights(folder: Path, expected: str) -> None:
-    """Check that version 1 has the weights with this SHA-256; raise `TritonSetupError` if it has others."""
+    """Check that version 1 has the weights with this SHA-256.
+
+    Raise `TritonSetupError` if it has others.
+    """
     record = versions.weights_record(folder, 1)
     if record.get("sha256") != expected:
         raise TritonSetupError(
@@ -171,10 +182,13 @@ def check_weights(folder: Path, expected: str) -> None:
 
 
 def apply_plan(model: str, config: str, plan: Plan) -> str:
-    """Return the text of a model's config.pbtxt with the plan applied; raise `ParseError` if it is not one."""
+    """Return the text of a model's config.pbtxt with the plan applied.
+
+    Raise `ParseError` if it is not one.
+    """
     parsed = text_format.Parse(config, ModelConfig())
-    if model in (ENCODER, DECODER):
-        _configure_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
+    if model in (tensors.ENCODER, tensors.DECODER):
+        _configure_network(parsed, plan.encoder if model == tensors.ENCODER else plan.decoder)
     elif model in tensors.MODELS:
         _set_instances(parsed, plan.instances[model], gpu=False)
         _set_parameters(
@@ -188,9 +202,9 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
             _set_parameters(parsed, decoder_backend=plan.decoder.backend)
             _set_threads(parsed, plan.decoder)
             if model == tensors.EVERYTHING:  # bfloat16 keeps the masks of first clicks (docs/engines.md)
-                own = replace(plan.decoder, precision=plan.encoder.precision)
-                _set_precision(parsed, own)
-                _set_parameters(parsed, own_decoder_engine=own.engine)
+                decoder = replace(plan.decoder, precision=plan.encoder.precision)
+                _set_precision(parsed, decoder)
+                _set_parameters(parsed, own_decoder_engine=decoder.engine)
     return str(text_format.MessageToString(parsed))
 
 
@@ -198,13 +212,14 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
     config.backend = network.backend
     _set_instances(config, network.instances, network.gpu)
     if network.backend == "openvino" or network.gpu:
-        # OpenVINO is no faster with several images. On a GPU, ONNX Runtime prepares the convolutions anew whenever the
-        # number of images changes, which took up to 1.7 s (docs/performance-gpu.md).
+        # OpenVINO is no faster with several images. On a GPU, ONNX Runtime prepares the
+        # convolutions anew whenever the number of images changes, which took up to 1.7 s
+        # (docs/performance-gpu.md).
         config.ClearField("dynamic_batching")
     _set_precision(config, network)
     if not network.gpu:
         _set_threads(config, network)
-        if config.name == ENCODER:  # the watchdog runs it before callers do, and a run takes long
+        if config.name == tensors.ENCODER:  # the watchdog runs it before callers do, and a run takes long
             config.ClearField("model_warmup")
 
 

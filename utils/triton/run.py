@@ -1,8 +1,11 @@
-"""State and shared memory of a running service. Its first process creates the state; the others inherit it.
+"""State and shared memory of a running service.
 
-The run folder is in /dev/shm, which neither cleaners of temporary folders nor a full disk affect: the health of Triton
-(`utils.triton.health`), metrics files, and the sockets of BentoML's process manager. The regions of shared memory of
-Triton's Python processes lie beside it, and their names begin with its name. A killed service leaves both behind.
+Its first process creates the state; the others inherit it.
+
+The run folder is in /dev/shm, which neither cleaners of temporary folders nor a full disk affect:
+the health of Triton (`utils.triton.health`), metrics files, and the sockets of BentoML's process
+manager. The regions of shared memory of Triton's Python processes lie beside it, and their names
+begin with its name. A killed service leaves both behind.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ PREFIX = "mobile_sam_triton_"
 """Start of the names of all services' folders and regions."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (used by Triton's Python backend)
 MIN_SHARED_MEMORY_AT_START_BYTES = 256 * 1024 * 1024
-"""Free shared memory needed at start: a region for each of seven processes, and a few large images and answers."""
+"""Free shared memory needed at start: a region for each of seven processes, and a few large images
+and answers."""
 MIN_SHARED_MEMORY_BYTES = 32 * 1024 * 1024
 """Free shared memory needed while the service runs: enough for two regions to grow by one step."""
 
@@ -52,7 +56,8 @@ class RunState:
     repository: str | None = None
     """Triton's folder, once it is deployed: links to a snapshot of the source."""
     source: str | None = None
-    """Model repository that the snapshot was taken from; None if Triton reads a repository itself."""
+    """Model repository that the snapshot was taken from; None if Triton reads a repository
+    itself."""
     timeout_s: float = 55.0
     """Maximum time for one call of Triton; the default is that of the setting."""
     probe_models: bool = True
@@ -91,7 +96,10 @@ class RunState:
         return self
 
     def restore_folder(self) -> bool:
-        """Recreate the folder if it was removed, as systemd does when a user logs out; return whether it was."""
+        """Recreate the folder if it was removed, as systemd does when a user logs out.
+
+        Return whether it was.
+        """
         try:
             Path(self.folder).mkdir(mode=0o700)
         except FileExistsError:
@@ -169,7 +177,10 @@ def private_folder(parent: Path) -> Path:
 
 
 def _lock(folder: Path, operation: int = fcntl.LOCK_SH) -> int:
-    """Lock a folder until the returned descriptor ends; raise `OSError` if it is locked, another user's, or a file."""
+    """Lock a folder until the returned descriptor ends.
+
+    Raise `OSError` if it is locked, another user's, or a file.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, operation)

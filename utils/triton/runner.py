@@ -75,7 +75,8 @@ def server_flags(
         "--log-info=false",
         *([f"--http-restricted-api={restricted}:{KEY_HEADER}={run.key}"] if restricted else []),
         f"--backend-config=python,shm-region-prefix-name={run.shm_prefix}",
-        # The default regions of 1 MB grow in steps of 1 MB, but an image takes 3 MB and an answer 4 MB and more.
+        # The default regions of 1 MB grow in steps of 1 MB, but an image takes 3 MB and an answer 4
+        # MB and more.
         f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION_BYTES}",
         f"--backend-config=python,shm-growth-byte-size={SHARED_MEMORY_REGION_BYTES}",
     ]

@@ -1,9 +1,9 @@
 """Snapshots of model versions: what a service has taken from its repository, with the checksum of each file.
 
-A service serves what it started with, even if another command replaces the weights in the repository meanwhile. Large
-files are hard links, which cost neither time nor space. Commands that replace a file (`sam_onnx.repository`) leave the
-old one to its hard links. A program that writes into the file itself changes the snapshot too, which the checksums
-show before Triton starts again.
+A service serves what it started with, even if another command replaces the weights in the
+repository meanwhile. Large files are hard links, which cost neither time nor space. Commands that
+replace a file (`sam_onnx.repository`) leave the old one to its hard links. A program that writes
+into the file itself changes the snapshot too, which the checksums show before Triton starts again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ CHECKSUMS = "checksums.json"
 MIN_LINKED_BYTES = 2**20
 """Size from which a file is linked. Smaller ones are copied: people edit those in place."""
 MAX_COPIED_BYTES = 64 * 2**20
-"""Size above which a file that this user cannot write is linked by its name, where hard links are refused.
+"""Size above which a file that this user cannot write is linked by its name, where hard links are
+refused.
 
-In containers, the copy of an encoder of gigabytes could fill a disk in memory. The decoder, which callers can download,
-is smaller.
+In containers, the copy of an encoder of gigabytes could fill a disk in memory. The decoder, which
+callers can download, is smaller.
 """
 CHUNK_BYTES = 2**20
 
@@ -82,7 +83,9 @@ def changed_file(folder: Path, model: str) -> str:
 
 
 def foreign_file(folder: Path, expected: Mapping[str, str]) -> str:
-    """Return which file of a snapshot, as `model/file`, has not the expected SHA-256; an empty string if there is none.
+    """Return which file of a snapshot, as `model/file`, has not the expected SHA-256.
+
+    An empty string if there is none.
 
     Raises:
         OSError: the record of the snapshot cannot be read.
@@ -123,7 +126,10 @@ def unchanged(repository: Path) -> Iterator[None]:
 
 
 def _records_of(folder: Path, model: str) -> dict[str, FileRecord]:
-    """Return the records of a model's files; raise OSError, ValueError or TypeError if they cannot be read."""
+    """Return the records of a model's files.
+
+    Raise OSError, ValueError or TypeError if they cannot be read.
+    """
     content = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise TypeError(f"expected an object, got {type(content).__name__}")

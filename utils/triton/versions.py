@@ -12,15 +12,23 @@ from typing import Any
 from orchestrator import tensors
 from utils.triton import snapshot
 
-ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
-LOAD_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT_COSTLY, tensors.SEGMENT, tensors.SEGMENT_CACHED)
-"""All models, each after those that it calls. A new version loads in this order and unloads in the reverse one."""
+LOAD_ORDER = (
+    tensors.ENCODER,
+    tensors.DECODER,
+    tensors.EVERYTHING,
+    tensors.SEGMENT_COSTLY,
+    tensors.SEGMENT,
+    tensors.SEGMENT_CACHED,
+)
+"""All models, each after those that it calls. A new version loads in this order and unloads in the
+reverse one."""
 REQUIRED_FILES = {
-    ENCODER: ("model.onnx",),
-    DECODER: ("model.onnx",),
+    tensors.ENCODER: ("model.onnx",),
+    tensors.DECODER: ("model.onnx",),
     **dict.fromkeys(tensors.MODELS, ("model.py", "weights.json")),
 }
-"""Files that a version of each model must have: without one, Triton fails to load it or retries forever."""
+"""Files that a version of each model must have: without one, Triton fails to load it or retries
+forever."""
 
 
 class MixedWeights(Exception):
@@ -33,7 +41,10 @@ def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
 
 
 def weights_record(repository: Path, version: int | None = None) -> dict[str, Any]:
-    """Return the content of a version's `weights.json`, by default the newest; empty if it is missing or invalid."""
+    """Return the content of a version's `weights.json`, by default the newest.
+
+    Empty if it is missing or invalid.
+    """
     number = version or max(versions(repository), default=1)
     return read_record(repository / tensors.SEGMENT / str(number))
 
@@ -49,16 +60,19 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 def missing_files(repository: Path, version: int) -> list[Path]:
     """Return the required files that a version lacks, over all models."""
-    required = [repository / model / str(version) / file for model in LOAD_ORDER for file in REQUIRED_FILES[model]]
-    return [path for path in required if not path.is_file()]
+    missing = []
+    for model in LOAD_ORDER:
+        folder = repository / model / str(version)
+        missing += [folder / file for file in REQUIRED_FILES[model] if not (folder / file).is_file()]
+    return missing
 
 
 @dataclass(frozen=True)
 class Deployment:
     """Triton's folder: links to versions that the service has taken from a repository.
 
-    The snapshots are in `taken/`, beside Triton's folder. A version that is replaced in the repository gets a new
-    snapshot, and the links say which one Triton reads.
+    The snapshots are in `taken/`, beside Triton's folder. A version that is replaced in the
+    repository gets a new snapshot, and the links say which one Triton reads.
     """
 
     repository: Path
@@ -69,7 +83,8 @@ class Deployment:
 
         Raises:
             OSError: a file cannot be read or written.
-            MixedWeights: a network is another one than `weights.json` says. Records of older exports do not say it.
+            MixedWeights: a network is another one than `weights.json` says. Records of older
+                exports do not say it.
         """
         snapshots = {}
         with snapshot.unchanged(self.repository):
@@ -107,14 +122,19 @@ class Deployment:
     def links(self) -> dict[tuple[str, int], Path]:
         """Return the folder in a snapshot that Triton reads, by model and version."""
         models = sorted(entry for entry in self.folder.iterdir() if entry.is_dir())
-        entries = [entry for model in models for entry in _numbered(model)]
-        return {(entry.parent.name, int(entry.name)): entry.readlink() for entry in entries}
+        folders = {}
+        for model in models:
+            for entry in _numbered(model):
+                folders[model.name, int(entry.name)] = entry.readlink()
+        return folders
 
     def changes(self) -> tuple[set[int], set[int]]:
         """Return the versions that were added to the repository or replaced in it, and those removed from it."""
         links = self.links()
         linked = {link for link in links if link[0] in LOAD_ORDER}
-        existing = {(model, number) for model in LOAD_ORDER for number in versions(self.repository, model)}
+        existing: set[tuple[str, int]] = set()
+        for model in LOAD_ORDER:
+            existing.update((model, number) for number in versions(self.repository, model))
         replaced = {
             (model, number)
             for model, number in existing & linked

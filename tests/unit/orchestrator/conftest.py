@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.cache import EmbeddingCache, Entry, Layout, pack
+from orchestrator.cache import CachedImage, EmbeddingCache, Layout, pack
 from orchestrator.call import Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.pipeline import Pipeline
@@ -23,18 +23,18 @@ class Entries:
         """Return a stand-in for the SHA-256 of an image."""
         return hashlib.sha256(str(seed).encode()).hexdigest()
 
-    def make(self, seed: int, file_bytes: int = 100, layout: Layout = Layout(WEIGHTS)) -> Entry:  # noqa: B008
+    def make(self, seed: int, file_bytes: int = 100, layout: Layout = Layout(WEIGHTS)) -> CachedImage:  # noqa: B008
         generator = np.random.default_rng(seed)
         embedding = {
             name: generator.random(shape, np.float32).astype(np.float16) - np.float16(0.5)
             for name, shape in layout.shapes.items()
         }
-        return Entry(embedding, (480 + seed, 640 + seed), generator.bytes(file_bytes))
+        return CachedImage(embedding, (480 + seed, 640 + seed), generator.bytes(file_bytes))
 
     def file(self, seed: int) -> bytes:
         return b"".join(pack(self.make(seed), Layout(WEIGHTS)))
 
-    def same(self, found: Entry | None, wanted: Entry) -> bool:
+    def same(self, found: CachedImage | None, wanted: CachedImage) -> bool:
         """Return whether an entry was found and equals another."""
         return (
             found is not None

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding
-from orchestrator.call import Call
+from orchestrator.call import ModelRequest
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 
@@ -33,8 +33,10 @@ def png() -> bytes:
     return file.getvalue()
 
 
-def call(objects: int = 1, *, costly: bool = True, points: Any = None, region: Any = None, **options: Any) -> Call:
-    """Return a call with a click for each object, or with `points` in place of their coordinates."""
+def model_request(
+    objects: int = 1, *, costly: bool = True, points: Any = None, region: Any = None, **options: Any
+) -> ModelRequest:
+    """Return a request with a click for each object, or with `points` in place of their coordinates."""
     described = {"costly": costly, "region": region, "options": options}
     tensors: dict[str, Any] = {"input_image": [png()], "call": [json.dumps(described).encode()]}
     if objects:
@@ -42,7 +44,7 @@ def call(objects: int = 1, *, costly: bool = True, points: Any = None, region: A
         tensors["point_labels"] = np.ones((objects, 1), np.int32)
     if points is not None:
         tensors["point_coords"] = np.array(points, np.float32)
-    return Call(tensors.get)
+    return ModelRequest(tensors.get)
 
 
 def sizes_encoded(pipeline: Pipeline) -> list[tuple[int, int]]:

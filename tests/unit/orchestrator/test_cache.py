@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from orchestrator import cache as cache_module
-from orchestrator.cache import HEADER, MAGIC, PARTIAL, SUFFIX, EmbeddingCache, Entry, InvalidEntry, Layout, unpack
+from orchestrator.cache import HEADER, MAGIC, PARTIAL, SUFFIX, CachedImage, EmbeddingCache, InvalidEntry, Layout, unpack
 from tests.unit.orchestrator.conftest import WEIGHTS, Entries
 
 LAYOUT = Layout(WEIGHTS)
@@ -52,7 +52,7 @@ def test_entry_keeps_orientation_and_range_of_its_image(open_cache, entries, ori
     assert entries.same(open_cache().get(entries.name(1)), entry)
 
 
-def older_entry(entry: Entry) -> bytes:
+def older_entry(entry: CachedImage) -> bytes:
     """Return an entry in the layout before the current one, whose size may follow another orientation."""
     header = struct.Struct("<8sIIQ8s16sQI4x")
     body = entry.embedding["image_embeddings"].tobytes() + bytes(entry.file)
@@ -373,7 +373,7 @@ def test_entry_of_other_weights_is_refused_although_it_has_the_right_name(
 
 def test_entry_of_the_file_only_gives_way_to_one_with_an_embedding_in_all_processes(open_cache, entries, folder):
     cache, name, whole = open_cache(), entries.name(1), entries.make(1)
-    kept = Entry({}, whole.size_hw, whole.file)
+    kept = CachedImage({}, whole.size_hw, whole.file)
     cache.put(name, kept, "alice")
     later = open_cache()
     for each in (cache, later):
@@ -391,6 +391,6 @@ def test_entries_of_files_share_the_disk_space_of_their_caller(open_cache, entri
     cache, small = open_cache(max_bytes=room), room // 30
     cache.put(entries.name(0), entries.make(0), "alice")
     for seed in range(1, 60):
-        cache.put(entries.name(seed), Entry({}, (9, 9), bytes(small)), "mallory")
+        cache.put(entries.name(seed), CachedImage({}, (9, 9), bytes(small)), "mallory")
     assert total(folder) <= room
     assert entries.same(open_cache(max_bytes=room).get(entries.name(0)), entries.make(0))

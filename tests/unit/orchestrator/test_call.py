@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from orchestrator import call as call_module
-from orchestrator.call import DECODE, INLINE_BYTES, MASK, STAGES, Call, Exchange, RequestCancelled, Stages
+from orchestrator.call import DECODE, INLINE_BYTES, MASK, STAGES, MemoryFile, ModelRequest, RequestCancelled, Stages
 from utils.inference.contents import Spooled
 
 LARGE = bytes(range(256)) * 1000
@@ -22,30 +22,32 @@ SMALL = b"a few bytes"
 MASKS = np.arange(2 * 256 * 256, dtype=np.float32).reshape(2, 256, 256)
 
 
-def call_of(exchange: Exchange, inputs: dict[str, Any] | None = None, **described: Any) -> Call:
-    """Return the call that a model gets; files are given as bytes."""
+def request_of(memory_file: MemoryFile, inputs: dict[str, Any] | None = None, **described: Any) -> ModelRequest:
+    """Return the request that a model gets; files are given as bytes."""
     inputs = inputs or {}
     files = {name: np.array([value], np.object_) for name, value in inputs.items() if isinstance(value, bytes)}
-    return Call((exchange.put(inputs | files) | {"call": exchange.describe(described)}).get)
+    return ModelRequest((memory_file.put(inputs | files) | {"call": memory_file.describe(described)}).get)
 
 
 @pytest.fixture
-def exchange() -> Exchange:
-    return Exchange(time.monotonic() + 60)
+def memory_file() -> MemoryFile:
+    return MemoryFile(time.monotonic() + 60)
 
 
-def test_only_values_up_to_the_same_limit_go_through_triton_in_both_directions(exchange):
+def test_only_values_up_to_the_same_limit_go_through_triton_in_both_directions(memory_file):
     largest = np.zeros((INLINE_BYTES // 8, 1, 2), np.float32)
     larger = np.array([bytes(INLINE_BYTES + 1)], np.object_)
-    assert set(exchange.put({"input_image": larger, "point_coords": largest})) == {"point_coords"}
-    _, outcome = call_of(exchange).send([[bytes(INLINE_BYTES + 1)], [bytes(INLINE_BYTES)]])
+    assert set(memory_file.put({"input_image": larger, "point_coords": largest})) == {"point_coords"}
+    _, outcome = request_of(memory_file).send([[bytes(INLINE_BYTES + 1)], [bytes(INLINE_BYTES)]])
     assert outcome.spooled == [INLINE_BYTES + 1, 0]
 
 
-def test_inputs_arrive_unchanged_at_the_first_and_the_second_model(exchange):
+def test_inputs_arrive_unchanged_at_the_first_and_the_second_model(memory_file):
     labels, options = np.array([[1, 0]], np.int32), {"mask_format": "rle", "multimask_output": True}
-    first = call_of(exchange, {"mask_input": MASKS, "point_labels": labels}, costly=False, owner="Zoë", options=options)
-    second = call_of(exchange, {"mask_input": MASKS, "input_image": LARGE}, image_id="a")
+    first = request_of(
+        memory_file, {"mask_input": MASKS, "point_labels": labels}, costly=False, owner="Zoë", options=options
+    )
+    second = request_of(memory_file, {"mask_input": MASKS, "input_image": LARGE}, image_id="a")
     assert [first.read_file(), second.read_file()] == [None, LARGE]
     for found in (first.read("mask_input"), second.read("mask_input")):
         assert found is not None
@@ -57,49 +59,49 @@ def test_inputs_arrive_unchanged_at_the_first_and_the_second_model(exchange):
     assert (second.costly, second.image_id, second.owner, second.options) == (True, "a", "", {})
 
 
-def test_large_parts_of_an_answer_are_written_to_the_file_in_order(exchange):
-    call = call_of(exchange, {"input_image": LARGE})
+def test_large_parts_of_an_answer_are_written_to_the_file_in_order(memory_file):
+    request = request_of(memory_file, {"input_image": LARGE})
     piece = np.arange(300_000).astype(np.uint8)
-    parts, outcome = call.send([[b"[", piece, b"]"], [SMALL], [LARGE]])
+    parts, outcome = request.send([[b"[", piece, b"]"], [SMALL], [LARGE]])
     assert parts == [b"", SMALL, b""]
     assert outcome.spooled == [300_002, 0, len(LARGE)]
-    assert exchange.read(0, 10**6) == b"[" + piece.tobytes() + b"]" + LARGE
+    assert memory_file.read(0, 10**6) == b"[" + piece.tobytes() + b"]" + LARGE
 
 
 def test_without_a_file_all_values_go_through_triton():
-    call = Call({"input_image": np.array([SMALL], np.object_)}.get)
-    assert call.read_file() == SMALL
-    call.raise_if_cancelled()
-    parts, outcome = call.send([[LARGE, SMALL], []])
+    request = ModelRequest({"input_image": np.array([SMALL], np.object_)}.get)
+    assert request.read_file() == SMALL
+    request.raise_if_cancelled()
+    parts, outcome = request.send([[LARGE, SMALL], []])
     assert (parts, outcome.spooled) == ([LARGE + SMALL, b""], [0, 0])
 
 
 def test_request_past_its_deadline_is_cancelled():
     with pytest.raises(RequestCancelled, match="the deadline has passed"):
-        call_of(Exchange(time.monotonic() - 1)).raise_if_cancelled()
+        request_of(MemoryFile(time.monotonic() - 1)).raise_if_cancelled()
 
 
-USES: dict[str, Callable[[Call], object]] = {
-    "check": Call.raise_if_cancelled,
-    "read": lambda call: call.read("input_image"),
-    "send": lambda call: call.send([[LARGE]]),
+USES: dict[str, Callable[[ModelRequest], object]] = {
+    "check": ModelRequest.raise_if_cancelled,
+    "read": lambda request: request.read("input_image"),
+    "send": lambda request: request.send([[LARGE]]),
 }
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("reused", [False, True], ids=["closed", "descriptor reused"])
-def test_request_of_a_disconnected_client_is_cancelled(exchange, use, reused, tmp_path):
-    call = call_of(exchange, {"input_image": LARGE})
-    call.raise_if_cancelled()
-    number = exchange._fd
-    exchange.close()
+def test_request_of_a_disconnected_client_is_cancelled(memory_file, use, reused, tmp_path):
+    request = request_of(memory_file, {"input_image": LARGE})
+    request.raise_if_cancelled()
+    number = memory_file._fd
+    memory_file.close()
     other = tmp_path / "other"
     other.write_bytes(b"untouched")
     fd = os.open(other, os.O_RDWR) if reused else -1
     assert fd in (-1, number)
     try:
         with pytest.raises(RequestCancelled, match="the client has disconnected"):
-            use(call)
+            use(request)
     finally:
         if reused:
             os.close(fd)
@@ -111,11 +113,11 @@ def test_only_memory_files_of_the_service_are_trusted_and_written_to(tmp_path):
     other.write_bytes(b"untouched")
     fd = os.open(other, os.O_RDWR)
     description = {"file": f"/proc/{os.getpid()}/fd/{fd}", "inode": os.fstat(fd).st_ino, "deadline": 1e18}
-    call = Call({"call": np.array([orjson.dumps(description)], np.object_)}.get)
+    request = ModelRequest({"call": np.array([orjson.dumps(description)], np.object_)}.get)
     with pytest.raises(RequestCancelled):
-        assert call.from_service
+        assert request.from_service
     with pytest.raises(RequestCancelled):
-        call.send([[LARGE]])
+        request.send([[LARGE]])
     os.close(fd)
     assert other.read_bytes() == b"untouched"
 
@@ -124,18 +126,18 @@ def test_only_memory_files_of_the_service_are_trusted_and_written_to(tmp_path):
 def test_other_paths_are_rejected(file):
     description = orjson.dumps({"file": file, "inode": 1})
     with pytest.raises(ValueError, match="expected a file such as /proc/1/fd/2"):
-        Call({"call": np.array([description], np.object_)}.get)
+        ModelRequest({"call": np.array([description], np.object_)}.get)
 
 
 def test_memory_file_is_closed_with_the_last_part_of_an_answer():
-    exchange = Exchange(1e18)
-    inode = os.fstat(exchange._fd).st_ino
+    memory_file = MemoryFile(1e18)
+    inode = os.fstat(memory_file._fd).st_ino
 
     def is_open() -> bool:
         return any(entry.stat().st_ino == inode for entry in Path("/proc/self/fd").iterdir() if entry.exists())
 
-    part = Spooled(exchange, 0, 0)
-    del exchange
+    part = Spooled(memory_file, 0, 0)
+    del memory_file
     assert is_open()
     del part
     assert not is_open()

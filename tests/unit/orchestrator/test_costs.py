@@ -48,7 +48,7 @@ def test_ordinary_requests_are_accepted(style):
         pytest.param(work(256, 768, "polygon"), LARGEST, "too-much-work", id="polygons"),
         pytest.param(work(256, 768), LARGEST, "too-much-work", id="rle"),
         pytest.param(work(256, 256, "rle", "overlay"), LARGEST, "too-much-work", id="overlay of many objects"),
-        pytest.param(work(100, tidy=True), LARGEST, "too-much-work", id="small regions"),
+        pytest.param(work(100, remove_small_regions=True), LARGEST, "too-much-work", id="small regions"),
         pytest.param(work(256, 768, low_res=True), (10, 10), "answer-too-large", id="low-resolution masks"),
         pytest.param(work(4, 4, "json"), LARGEST, "answer-too-large", id="json"),
         pytest.param(work(7, 7, "npy"), LARGEST, "answer-too-large", id="npy"),
@@ -88,6 +88,12 @@ def test_large_requests_are_costly_and_clicks_on_photographs_are_not():
     assert work(2, points=512).is_costly(100)
 
 
+def test_thirteen_objects_are_costly_on_any_image():
+    assert costs.MIN_COSTLY_OBJECTS == 13
+    assert work(13).is_costly(1, new=False)
+    assert not work(12).is_costly(1, new=False)
+
+
 @pytest.mark.parametrize("mask_format", FORMATS)
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_answers_are_not_larger_than_estimated(mask_format, share):
@@ -114,14 +120,16 @@ def test_unknown_format_or_style_is_an_error(options, field):
         work(1, **options)
 
 
-@pytest.mark.parametrize("tidy", [False, True], ids=["as they are", "small regions removed"])
+@pytest.mark.parametrize("remove_small_regions", [False, True], ids=["as they are", "small regions removed"])
 @pytest.mark.parametrize("crop_hw", [LARGEST, (2000, 3000)], ids=["the image", "a crop"])
-def test_batch_of_grid_points_is_rejected_with_the_number_that_fits(crop_hw, tidy):
-    fits = costs.max_batch_points(LARGEST[0] * LARGEST[1], crop_hw[0] * crop_hw[1], tidy=tidy)
+def test_batch_of_grid_points_is_rejected_with_the_number_that_fits(crop_hw, remove_small_regions):
+    fits = costs.max_batch_points(
+        LARGEST[0] * LARGEST[1], crop_hw[0] * crop_hw[1], remove_small_regions=remove_small_regions
+    )
     assert fits >= 1
-    costs.check_batch(fits, LARGEST, crop_hw, tidy=tidy)
+    costs.check_batch(fits, LARGEST, crop_hw, remove_small_regions=remove_small_regions)
     with pytest.raises(Rejected) as caught:
-        costs.check_batch(fits + 1, LARGEST, crop_hw, tidy=tidy)
+        costs.check_batch(fits + 1, LARGEST, crop_hw, remove_small_regions=remove_small_regions)
     assert (caught.value.status, caught.value.slug) == (422, "too-much-work")
     (error,) = caught.value.errors
     assert (error["field"], error["got"]) == ("point_coords", str(fits + 1))
@@ -130,15 +138,15 @@ def test_batch_of_grid_points_is_rejected_with_the_number_that_fits(crop_hw, tid
 
 def test_image_too_large_for_one_grid_point_is_rejected_with_the_pixels_that_fit():
     with pytest.raises(Rejected) as caught:
-        costs.check_batch(1, (9000, 9000), (9000, 9000), tidy=True)
+        costs.check_batch(1, (9000, 9000), (9000, 9000), remove_small_regions=True)
     (error,) = caught.value.errors
     assert error["field"] == "input_image"
     found = re.match(r"at most (\d+) pixels with min_mask_region_area for one point", error["expected"])
     assert found
     fitting = int(found[1])
-    costs.check_batch(1, (1, fitting), (1, fitting), tidy=True)
+    costs.check_batch(1, (1, fitting), (1, fitting), remove_small_regions=True)
     with pytest.raises(Rejected):
-        costs.check_batch(1, (1, fitting + 100), (1, fitting + 100), tidy=True)
+        costs.check_batch(1, (1, fitting + 100), (1, fitting + 100), remove_small_regions=True)
 
 
 def test_objects_of_an_automatic_region_are_decoded_twice():

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from orchestrator import images
-from orchestrator.cache import CROPS_SHARE, MOBILE_SAM_SHAPES, SUFFIX, Embedding, Entry, Layout
-from orchestrator.call import Call, Stages
+from orchestrator.cache import CROPS_SHARE, MOBILE_SAM_SHAPES, SUFFIX, CachedImage, Embedding, Layout
+from orchestrator.call import ModelRequest, Stages
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings, EncodedImage
 from orchestrator.problems import Rejected, UnknownImage
 
@@ -55,7 +55,7 @@ class Encoder:
         return {name: np.full(shape, frame.pixels.mean(), np.float16) for name, shape in MOBILE_SAM_SHAPES.items()}
 
 
-class SharedEntries(dict[str, Entry]):
+class SharedEntries(dict[str, CachedImage]):
     """Stand-in for Redis."""
 
     put = dict.__setitem__
@@ -86,7 +86,7 @@ def opened(embeddings: Embeddings, file: bytes | None, image_id: str, **of: Any)
     tensors: dict[str, Any] = {"call": [json.dumps({"image_id": image_id, **of}).encode()]}
     if file is not None:
         tensors["input_image"] = [file]
-    return embeddings.open(Call(tensors.get))
+    return embeddings.open(ModelRequest(tensors.get))
 
 
 def find(embeddings: Embeddings, file: bytes | None, image_id: str, **of: str) -> EncodedImage:
@@ -263,7 +263,7 @@ def test_orientation_and_range_are_known_with_the_embedding_also_later_and_of_a_
     known_part = find_part(open_embeddings(), later, (10, 5, 30, 20))
     for each in (image, later, part, known_part):
         assert (each.entry.orientation, each.entry.sample_range) == (6, (low, high))
-        assert each.whole.size_hw == (HEIGHT, WIDTH)
+        assert each.full_image.size_hw == (HEIGHT, WIDTH)
 
 
 def test_range_of_8_bits_is_none(open_embeddings):
@@ -275,7 +275,7 @@ def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, co
     whole = find(embeddings, *sent())
     crop = find_part(embeddings, whole, (10, 5, 30, 20))
     assert crop.size_hw == (15, 20)
-    assert (crop.image_id, crop.whole) == (whole.image_id, whole)
+    assert (crop.image_id, crop.full_image) == (whole.image_id, whole)
     wanted = images.LONGEST_SIDE.frame(np.ascontiguousarray(whole.decode().pixels[5:20, 10:30]))
     assert np.array_equal(encoder.frames[1].pixels, wanted.pixels)
     assert encoder.frames[1].size_hw == wanted.size_hw
@@ -388,7 +388,7 @@ def test_part_of_an_image_that_is_not_encoded(open_embeddings, encoder, counted)
     embeddings = open_embeddings()
     image = opened(embeddings, *sent(), owner="me")
     part = find_part(embeddings, image, (10, 5, 30, 20))
-    assert (part.whole, part.region, part.size_hw) == (image, (10, 5, 30, 20), (15, 20))
+    assert (part.full_image, part.region, part.size_hw) == (image, (10, 5, 30, 20), (15, 20))
     assert counted == [ENCODED]
     later = open_embeddings(encode=None)
     again = find_part(later, opened(later, None, ID, owner="me"), (10, 5, 30, 20))
@@ -398,7 +398,7 @@ def test_part_of_an_image_that_is_not_encoded(open_embeddings, encoder, counted)
     with pytest.raises(UnknownImage):
         find_part(later, opened(later, None, ID, owner="me"), (0, 0, WIDTH, HEIGHT))
     whole = find_part(embeddings, image, (0, 0, WIDTH, HEIGHT))
-    assert (whole.whole, whole.region, bytes(whole.entry.file)) == (whole, (0, 0, WIDTH, HEIGHT), photo())
+    assert (whole.full_image, whole.region, bytes(whole.entry.file)) == (whole, (0, 0, WIDTH, HEIGHT), photo())
     assert find(later, None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
     assert len(encoder.frames) == 2
 

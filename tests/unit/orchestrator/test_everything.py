@@ -64,7 +64,7 @@ def test_record_has_the_official_keys_and_two_more():
         "stability_score": round(885 / 915, 4),
         "crop_box": [0, 0, 120, 100],
         "box": (30, 40, 60, 70),
-        "tidied": False,
+        "changed": False,
     }
 
 
@@ -82,13 +82,13 @@ def test_record_of_a_tidied_mask_keeps_its_original_box():
     values = logits(SIZE_HW, (30, 40, 60, 70), (90, 80, 92, 82))
     values[50:52, 50:52] = -10
     made = found(values, min_mask_region_area=10)
-    assert made["tidied"] is True
+    assert made["changed"] is True
     assert made["area"] == 900
     assert made["bbox"] == [30, 40, 30, 30]
     assert made["box"] == (30, 40, 92, 82)
     assert coco.area(made["segmentation"]) == 900
     untouched = found(values, min_mask_region_area=0)
-    assert (untouched["tidied"], untouched["area"]) == (False, 900)
+    assert (untouched["changed"], untouched["area"]) == (False, 900)
     assert untouched["bbox"] == [30, 40, 62, 42]
 
 
@@ -98,7 +98,7 @@ def test_tidied_mask_of_a_crop_is_in_image_coordinates():
     wanted = np.zeros(SIZE_HW, bool)
     wanted[45:65, 55:80] = True
     assert np.array_equal(coco.decode(made["segmentation"]), wanted)
-    assert (made["tidied"], made["bbox"], made["area"]) == (True, [55, 45, 25, 20], 500)
+    assert (made["changed"], made["bbox"], made["area"]) == (True, [55, 45, 25, 20], 500)
 
 
 def test_mask_may_be_the_last_pixel_of_the_image():

@@ -1,30 +1,30 @@
-"""The decode loop, with a stand-in for the decoder: checks of prompts, and their conversion to its inputs."""
+"""The decode loop, with a stand-in for the decoder: runs of it, and checks of prompts."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from orchestrator.cache import Entry
+from orchestrator.cache import CachedImage
 from orchestrator.call import Stages
 from orchestrator.embeddings import EncodedImage
+from orchestrator.networks import DecoderError
 from orchestrator.pipeline import (
-    DecoderError,
     Pipeline,
     batches,
     check_inside,
     clip,
     count_points,
     extents,
-    mask_inputs,
-    points_to_frame,
     prefetch,
 )
 from orchestrator.problems import Rejected
-from orchestrator.tensors import NO_POINT, PADDING_POINT
+from orchestrator.tensors import NO_POINT
 
 STAGES = Stages(lambda *_: None)
-IMAGE = EncodedImage("id", "id", Entry({"image_embeddings": np.zeros(1, np.float16)}, (480, 640), b""), 10**6, STAGES)
+IMAGE = EncodedImage(
+    "id", "id", CachedImage({"image_embeddings": np.zeros(1, np.float16)}, (480, 640), b""), 10**6, STAGES
+)
 
 
 class Decoder:
@@ -175,31 +175,6 @@ def test_point_outside_the_region_is_rejected_with_its_limits():
 
 def test_extents_are_the_boxes_around_the_points():
     assert extents(points((1, 9), (4, 2), (0, 0)), labels(1, 0, NO_POINT)).tolist() == [[1, 2, 4, 9]]
-
-
-def test_points_are_scaled_and_padded():
-    coords, decoder_labels = points_to_frame(points((900, 600)), labels(1), (1200, 1800), (683, 1024))
-    assert coords.tolist() == [[[512, 341.5], [0, 0]]]
-    assert decoder_labels.tolist() == [[1, PADDING_POINT]]
-    assert coords.dtype == decoder_labels.dtype == np.float32
-
-
-def test_only_objects_without_a_box_get_the_padding_point():
-    boxes, mixed = labels(2, 3), np.array([[2, 3], [1, NO_POINT]], np.int32)
-    coords, decoder_labels = points_to_frame(points((1, 2), (3, 4)), boxes, (1024, 1024), (1024, 1024))
-    assert (coords.tolist(), decoder_labels.tolist()) == ([[[1, 2], [3, 4]]], [[2, 3]])
-    _, decoder_labels = points_to_frame(np.zeros((2, 2, 2), np.float32), mixed, (9, 9), (1024, 1024))
-    assert decoder_labels.tolist() == [[2, 3, NO_POINT], [1, NO_POINT, PADDING_POINT]]
-
-
-@pytest.mark.parametrize("count", [None, 0], ids=["left out", "none"])
-def test_without_earlier_masks_one_empty_mask_serves_all_objects(count):
-    masks, objects = (None, None) if count is None else (np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32))
-    mask_input, has_mask = mask_inputs(masks, objects, 5)
-    assert mask_input.shape == (1, 1, 256, 256)
-    assert not mask_input.any()
-    assert has_mask.tolist() == [0]
-    assert mask_input.dtype == has_mask.dtype == np.float32
 
 
 def test_earlier_masks_go_to_their_objects_unchanged():

@@ -9,9 +9,9 @@ import pytest
 
 from orchestrator.cache import MOBILE_SAM_SHAPES
 from orchestrator.everything import records, warm_up
-from orchestrator.pipeline import DecoderError
+from orchestrator.networks import DecoderError
 from orchestrator.problems import Rejected
-from tests.unit.orchestrator.pipelines import HEIGHT, REGION, WIDTH, call, decoder, sizes_encoded
+from tests.unit.orchestrator.pipelines import HEIGHT, REGION, WIDTH, decoder, model_request, sizes_encoded
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
     }
     if threshold is not None:
         options["pred_iou_thresh"] = threshold
-    (lines,) = records(pipeline, call(points=[[5, 5], [6, 6]], **options))
+    (lines,) = records(pipeline, model_request(points=[[5, 5], [6, 6]], **options))
     found = json.loads(b"".join(lines))
     assert found["engine"] == pipeline.identity["engine"]
     assert len(found["masks"]) == count
@@ -45,7 +45,7 @@ def test_warm_up_runs_the_decoder_on_as_many_points_as_a_grid_does(pipeline):
     warm_up(counting, MOBILE_SAM_SHAPES)
     options: dict[str, Any] = {"crop_box": [0, 0, WIDTH, HEIGHT]}
     options |= {"stability_score_offset": 1.0, "min_mask_region_area": 0}
-    records(counting, call(points=[[5, 5]] * 8, **options))
+    records(counting, model_request(points=[[5, 5]] * 8, **options))
     assert sizes == [4, 4, 4]
     broken = replace(pipeline, run_decoder=lambda *given: [part * np.nan for part in decoder(*given)])
     with pytest.raises(DecoderError):
@@ -55,7 +55,7 @@ def test_warm_up_runs_the_decoder_on_as_many_points_as_a_grid_does(pipeline):
 def test_batch_with_too_many_grid_points_is_rejected_before_the_decoder_runs(pipeline):
     ran: list[dict[str, Any]] = []
     counting = replace(pipeline, run_decoder=lambda inputs, _: ran.append(inputs))
-    batch = call(points=[[5, 5]] * 1000, crop_box=[0, 0, WIDTH, HEIGHT], min_mask_region_area=5)
+    batch = model_request(points=[[5, 5]] * 1000, crop_box=[0, 0, WIDTH, HEIGHT], min_mask_region_area=5)
     with pytest.raises(Rejected, match="too-much-work"):
         records(counting, batch)
     assert ran == []
@@ -63,7 +63,7 @@ def test_batch_with_too_many_grid_points_is_rejected_before_the_decoder_runs(pip
 
 def test_crop_outside_of_the_image_is_rejected(pipeline):
     with pytest.raises(Rejected, match="crop_box"):
-        records(pipeline, call(crop_box=[0, 0, WIDTH + 1, HEIGHT]))
+        records(pipeline, model_request(crop_box=[0, 0, WIDTH + 1, HEIGHT]))
 
 
 def test_records_of_a_crop_do_not_encode_the_whole_image(pipeline):
@@ -74,6 +74,6 @@ def test_records_of_a_crop_do_not_encode_the_whole_image(pipeline):
         "min_mask_region_area": 0,
         "pred_iou_thresh": 0,
     }
-    (lines,) = records(pipeline, call(points=[[10, 10]], **options))
+    (lines,) = records(pipeline, model_request(points=[[10, 10]], **options))
     assert encoded == [(1024, 1024)]
     assert {tuple(found["crop_box"]) for found in json.loads(b"".join(lines))["masks"]} <= {(8, 4, 32, 32)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.problems import Rejected
-from orchestrator.regions import MAX_AUTO_SHARE, MIN_SIDE_PIXELS, STEPS, around, rounded, whole
+from orchestrator.regions import MAX_AUTO_SHARE, MIN_SIDE_PIXELS, STEPS, auto_region, full_image, rounded
 
 SIZE_HW = (3000, 4000)
 
@@ -17,10 +17,10 @@ def test_rounded_region_contains_the_region_is_little_larger_and_stays_as_it_is(
         height, width = (generator.choice([20, 33, 480, 641, 3000, 65_535]) for _ in range(2))
         sides = [generator.uniform(min(MIN_SIDE_PIXELS, end), end) for end in (width, height)]
         start = [generator.uniform(0, end - side) for side, end in zip(sides, (width, height), strict=True)]
-        asked = [*start, *(min(at + side, end) for at, side, end in zip(start, sides, (width, height), strict=True))]
-        x0, y0, x1, y1 = found = rounded(asked, (height, width))
-        assert 0 <= x0 <= asked[0] < asked[2] <= x1 <= width
-        assert 0 <= y0 <= asked[1] < asked[3] <= y1 <= height
+        given = [*start, *(min(at + side, end) for at, side, end in zip(start, sides, (width, height), strict=True))]
+        x0, y0, x1, y1 = found = rounded(given, (height, width))
+        assert 0 <= x0 <= given[0] < given[2] <= x1 <= width
+        assert 0 <= y0 <= given[1] < given[3] <= y1 <= height
         # Twice a step on each side, if the first rounding leads to larger steps; whole pixels at least.
         largest = max(*sides) * 4 / STEPS + 4
         assert max(x1 - x0 - sides[0], y1 - y0 - sides[1]) <= largest
@@ -57,14 +57,14 @@ def test_unusable_region_is_rejected_with_the_limits(region):
 
 
 def test_narrow_image_is_a_region():
-    assert rounded([0, 0, 500, 8], (8, 500)) == whole((8, 500)) == (0, 0, 500, 8)
+    assert rounded([0, 0, 500, 8], (8, 500)) == full_image((8, 500)) == (0, 0, 500, 8)
 
 
 def test_automatic_region_is_a_square_around_all_prompts_inside_the_image():
     for box in ([2000, 1500, 2040, 1520], [0, 0, 9, 90], [3990, 2990, 4000, 3000], [5, 5, 5, 5]):
         boxes = np.array([box, box], np.float32)
         boxes[1, 2] += 100 if box[2] < 3900 else 0
-        x0, y0, x1, y1 = around(boxes, SIZE_HW)
+        x0, y0, x1, y1 = auto_region(boxes, SIZE_HW)
         assert x0 <= boxes[:, 0].min() <= boxes[:, 2].max() <= x1 <= 4000
         assert y0 <= boxes[:, 1].min() <= boxes[:, 3].max() <= y1 <= 3000
         assert 0.6 < (x1 - x0) / (y1 - y0) < 1.7
@@ -73,6 +73,6 @@ def test_automatic_region_is_a_square_around_all_prompts_inside_the_image():
 
 def test_automatic_region_for_large_objects_and_for_distant_ones_is_the_whole_image():
     large = np.array([[0, 0, MAX_AUTO_SHARE * 4000, 10]], np.float32)
-    assert around(np.array([[5, 5, 9, 9]], np.float32), (800, 1024)) == whole((800, 1024))
+    assert auto_region(np.array([[5, 5, 9, 9]], np.float32), (800, 1024)) == full_image((800, 1024))
     distant = np.array([[0, 0, 10, 10], [3000, 100, 3010, 110]], np.float32)
-    assert around(large, SIZE_HW) == around(distant, SIZE_HW) == whole(SIZE_HW)
+    assert auto_region(large, SIZE_HW) == auto_region(distant, SIZE_HW) == full_image(SIZE_HW)

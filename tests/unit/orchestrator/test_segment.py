@@ -15,22 +15,22 @@ from safetensors.numpy import load
 
 from orchestrator import masks
 from orchestrator.cache import MOBILE_SAM_SHAPES
-from orchestrator.call import Call, Exchange
+from orchestrator.call import MemoryFile, ModelRequest
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
-from tests.unit.orchestrator.pipelines import HEIGHT, REGION, WIDTH, call, decoder, png, sizes_encoded
+from tests.unit.orchestrator.pipelines import HEIGHT, REGION, WIDTH, decoder, model_request, png, sizes_encoded
 
 TOP_LEFT_BOX = [0, 0, 32, 24]
 
 
-def parts(pipeline: Pipeline, asked: Call) -> tuple[bytes, bytes, dict[str, Any]]:
-    mask, picture, result = (b"".join(part) for part in segment(pipeline, asked))
+def parts(pipeline: Pipeline, request: ModelRequest) -> tuple[bytes, bytes, dict[str, Any]]:
+    mask, picture, result = (b"".join(part) for part in segment(pipeline, request))
     return mask, picture, json.loads(result)
 
 
 def test_click_returns_mask_and_result(pipeline):
-    mask, picture, result = parts(pipeline, call())
+    mask, picture, result = parts(pipeline, model_request())
     expected = np.zeros((HEIGHT, WIDTH), int)
     expected[:24, :32] = 1
     assert json.loads(mask) == expected.tolist()
@@ -47,7 +47,7 @@ def test_click_returns_mask_and_result(pipeline):
 
 def test_embedding_is_a_file_that_names_its_weights_and_frame(pipeline):
     pipeline.identity["weights"]["sha256"] = "00"
-    file, _, result = parts(pipeline, call(0, embedding=True))
+    file, _, result = parts(pipeline, model_request(0, embedding=True))
     assert {name: tensor.shape for name, tensor in load(file).items()} == MOBILE_SAM_SHAPES
     size = int.from_bytes(file[:8], "little")
     assert json.loads(file[8 : 8 + size])["__metadata__"] == {
@@ -64,16 +64,16 @@ def test_embedding_is_a_file_that_names_its_weights_and_frame(pipeline):
         "model_version": "3",
         "encoder": "a",
     }
-    assert parts(pipeline, call(0, embedding=True))[2]["etag"] == result["etag"]
-    of_region, _, result_of_region = parts(pipeline, call(0, embedding=True, region=[0, 0, 32, 32]))
+    assert parts(pipeline, model_request(0, embedding=True))[2]["etag"] == result["etag"]
+    of_region, _, result_of_region = parts(pipeline, model_request(0, embedding=True, region=[0, 0, 32, 32]))
     assert (b'"frame_height":"1024"' in of_region, result_of_region["etag"] != result["etag"]) == (True, True)
     pipeline.identity["engine"]["encoder"] = "another"
-    assert parts(pipeline, call(0, embedding=True))[2]["etag"] != result["etag"]
+    assert parts(pipeline, model_request(0, embedding=True))[2]["etag"] != result["etag"]
 
 
 def test_candidates_of_several_objects_are_listed_in_order_with_logits(pipeline):
-    asked = call(2, multimask_output=True, mask_format="npy", low_res_mask=True, segmented_image="cutout")
-    mask, picture, result = parts(pipeline, asked)
+    request = model_request(2, multimask_output=True, mask_format="npy", low_res_mask=True, segmented_image="cutout")
+    mask, picture, result = parts(pipeline, request)
     assert np.load(io.BytesIO(mask)).shape == (6, HEIGHT, WIDTH)
     assert Image.open(io.BytesIO(picture)).mode == "RGBA"
     assert [(found["object"], found["score"]) for found in result["masks"]] == [
@@ -94,9 +94,9 @@ def test_candidates_of_several_objects_are_listed_in_order_with_logits(pipeline)
 )
 def test_document_has_the_contents_of_the_parts(pipeline, mask_format, masks_of):
     options = {"mask_format": mask_format, "segmented_image": "overlay", "low_res_mask": True}
-    parts(pipeline, call(0))  # the answer to a new image says how long it took
-    wanted = parts(pipeline, call(2, **options))
-    mask, picture, document = parts(pipeline, call(2, document=True, **options))
+    parts(pipeline, model_request(0))  # the answer to a new image says how long it took
+    wanted = parts(pipeline, model_request(2, **options))
+    mask, picture, document = parts(pipeline, model_request(2, document=True, **options))
     assert (mask, picture) == (b"", b"")
     assert base64.b64decode(document.pop("segmented_image")) == wanted[1]
     found = [record.pop(mask_format) for record in document["masks"]]
@@ -114,12 +114,12 @@ def test_picture_shows_the_candidate_with_the_highest_score(pipeline):
         return [logits, scores]
 
     pipeline.run_decoder = whole_image_is_best
-    _, picture, _ = parts(pipeline, call(multimask_output=True, segmented_image="cutout"))
+    _, picture, _ = parts(pipeline, model_request(multimask_output=True, segmented_image="cutout"))
     assert np.asarray(Image.open(io.BytesIO(picture)))[..., 3].all()
 
 
 def test_mask_is_where_the_logits_are_above_the_threshold(pipeline):
-    areas = [parts(pipeline, call(mask_threshold=at))[2]["masks"][0]["area"] for at in (-20, -9, 0, 9, 20)]
+    areas = [parts(pipeline, model_request(mask_threshold=at))[2]["masks"][0]["area"] for at in (-20, -9, 0, 9, 20)]
     assert areas[0] == WIDTH * HEIGHT
     assert areas[4] == 0
     assert areas == sorted(areas, reverse=True)
@@ -133,7 +133,7 @@ def test_small_islands_are_removed_from_mask_area_and_picture(pipeline):
 
     pipeline.run_decoder = with_island
     with_it, without = (
-        parts(pipeline, call(mask_format="npy", segmented_image="cutout", min_mask_region_area=area))
+        parts(pipeline, model_request(mask_format="npy", segmented_image="cutout", min_mask_region_area=area))
         for area in (0, 100)
     )
     assert with_it[2]["masks"][0]["area"] > without[2]["masks"][0]["area"]
@@ -143,28 +143,28 @@ def test_small_islands_are_removed_from_mask_area_and_picture(pipeline):
 
 
 def test_without_prompts_the_image_is_only_encoded(pipeline):
-    mask, picture, result = parts(pipeline, call(0))
+    mask, picture, result = parts(pipeline, model_request(0))
     assert mask == picture == b""
     assert "masks" not in result
     assert result.pop("encode_s") >= 0
-    assert parts(pipeline, call(0, document=True))[2] == result
+    assert parts(pipeline, model_request(0, document=True))[2] == result
     by_id: dict[str, Any] = {"call": [json.dumps({"image_id": result["image_id"]}).encode()]}
-    assert parts(pipeline, Call(by_id.get))[2]["image_id"] == result["image_id"]
+    assert parts(pipeline, ModelRequest(by_id.get))[2]["image_id"] == result["image_id"]
 
 
 def test_image_id_with_a_file_is_trusted_from_the_service_only(pipeline):
     claimed = {"image_id": "c" * 64}
     inputs = {"input_image": np.array([png()], np.object_)}
-    by_others = Call((inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get)
+    by_others = ModelRequest((inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get)
     assert pipeline.embeddings.open(by_others).image_id == hashlib.sha256(png()).hexdigest()
-    with Exchange(1e18) as exchange:
-        by_service = Call((inputs | {"call": exchange.describe(claimed)}).get)
+    with MemoryFile(1e18) as memory_file:
+        by_service = ModelRequest((inputs | {"call": memory_file.describe(claimed)}).get)
         assert pipeline.embeddings.open(by_service).image_id == "c" * 64
 
 
 def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
     with pytest.raises(Rejected, match=r"points\[0\]\[0\]"):
-        segment(pipeline, call(points=[[[1000, 1000]]]))
+        segment(pipeline, model_request(points=[[[1000, 1000]]]))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
 def test_answer_above_the_limit_is_rejected(pipeline, limit, options, expected):
     pipeline.max_answer_bytes = limit
     with pytest.raises(Rejected, match=f"answer-too-large.*{expected}"):
-        segment(pipeline, call(8, **options))
+        segment(pipeline, model_request(8, **options))
 
 
 def test_warm_up_leaves_nothing_for_the_first_request(pipeline):
@@ -197,8 +197,8 @@ def test_warm_up_leaves_nothing_for_the_first_request(pipeline):
 
 def test_model_for_short_requests_rejects_many_objects(pipeline):
     with pytest.raises(CostlyRequest):
-        segment(pipeline, call(200, costly=False))
-    assert len(parts(pipeline, call(20))[2]["masks"]) == 20
+        segment(pipeline, model_request(200, costly=False))
+    assert len(parts(pipeline, model_request(20))[2]["masks"]) == 20
 
 
 def test_mask_of_a_region_lies_in_the_frame_of_the_image(pipeline):
@@ -211,7 +211,7 @@ def test_mask_of_a_region_lies_in_the_frame_of_the_image(pipeline):
 
     pipeline.run_decoder = run_decoder
     options: dict[str, Any] = {"mask_format": "npy", "segmented_image": "cutout"}
-    mask, picture, result = parts(pipeline, call(points=[[[24, 12]]], region=REGION, **options))
+    mask, picture, result = parts(pipeline, model_request(points=[[[24, 12]]], region=REGION, **options))
     assert coords == [[512, 256]]
     expected = np.zeros((HEIGHT, WIDTH), bool)
     expected[4:16, 24:40] = True
@@ -226,15 +226,15 @@ def test_only_the_region_is_encoded_once(pipeline):
     encoded = sizes_encoded(pipeline)
     view = [8, 4, 44, 40]
     for region in (view, [9.5, 4.5, 43, 39]):
-        _, _, result = parts(pipeline, call(points=[[[24, 12]]], region=region))
+        _, _, result = parts(pipeline, model_request(points=[[[24, 12]]], region=region))
         assert result["region"] == view
     by_id = json.dumps({"image_id": result["image_id"], "region": view})
     again: dict[str, Any] = {"call": [by_id.encode()]}
-    assert parts(pipeline, Call(again.get))[2]["region"] == view
+    assert parts(pipeline, ModelRequest(again.get))[2]["region"] == view
     assert encoded == [(1024, 1024)]
-    whole = parts(pipeline, call(region=[0, 0, WIDTH, HEIGHT]))[2]
+    whole = parts(pipeline, model_request(region=[0, 0, WIDTH, HEIGHT]))[2]
     assert whole["region"] == [0, 0, WIDTH, HEIGHT]
-    assert parts(pipeline, call())[2]["masks"] == whole["masks"]
+    assert parts(pipeline, model_request())[2]["masks"] == whole["masks"]
     assert encoded == [(1024, 1024), (768, 1024)]
 
 
@@ -249,14 +249,14 @@ def test_only_the_region_is_encoded_once(pipeline):
 def test_unusable_region_is_rejected_before_encoding(pipeline, region, points, field):
     pipeline.embeddings.encoder = pytest.fail
     with pytest.raises(Rejected, match=field):
-        segment(pipeline, call(points=points, region=region))
+        segment(pipeline, model_request(points=points, region=region))
 
 
-def labelled(asked: Call, labels: Any) -> Call:
-    """Return the call with other labels of its points."""
-    read = asked.read
-    asked.read = lambda name: np.array(labels, np.int32) if name == "point_labels" else read(name)  # type: ignore[method-assign]
-    return asked
+def labelled(request: ModelRequest, labels: Any) -> ModelRequest:
+    """Return the request with other labels of its points."""
+    read = request.read
+    request.read = lambda name: np.array(labels, np.int32) if name == "point_labels" else read(name)  # type: ignore[method-assign]
+    return request
 
 
 def test_clip_moves_prompts_into_the_image_and_the_result_names_them(pipeline, monkeypatch):
@@ -266,23 +266,23 @@ def test_clip_moves_prompts_into_the_image_and_the_result_names_them(pipeline, m
     runs = Mock(side_effect=decoder)
     monkeypatch.setattr(pipeline, "run_decoder", runs)
     labels = [[1, 0], [2, 3], [2, 3]]
-    asked = labelled(call(3, points=prompts, clip=True, fields=fields), labels)
-    _, _, result = parts(pipeline, asked)
+    request = labelled(model_request(3, points=prompts, clip=True, fields=fields), labels)
+    _, _, result = parts(pipeline, request)
     assert result["clipped"] == ["prompts[0].pos_coords[0]", "prompts[1].box", "prompts[2].box"]
-    _, _, same = parts(pipeline, labelled(call(3, points=inside, clip=True, fields=fields), labels))
+    _, _, same = parts(pipeline, labelled(model_request(3, points=inside, clip=True, fields=fields), labels))
     assert "clipped" not in same
     (clipped, _), (exact, _) = (run.args for run in runs.call_args_list)
     np.testing.assert_array_equal(clipped["point_coords"], exact["point_coords"])
-    _, _, unnamed = parts(pipeline, labelled(call(3, points=prompts, clip=True), labels))
+    _, _, unnamed = parts(pipeline, labelled(model_request(3, points=prompts, clip=True), labels))
     assert unnamed["clipped"] == ["points[0][0]", "points[1][0]", "points[1][1]", "points[2][1]"]
 
 
 def test_clip_cuts_a_region_and_the_result_names_it(pipeline):
-    cut = parts(pipeline, call(region=[-8, -4, 40, HEIGHT + 3], clip=True))[2]
-    exact = parts(pipeline, call(region=[0, 0, 40, HEIGHT], clip=True))[2]
+    cut = parts(pipeline, model_request(region=[-8, -4, 40, HEIGHT + 3], clip=True))[2]
+    exact = parts(pipeline, model_request(region=[0, 0, 40, HEIGHT], clip=True))[2]
     assert (cut.pop("clipped"), "clipped" in exact) == (["region"], False)
     assert {**cut, "encode_s": 0} == {**exact, "encode_s": 0}
-    assert "clipped" not in parts(pipeline, call(region="auto", clip=True))[2]
+    assert "clipped" not in parts(pipeline, model_request(region="auto", clip=True))[2]
 
 
 @pytest.mark.parametrize(
@@ -290,36 +290,36 @@ def test_clip_cuts_a_region_and_the_result_names_it(pipeline):
 )
 def test_place_outside_the_image_is_rejected_and_callers_learn_of_clip(pipeline, options, hint):
     with pytest.raises(Rejected) as caught:
-        segment(pipeline, call(points=[[[WIDTH + 1, 5]]], **options))
+        segment(pipeline, model_request(points=[[[WIDTH + 1, 5]]], **options))
     expected = f"a point inside the image: 0 <= x <= {WIDTH}, 0 <= y <= {HEIGHT}{hint}"
     assert caught.value.errors[0]["expected"] == expected
     with pytest.raises(Rejected) as caught:
-        segment(pipeline, call(region=[0, 0, WIDTH + 1, HEIGHT], **options))
+        segment(pipeline, model_request(region=[0, 0, WIDTH + 1, HEIGHT], **options))
     assert caught.value.errors[0]["expected"].endswith(f"sides of at least 32 pixels{hint}")
     with pytest.raises(Rejected) as caught:
-        segment(pipeline, call(region=[0, 0, 31, HEIGHT], **options))
+        segment(pipeline, model_request(region=[0, 0, 31, HEIGHT], **options))
     assert caught.value.errors[0]["expected"].endswith("sides of at least 32 pixels")
 
 
 def test_region_without_a_part_in_the_image_is_rejected_with_clip_too(pipeline):
     with pytest.raises(Rejected, match=r"\[64, 0, 99, 40\]"):
-        segment(pipeline, call(region=[WIDTH, 0, 99, 40], clip=True))
+        segment(pipeline, model_request(region=[WIDTH, 0, 99, 40], clip=True))
     with pytest.raises(Rejected, match="inside the region"):
-        segment(pipeline, call(points=[[[-7, 5]]], region=[8, 0, 48, 40], clip=True))
+        segment(pipeline, model_request(points=[[[-7, 5]]], region=[8, 0, 48, 40], clip=True))
 
 
 def test_automatic_region_is_around_boxes_and_around_the_masks_of_clicks(pipeline, monkeypatch):
     boxes: list[Any] = []
 
-    def around(given, size_hw):
+    def auto_region(given, size_hw):
         boxes.append(given.tolist())
         return (8, 4, 40, 36)
 
-    monkeypatch.setattr("orchestrator.segment.around", around)
-    _, _, result = parts(pipeline, call(points=[[[33, 5]]], region="auto"))
+    monkeypatch.setattr("orchestrator.segment.auto_region", auto_region)
+    _, _, result = parts(pipeline, model_request(points=[[[33, 5]]], region="auto"))
     assert boxes == [[[33, 5, 33, 5], [0, 0, 32, 24]]]
     assert result["region"] == REGION
-    boxed = labelled(call(points=[[[10, 6], [20, 16]]], region="auto"), [[2, 3]])
+    boxed = labelled(model_request(points=[[[10, 6], [20, 16]]], region="auto"), [[2, 3]])
     runs = Mock(side_effect=decoder)
     monkeypatch.setattr(pipeline, "run_decoder", runs)
     assert parts(pipeline, boxed)[2]["region"] == REGION
@@ -328,51 +328,51 @@ def test_automatic_region_is_around_boxes_and_around_the_masks_of_clicks(pipelin
 
 
 def test_model_for_short_requests_refuses_to_decode_a_large_image_for_a_region(pipeline, monkeypatch):
-    parts(pipeline, call(0))
+    parts(pipeline, model_request(0))
     monkeypatch.setattr("orchestrator.costs.DECODE_NS", 10**6)
     with pytest.raises(CostlyRequest):
-        segment(pipeline, call(points=[[[24, 12]]], region=REGION, costly=False))
-    parts(pipeline, call(points=[[[24, 12]]], region=REGION))
-    assert parts(pipeline, call(points=[[[24, 12]]], region=REGION, costly=False))[2]["region"] == REGION
+        segment(pipeline, model_request(points=[[[24, 12]]], region=REGION, costly=False))
+    parts(pipeline, model_request(points=[[[24, 12]]], region=REGION))
+    assert parts(pipeline, model_request(points=[[[24, 12]]], region=REGION, costly=False))[2]["region"] == REGION
 
 
 def test_file_is_kept_without_encoding_and_encoded_later_by_its_id(pipeline):
     encoded = sizes_encoded(pipeline)
-    _, _, kept = parts(pipeline, call(0, encode=False))
+    _, _, kept = parts(pipeline, model_request(0, encode=False))
     assert ((kept["width"], kept["height"]), encoded) == ((WIDTH, HEIGHT), [])
     later: dict[str, Any] = {"call": [json.dumps({"image_id": kept["image_id"]}).encode()]}
-    _, _, found = parts(pipeline, Call(later.get))
+    _, _, found = parts(pipeline, ModelRequest(later.get))
     assert ({**found, "encode_s": 0} == {**kept, "encode_s": 0}, len(encoded)) == (True, 1)
 
 
-def large(pipeline: Pipeline, *, costly: bool = True, **options: Any) -> Call:
-    """Return a call about an image above the limit, which this sets, as the service sends it for an adapter."""
+def large(pipeline: Pipeline, *, costly: bool = True, **options: Any) -> ModelRequest:
+    """Return a request about an image above the limit, which this sets, as the service sends it for an adapter."""
     pipeline.embeddings.max_pixels = WIDTH * HEIGHT // 4
-    asked = call(costly=costly, **{"document": True, "mask_format": "rle", **options})
-    asked.scale_down = True
-    return asked
+    request = model_request(costly=costly, **{"document": True, "mask_format": "rle", **options})
+    request.scale_down = True
+    return request
 
 
 def test_image_above_the_limit_is_worked_on_at_a_smaller_size_only_if_the_call_says_so(pipeline):
-    asked = large(pipeline)
+    request = large(pipeline)
     sizes = sizes_encoded(pipeline)
-    result = parts(pipeline, asked)[2]
+    result = parts(pipeline, request)[2]
     assert sizes == [(768, 1024)]
     assert (result["width"], result["height"], result["reduction"]) == (WIDTH, HEIGHT, 2)
     (mask,) = result["masks"]
     assert (mask["area"], mask["box"]) == (24 * 32, TOP_LEFT_BOX)
     assert mask["grid_rle"]["size"] == [HEIGHT // 2, WIDTH // 2]
     assert "rle" not in mask
-    asked.scale_down = False
+    request.scale_down = False
     with pytest.raises(Rejected, match="at most 768 pixels"):
-        segment(pipeline, asked)
+        segment(pipeline, request)
 
 
 def test_image_below_the_limit_is_answered_as_without_scale_down(pipeline):
-    asked = call(document=True, mask_format="rle")
-    wanted = parts(pipeline, call(document=True, mask_format="rle"))[2]
-    asked.scale_down = True
-    found = parts(pipeline, asked)[2]
+    request = model_request(document=True, mask_format="rle")
+    wanted = parts(pipeline, model_request(document=True, mask_format="rle"))[2]
+    request.scale_down = True
+    found = parts(pipeline, request)[2]
     wanted.pop("encode_s")
     assert found == wanted
 
@@ -386,9 +386,9 @@ def test_other_answers_about_an_image_worked_on_at_a_smaller_size_are_an_error(p
 
 
 def test_region_of_an_image_above_the_limit_is_in_pixels_of_the_image(pipeline):
-    asked = large(pipeline, points=[[[20, 20]]])
-    asked.region = REGION
-    result = parts(pipeline, asked)[2]
+    request = large(pipeline, points=[[[20, 20]]])
+    request.region = REGION
+    result = parts(pipeline, request)[2]
     x0, y0, x1, y1 = result["region"]
     assert result["region"] == REGION
     # The decoder finds three eighths of its frame's rows, and the left half.

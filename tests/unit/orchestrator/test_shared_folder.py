@@ -13,7 +13,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from orchestrator.cache import HEADER, EmbeddingCache, Entry, Layout
+from orchestrator.cache import HEADER, CachedImage, EmbeddingCache, Layout
 from tests.unit.orchestrator.conftest import Entries
 
 SHAPES = {"image_embeddings": (1, 4, 4, 256)}
@@ -33,7 +33,7 @@ def image_of(number: int) -> tuple[str, bytes]:
     return hashlib.sha256(file).hexdigest(), file
 
 
-def encode(number: int, layout: Layout) -> Entry:
+def encode(number: int, layout: Layout) -> CachedImage:
     """Return the entry of an image, whose embedding is another one by other weights."""
     seed = number + IMAGES * int(layout.fingerprint[0], 16)
     return replace(ENTRIES.make(seed, layout=layout), size_hw=(480, 640 + number), file=image_of(number)[1])

@@ -74,7 +74,7 @@ def test_errors_that_requests_repeat_are_counted(triton_io, monkeypatch):
     model._name = "mobile_sam"
     model.outputs = ()
     model._pipeline = Mock()
-    monkeypatch.setattr(triton_io, "Call", Mock(side_effect=RuntimeError("no memory")))
+    monkeypatch.setattr(triton_io, "ModelRequest", Mock(side_effect=RuntimeError("no memory")))
     model._idle_release = triton_io.IdleMemoryRelease(Mock())
     for _ in range(20):
         model._answer(Mock(**{"request_id.return_value": "1"}))

@@ -29,7 +29,7 @@ from tests.unit.sam_onnx.conftest import decode, session
 
 MAX_RELATIVE_L2 = 1e-3
 MIN_IOU = 0.999
-PADDING_LABEL = -1
+PADDING_POINT = -1
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def assert_close(found: Array, wanted: Array) -> None:
 def answers(decoder: Any, embedding: Any, prompt: dict[str, Any], masks: dict[str, Array]) -> Any:
     points, box = prompt.get("points", []), prompt.get("box", [])
     coords = [*points, *([box[:2], box[2:]] if box else [[0, 0]])]
-    labels = [1, 0][: len(points)] + ([2, 3] if box else [PADDING_LABEL])
+    labels = [1, 0][: len(points)] + ([2, 3] if box else [PADDING_POINT])
     earlier = (masks[prompt["refines"]][None, :1], [1]) if "refines" in prompt else ()
     return decode(decoder, embedding, [coords], [labels], *earlier)
 

@@ -10,7 +10,8 @@ import onnx
 import openvino
 import pytest
 
-from sam_onnx import CheckpointError
+from orchestrator import tensors
+from sam_onnx import CheckpointError, images, prompts, upscaling
 from sam_onnx import model as networks
 from sam_onnx.encoder import build_encoder
 from sam_onnx.window_attention import relative_bias
@@ -111,6 +112,30 @@ def test_graphs_have_the_declared_signatures(model):
         "mask_input": ("FLOAT", ["M", 1, 256, 256]),
         "has_mask_input": ("FLOAT", ["M"]),
     }
+
+
+def test_built_in_graphs_have_the_tensors_that_the_orchestrator_uses(builtin):
+    encoder, decoder = builtin.graphs["encoder"].graph, builtin.graphs["decoder"].graph
+    kinds = {"UINT8": "UINT8", "INT32": "INT32", "FLOAT16": "FP16", "FLOAT": "FP32"}
+
+    def sizes(shape: list[Any]) -> tuple[int, ...]:
+        return tuple(size if isinstance(size, int) else -1 for size in shape)
+
+    def declared(values: Any) -> dict[str, Any]:
+        return {name: (kinds[kind], sizes(shape)) for name, (kind, shape) in signature(values).items()}
+
+    def wanted(names: tuple[tensors.Tensor, ...], *batch: int) -> dict[str, Any]:
+        return {tensor.name: (tensor.datatype, (*batch, *tensor.shape)) for tensor in names}
+
+    assert declared(encoder.input) == wanted(tensors.ENCODER_INPUTS, -1)
+    assert declared(encoder.output) == wanted(tensors.ENCODER_OUTPUTS, -1)
+    assert declared(decoder.input) == wanted(tensors.DECODER_INPUTS)
+    assert declared(decoder.output) == wanted(tensors.DECODER_OUTPUTS)
+
+
+def test_labels_and_sides_are_those_that_the_orchestrator_uses():
+    assert (prompts.PADDING_POINT, prompts.NO_POINT) == (tensors.PADDING_POINT, tensors.NO_POINT)
+    assert (images.FRAME_SIDE, upscaling.MASK_SIDE) == (tensors.FRAME_SIDE, tensors.MASK_SIDE)
 
 
 def test_graphs_use_standard_operators_of_supported_versions(model):

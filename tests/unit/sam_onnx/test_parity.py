@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from orchestrator import images, pipeline
+from orchestrator import images, networks
 from orchestrator.masks import upsample
 from sam_onnx.checkpoint import load_checkpoint
 from sam_onnx.model import build
@@ -73,7 +73,7 @@ class Official:
         corners = [case.box_xyxy[:2], case.box_xyxy[2:]] if case.box_xyxy else []
         points = np.array([case.points_xy + corners], np.float32)
         kinds = np.array([case.labels + [2, 3] * bool(corners)], np.int32)
-        coords, labels = pipeline.points_to_frame(points, kinds, size_hw, frame_hw)
+        coords, labels = networks.points_to_frame(points, kinds, size_hw, frame_hw)
         earlier = self.answer(case.refines) if case.refines else None
         refined = (earlier.low_res[earlier.scores.argmax()][None, None], [1]) if earlier else ()
         low_res, scores = decode(self._decoder, embedding, coords, labels, *refined)

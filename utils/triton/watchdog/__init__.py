@@ -10,11 +10,13 @@ class Timings:
     tick_s: float = 0.5
     """Time between two checks."""
     stopped_grace_s: float = 3.0
-    """Time that a process may stay stopped, for example by a debugger, before Triton is restarted."""
+    """Time that a process may stay stopped, for example by a debugger, before Triton is
+    restarted."""
     hang_margin_s: float = 20.0
     """Time added to the inference timeout before a model without an answer counts as hung."""
     start_timeout_s: float = 1800.0
-    """Time for Triton to load its models; TensorRT, in a repository of one's own, builds engines for minutes."""
+    """Time for Triton to load its models; TensorRT, in a repository of one's own, builds engines
+    for minutes."""
     start_reap_timeout_s: float = 10.0
     """Time for a Python process to end while Triton loads its models and waits for that."""
     restart_delays_s: tuple[float, ...] = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -32,8 +34,11 @@ class Timings:
     retry_interval_s: float = 1.0
     """Time from a failed probe to the next one, after the first success."""
     late_after_s: float = 15.0
-    """Duration of a probe after which the model counts as failing; probes queue behind callers' requests."""
+    """Duration of a probe after which the model counts as failing; probes queue behind callers'
+    requests."""
     metrics_timeout_s: float = 10.0
-    """Time without an answer from Triton's metrics endpoint, which does not depend on the models."""
+    """Time without an answer from Triton's metrics endpoint, which does not depend on the
+    models."""
     max_clock_step_s: float = 2.0
-    """Longest time between two updates that counts: more means that the watchdog itself was suspended."""
+    """Longest time between two updates that counts: more means that the watchdog itself was
+    suspended."""

@@ -17,15 +17,17 @@ from tritonclient.http import InferenceServerClient, InferInput, InferRequestedO
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from orchestrator import tensors
+from orchestrator.networks import decoder_inputs, encoder_inputs
 from utils.triton import health
-from utils.triton.versions import DECODER, ENCODER, LOAD_ORDER
+from utils.triton.versions import LOAD_ORDER
 
 NO_OBJECT = -1024
 """Logits of SAM 2's masks where it sees no object."""
 REQUEST_ID = "probe"
-"""Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their image again."""
+"""Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their
+image again."""
 ENCODE_US = re.compile(
-    rf'^nv_inference_compute_infer_duration_us\{{[^}}]*\bmodel="{ENCODER}"[^}}]*\}} (\d+)', re.MULTILINE
+    rf'^nv_inference_compute_infer_duration_us\{{[^}}]*\bmodel="{tensors.ENCODER}"[^}}]*\}} (\d+)', re.MULTILINE
 )
 SUCCESSES = re.compile(r'^nv_inference_request_success\{[^}]*\bmodel="([^"]+)"[^}]*\} (\d+)', re.MULTILINE)
 LOADED = re.compile(rf'^mobile_sam_loaded_timestamp_seconds.*\bmodel="{tensors.SEGMENT}".*', re.MULTILINE)
@@ -36,8 +38,6 @@ IMAGE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEElEQVR4nGNsYIAAJgaKGAAmCACQXTClHgAAAABJRU5ErkJggg=="
 )
 CALL = {"image_id": hashlib.sha256(IMAGE).hexdigest(), "options": {"mask_format": "rle"}}
-FRAME_PIXELS = 1024
-"""Side of the square in which the decoder takes points."""
 
 Values = Mapping[str, npt.NDArray[Any]]
 
@@ -72,7 +72,8 @@ class Counts:
 class LocalTriton:
     """Triton on this machine.
 
-    Methods raise `ProbeError` if it answers with an error, and other exceptions if there is no valid answer in time.
+    Methods raise `ProbeError` if it answers with an error, and other exceptions if there is no
+    valid answer in time.
     """
 
     port: int
@@ -91,17 +92,20 @@ class LocalTriton:
             try:
                 result = client.infer(model, given, str(version or ""), wanted, REQUEST_ID, headers=headers)
             except InferenceServerException as error:
-                if unloaded := [name for name in LOAD_ORDER if not client.is_model_ready(name)]:
+                unloaded = [name for name in LOAD_ORDER if not client.is_model_ready(name)]
+                if unloaded:
                     raise NotLoadedError(f"{', '.join(unloaded)} is not loaded") from None
-                kind = FaultError if health.names_fault(str(error)) else ProbeError
+                kind = FaultError if health.is_stub_failure(str(error)) else ProbeError
                 raise kind(f"{model}: {str(error)[:200]}") from None
             return {name: result.as_numpy(name) for name in outputs}
 
     def tensors(self, model: str, timeout_s: float, version: int | None = None) -> dict[str, list[int]]:
         """Return the shape of each input and output of a model, by name."""
         with self._client(timeout_s) as client:
-            found = client.get_model_metadata(model, str(version or ""), headers=dict(self.key_header))
-        return {tensor["name"]: tensor["shape"] for tensor in (*found["inputs"], *found["outputs"])}
+            headers = dict(self.key_header)
+            metadata = client.get_model_metadata(model, str(version or ""), headers=headers)
+        described = *metadata["inputs"], *metadata["outputs"]
+        return {tensor["name"]: tensor["shape"] for tensor in described}
 
     def check_ready(self, timeout_s: float) -> None:
         """Check that the server and all its models are ready."""
@@ -149,15 +153,17 @@ def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:
 
 
 def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
-    """Draw a box on the probes' image, sent with its file to the model for new images only; raise as `LocalTriton`.
+    """Draw a box on the probes' image, sent with its file to the model for new images only.
 
-    All weights accept a box. Without the embedding cache, the model for cached images answers that it does not know
-    this one.
+    Raise as `LocalTriton`.
+
+    All weights accept a box. Without the embedding cache, the model for cached images answers that
+    it does not know this one.
     """
     inputs = {
         tensors.CALL.name: np.array([json.dumps(CALL).encode()], np.object_),
-        tensors.POINT_COORDS.name: np.array([[[2, 2], [6, 6]]], np.float32),
-        tensors.POINT_LABELS.name: np.array([[2, 3]], np.int32),
+        tensors.POINTS_XY.name: np.array([[[2, 2], [6, 6]]], np.float32),
+        tensors.LABELS.name: np.array([[tensors.BOX_TOP_LEFT, tensors.BOX_BOTTOM_RIGHT]], np.int32),
     }
     if model == tensors.SEGMENT:
         inputs[tensors.INPUT_IMAGE.name] = np.array([IMAGE], np.object_)
@@ -169,8 +175,8 @@ def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
 def check_engines(triton: LocalTriton, timeout_s: float, version: int | None = None) -> None:
     """Check that two images have different embeddings, and that a box around a white square has a mask.
 
-    An engine that runs without an error may still be wrong: a half-precision build has been seen to give the same
-    embedding for every image.
+    An engine that runs without an error may still be wrong: a half-precision build has been seen to
+    give the same embedding for every image.
 
     Args:
         triton: the server.
@@ -181,26 +187,28 @@ def check_engines(triton: LocalTriton, timeout_s: float, version: int | None = N
         EngineError: they do not.
         Exception: as `LocalTriton`.
     """
-    shapes = triton.tensors(ENCODER, timeout_s, version)
-    side, parts = shapes["images"][1], [name for name in shapes if name not in ("images", "sizes_hw")]
-    scene = np.zeros((1, side, side, 3), np.uint8)
-    scene[:, side // 4 : -side // 4, side // 4 : -side // 4] = 255
-    size_hw = np.array([[side, side]], np.int32)
-    empty, embedding = (
-        triton.infer(ENCODER, {"images": images, "sizes_hw": size_hw}, parts, timeout_s, version)
-        for images in (np.zeros_like(scene), scene)
-    )
-    if all(np.array_equal(empty[name], embedding[name]) for name in parts):
-        raise EngineError(f"{ENCODER} returned the same embedding for two different images")
-    near, far = FRAME_PIXELS // 4, FRAME_PIXELS * 3 // 4
-    inputs = {
-        **embedding,
-        # Two points: the shapes of Triton's warm-up, for which the decoder always stays prepared.
-        "point_coords": np.array([[[near, near], [far, far]]], np.float32),
-        "point_labels": np.array([[2, 3]], np.float32),
-        "mask_input": np.zeros((1, 1, 256, 256), np.float32),
-        "has_mask_input": np.zeros(1, np.float32),
-    }
-    masks = triton.infer(DECODER, inputs, ["low_res_masks"], timeout_s, version)["low_res_masks"]
+    shapes = triton.tensors(tensors.ENCODER, timeout_s, version)
+    inputs = {tensor.name for tensor in tensors.ENCODER_INPUTS}
+    parts = [name for name in shapes if name not in inputs]
+    side = shapes[tensors.IMAGES.name][1]
+
+    def encode(pixels: npt.NDArray[np.uint8]) -> Values:
+        images = encoder_inputs(pixels, (side, side))
+        return triton.infer(tensors.ENCODER, images, parts, timeout_s, version)
+
+    black = np.zeros((side, side, 3), np.uint8)
+    with_square = black.copy()
+    with_square[side // 4 : -side // 4, side // 4 : -side // 4] = 255
+    of_black, embedding = encode(black), encode(with_square)
+    if all(np.array_equal(of_black[name], embedding[name]) for name in parts):
+        raise EngineError(f"{tensors.ENCODER} returned the same embedding for two different images")
+    # Two points: the shapes of Triton's warm-up, for which the decoder always stays prepared.
+    near, far = tensors.FRAME_SIDE // 4, tensors.FRAME_SIDE * 3 // 4
+    corners_xy = np.array([[[near, near], [far, far]]], np.float32)
+    labels = np.array([[tensors.BOX_TOP_LEFT, tensors.BOX_BOTTOM_RIGHT]], np.int32)
+    frame_hw = tensors.FRAME_SIDE, tensors.FRAME_SIDE
+    prompt = decoder_inputs(embedding, corners_xy, labels, size_hw=frame_hw, frame_hw=frame_hw)
+    output = tensors.LOW_RES_MASKS.name
+    masks = triton.infer(tensors.DECODER, prompt, [output], timeout_s, version)[output]
     if not (masks > 0).any() and not (masks == NO_OBJECT).all():
-        raise EngineError(f"{DECODER} returned no mask for a box around a white square")
+        raise EngineError(f"{tensors.DECODER} returned no mask for a box around a white square")

@@ -42,8 +42,8 @@ WORKER_COMMAND = "http_api_server"
 SEARCH_INTERVAL_S = 2.0
 """Time between two searches for workers, which read all of /proc."""
 MIN_STOPPED_CHECKS = 6
-"""Consecutive checks (3 s) that must find a worker stopped. Counting checks excludes time when the watchdog itself was
-stopped."""
+"""Consecutive checks (3 s) that must find a worker stopped. Counting checks excludes time when the
+watchdog itself was stopped."""
 
 
 class RestartReason(NamedTuple):
@@ -86,8 +86,8 @@ class TritonServer:
     def update_stubs(self) -> None:
         """Record the current Python processes as the expected ones.
 
-        Triton reaps the processes that it ends itself. One that died on its own stays behind as a zombie. A fork of one
-        has its name, but may end.
+        Triton reaps the processes that it ends itself. One that died on its own stays behind as a
+        zombie. A fork of one has its name, but may end.
         """
         running = processes.children(self.pid)
         self._stubs = {pid for pid, name, _ in running if name.startswith(STUB_NAME)}
@@ -111,9 +111,14 @@ class TritonServer:
         """Return why the server ended while it was starting: the model and the cause, or an empty string if unknown."""
         self._copying.join(timeout=1)
         for line in self._errors:
-            if found := LOAD_ERROR.search(line):
-                return f"model {found['model']} cannot be loaded: {found['cause']}"
-        return next((found["cause"] for found in map(FINAL_ERROR.match, self._errors) if found), "")
+            load_error = LOAD_ERROR.search(line)
+            if load_error:
+                return f"model {load_error['model']} cannot be loaded: {load_error['cause']}"
+        for line in self._errors:
+            final_error = FINAL_ERROR.match(line)
+            if final_error:
+                return final_error["cause"]
+        return ""
 
     def process_fault(self) -> RestartReason | None:
         """Return which process has died or was stopped (`DIED`, `STOPPED`), or None if all run."""
@@ -134,8 +139,8 @@ class TritonServer:
     def start_fault(self) -> RestartReason | None:
         """Return why a start will not end (`HUNG`), or None.
 
-        If a Python process does not run for a second while its model is loaded, Triton takes it for dead, and waits for
-        its end without killing it.
+        If a Python process does not run for a second while its model is loaded, Triton takes it for
+        dead, and waits for its end without killing it.
         """
         now = time.monotonic()
         self._waits_since = (self._waits_since or now) if processes.waits_for_child(self.pid) else None

@@ -1,13 +1,16 @@
 """Watchdog of Triton: BentoML starts it as `tritonserver`, and it runs the real server.
 
-BentoML alone restarts a dead Triton after ten seconds (in a container never). It does not notice a hung Triton, nor one
-without its Python processes, which reports itself ready while every inference fails. The watchdog
+BentoML alone restarts a dead Triton after ten seconds (in a container never). It does not notice a
+hung Triton, nor one without its Python processes, which reports itself ready while every inference
+fails. The watchdog
 
 - checks before each start of Triton that the weights are those that the service started with;
-- checks Triton's processes, the results of the engines at start-up, and every model without a recent request;
+- checks Triton's processes, the results of the engines at start-up, and every model without a
+  recent request;
 - publishes the health for `/readyz` and for the API workers (`utils.triton.health`);
 - restarts Triton after it has died, lost a process, been stopped, or hung;
-- stops the service with an error if Triton cannot start at all, for example because a model cannot be loaded;
+- stops the service with an error if Triton cannot start at all, for example because a model cannot
+  be loaded;
 - kills stopped API workers, so that BentoML starts others;
 - on SIGTERM waits until no API worker has a request in Triton, then stops it.
 """
@@ -33,7 +36,7 @@ from utils.triton.release import age_warning, flags
 from utils.triton.run import RunState, shared_memory_problem
 from utils.triton.versions import Deployment
 from utils.triton.watchdog import Timings
-from utils.triton.watchdog.examination import Examination
+from utils.triton.watchdog.health_probes import HealthProbes
 from utils.triton.watchdog.probes import LocalTriton
 from utils.triton.watchdog.process import DIED, FAILED, HUNG, LOG, STOPPED, RestartReason, TritonServer, Workers
 
@@ -97,7 +100,10 @@ class Watchdog:
                     return 0
 
     def _run_triton(self) -> str:
-        """Run Triton once; return the cause of a restart, or an empty string after a stop signal."""
+        """Run Triton once.
+
+        Return the cause of a restart, or an empty string after a stop signal.
+        """
         self._started_at = time.monotonic()
         self._publish(*(("restarting", "Triton is restarting") if self._restarts else ("starting", STARTING)))
         damage = self._check_weights()
@@ -107,24 +113,24 @@ class Watchdog:
         if damage:
             self._fail(f"the weights that this service started with were changed or removed: {damage}; start it again")
             return ""
-        health.take_fault(self._file)  # of the run before
+        health.consume_fault(self._file)  # of the run before
         triton = TritonServer(self._command, self._run.shm_prefix, self._timings, models_change=self._models_change)
         probe_models, ready = self._run.probe_models, False
-        examination = Examination(
+        probes = HealthProbes(
             self._local, self._hang_timeout_s, self._timings, models=probe_models, encode_s=self._encode_s
         )
         try:
             while not self._wait_for_stop(self._timings.tick_s if ready else self._timings.tick_s / 2):
-                examination.update()
+                probes.update()
                 self._repair_service()
-                became_ready = not ready and examination.all_succeeded()
+                became_ready = not ready and probes.all_succeeded()
                 if became_ready:
                     ready, self._was_ready, self._attempts = True, True, 0
                     triton.update_stubs()
                     self._read_version()
                 elif ready and self._models_change:
                     triton.update_stubs()
-                reason = self._restart_reason(triton, examination, ready=ready)
+                reason = self._restart_reason(triton, probes, ready=ready)
                 if reason and reason.cause == FAILED and not self._was_ready:
                     triton.kill()
                     self._fail(reason.detail)
@@ -135,16 +141,16 @@ class Watchdog:
                     triton.kill()
                     return reason.cause
                 if ready:
-                    self._encode_s = examination.encode_s
+                    self._encode_s = probes.encode_s
                     fault = triton.process_fault()
-                    problem = fault.detail if fault else shared_memory_problem() or examination.problem()
+                    problem = fault.detail if fault else shared_memory_problem() or probes.problem()
                     self._publish("failing" if problem else "ready", problem)
                 else:
                     self._publish(*self._last)
             self._stop(triton, ready=ready)
             return ""
         finally:
-            examination.close()
+            probes.close()
 
     def _check_weights(self) -> str | None:
         """Return which file of the snapshot has changed, an empty string if none has, or None after a stop signal."""
@@ -161,30 +167,32 @@ class Watchdog:
 
     def _read_version(self) -> None:
         """Read Triton's version, and log a warning once if it is old and can be reached from other machines."""
-        known = self._version
+        was_known = bool(self._version)
         with contextlib.suppress(Exception):
             self._version = self._local.version(self._timings.tick_s)
-        if not known and (warning := age_warning(self._version, self._command)):
+        warning = "" if was_known else age_warning(self._version, self._command)
+        if warning:
             logger.warning("%s", warning)
 
-    def _restart_reason(self, triton: TritonServer, examination: Examination, *, ready: bool) -> RestartReason | None:
+    def _restart_reason(self, triton: TritonServer, probes: HealthProbes, *, ready: bool) -> RestartReason | None:
         """Return why Triton must be restarted, or None if it need not be."""
         now = time.monotonic()
         fault = triton.process_fault()
         self._stopped_since = (self._stopped_since or now) if fault and fault.cause == STOPPED else None
         if fault and fault.cause == DIED:
             error = "" if ready else triton.start_error()
-            # On a busy machine another try may succeed; a process that ends by itself will end again.
-            overtaxed = health.names_fault(error) and not self._attempts
+            # On a busy machine another try may succeed; a process that ends by itself will end
+            # again.
+            overtaxed = health.is_stub_failure(error) and not self._attempts
             return RestartReason(DIED if overtaxed else FAILED, error) if error else fault
-        if health.take_fault(self._file) or examination.took_for_dead():
+        if health.consume_fault(self._file) or probes.stub_presumed_dead():
             return RestartReason(DIED, "Triton took a model's process for dead")
         if self._stopped_since is not None:
             # The process may be continued; until then nothing answers.
             return fault if now - self._stopped_since > self._timings.stopped_grace_s else None
         if ready:
-            return examination.restart_reason()
-        if broken := examination.broken_engine():
+            return probes.restart_reason()
+        if broken := probes.broken_engine():
             return RestartReason(FAILED, broken)
         if hung := triton.start_fault():
             return hung

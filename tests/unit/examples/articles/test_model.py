@@ -44,17 +44,17 @@ def loaded(model: Any, repository: Path, logits: Any, **descriptor: Any) -> tupl
     record.parent.mkdir(parents=True)
     (repository / "mobile_sam_encoder").mkdir()
     record.write_text(json.dumps({"descriptor": {**DESCRIPTOR, **descriptor}}))
-    asked: dict[str, Any] = {}
+    sent: dict[str, Any] = {}
 
-    def call(name: str, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
-        asked[name] = inputs
-        return {output: np.array(logits, np.float32)[None, None] for output in outputs}
+    def call(name: str, inputs: dict[str, Any], outputs: list[str]) -> list[Any]:
+        sent[name] = inputs
+        return [np.array(logits, np.float32)[None, None] for _ in outputs]
 
     made = model.TritonPythonModel()
     made.segment.__globals__["call"] = call
     config = json.dumps({"parameters": {"max_image_pixels": {"string_value": "100"}}})
     made.initialize({"model_config": config, "model_repository": str(record.parents[1]), "model_version": "1"})
-    return made, asked
+    return made, sent
 
 
 def points(model: Any, positive: Any, negative: Any, labels: Any) -> tuple[list[list[float]], list[int]]:
@@ -135,12 +135,12 @@ def test_invalid_pixels_are_rejected(model, image, message):
 )
 def test_image_and_points_are_scaled_as_the_weights_need_it(model, tmp_path, resize, frame_hw, rows):
     top_quarter = np.where(np.arange(256) < 64, 1, -1)[:, None].repeat(256, axis=1)
-    made, asked = loaded(model, tmp_path, top_quarter, resize=resize)
+    made, sent = loaded(model, tmp_path, top_quarter, resize=resize)
     mask = made.segment(np.full((100, 200, 3), 9, np.uint8), *CLICK)
-    assert asked["mobile_sam_encoder"]["sizes_hw"].tolist() == [frame_hw]
-    points = asked["mobile_sam_decoder"]["point_coords"][0]
+    assert sent["mobile_sam_encoder"]["sizes_hw"].tolist() == [frame_hw]
+    points = sent["mobile_sam_decoder"]["point_coords"][0]
     assert points.tolist() == [[50 * 1024 / 200, 25 * frame_hw[0] / 100], [0, 0]]
-    assert asked["mobile_sam_decoder"]["point_labels"].tolist() == [[1, -1]]
+    assert sent["mobile_sam_decoder"]["point_labels"].tolist() == [[1, -1]]
     assert mask.shape == (100, 200)
     assert mask[:rows].all()
     assert not mask[rows:].any()

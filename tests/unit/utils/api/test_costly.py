@@ -3,10 +3,11 @@
 import pytest
 
 from orchestrator import tensors
+from orchestrator.costs import MIN_COSTLY_OBJECTS
 from tests.unit.utils.inference.test_triton_segmenter import Client, segmenter_of
 from utils import errors
 from utils.api.costly import check_room
-from utils.inference.triton_segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS
+from utils.inference.triton_segmenter import MAX_COSTLY_WAITING
 
 
 async def test_check_room_rejects_costly_requests_while_the_queue_is_full():

@@ -58,9 +58,9 @@ async def test_embedding_is_that_of_the_asked_region_and_version_and_owner(decod
     answer = await ask(decoding, "?region=0,8,64.5,72&model_version=2", "/embeddings/an-id")
     CALLER.reset(token)
     segmenter = decoding._segmenter
-    ((source, job),) = segmenter.jobs
+    ((source, request),) = segmenter.jobs
     assert (source.image_id, source.owner, source.region) == ("an-id", "alice", (0, 8, 64.5, 72))
-    assert (job.model_version, job.inputs, job.options) == (2, {}, {"embedding": True})
+    assert (request.model_version, request.inputs, request.options) == (2, {}, {"embedding": True})
     assert answer.content == save(segmenter.embedding)
     assert (answer.headers["etag"], answer.headers["cache-control"]) == ('"the tag"', "private, no-cache")
     assert answer.headers["content-type"] == "application/octet-stream"

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from utils.api.inputs import MAX_TOTAL_POINTS, decode_base64, image_source, to_job
+from utils.api.inputs import MAX_TOTAL_POINTS, decode_base64, image_source, to_inference_request
 from utils.api.request_body import parse_body
 from utils.api.requests import MAX_POINTS, EmbedRequest, SegmentRequest
 from utils.errors import FieldError, InvalidRequest
@@ -22,14 +22,14 @@ DATA = bytes(range(256))
 TEXT = base64.b64encode(DATA).decode()
 
 
-def job_of(**fields: object):
+def request_of(**fields: object):
     body = json.dumps({"input_image": "AAAA", **fields}).encode()
-    return to_job(parse_body(body, SegmentRequest))
+    return to_inference_request(parse_body(body, SegmentRequest))
 
 
 def rejection(**fields: object) -> FieldError:
     with pytest.raises(InvalidRequest) as caught:
-        job_of(**fields)
+        request_of(**fields)
     (error,) = caught.value.errors
     return error
 
@@ -126,15 +126,15 @@ def test_earlier_mask_needs_the_region_that_it_comes_from():
     earlier = text(npy(np.zeros((256, 256), np.float32)))
     error = rejection(box=[0, 0, 9, 9], mask_input=earlier, region="auto")
     assert error == FieldError("region", "the region of the answer that the mask_input comes from", '"auto"')
-    assert job_of(box=[0, 0, 9, 9], mask_input=earlier, region=(0, 0, 64, 64)).inputs["mask_input"].any() == False  # noqa: E712
+    assert request_of(box=[0, 0, 9, 9], mask_input=earlier, region=(0, 0, 64, 64)).inputs["mask_input"].any() == False  # noqa: E712
 
 
 def points_of(**fields: object) -> tuple[list, list, tuple[tuple[str, ...], ...]]:
     """Return points, labels and request paths of a valid request."""
-    job = job_of(**fields)
-    assert (job.inputs["point_coords"].dtype, job.inputs["point_labels"].dtype) == (np.float32, np.int32)
-    assert "mask_input" not in job.inputs
-    return job.inputs["point_coords"].tolist(), job.inputs["point_labels"].tolist(), job.fields
+    request = request_of(**fields)
+    assert (request.inputs["point_coords"].dtype, request.inputs["point_labels"].dtype) == (np.float32, np.int32)
+    assert "mask_input" not in request.inputs
+    return request.inputs["point_coords"].tolist(), request.inputs["point_labels"].tolist(), request.fields
 
 
 def test_points_and_box_become_labelled_points():
@@ -195,7 +195,7 @@ def test_prompts_and_top_level_fields_together_are_rejected(fields):
 def test_total_number_of_points_is_bounded():
     full = {"pos_coords": [[1, 2]] * MAX_POINTS}
     fitting = [full] * (MAX_TOTAL_POINTS // MAX_POINTS)
-    assert job_of(prompts=fitting).inputs["point_labels"].shape == (len(fitting), MAX_POINTS)
+    assert request_of(prompts=fitting).inputs["point_labels"].shape == (len(fitting), MAX_POINTS)
     error = rejection(prompts=[*fitting, {"pos_coords": [[1, 2]]}])
     assert error == FieldError(
         "prompts", f"at most {MAX_TOTAL_POINTS} points in all objects together", str(MAX_TOTAL_POINTS + 1)
@@ -210,7 +210,7 @@ def test_total_number_of_points_is_bounded():
 @pytest.mark.parametrize("prefix", ["", "data:application/octet-stream;base64,"], ids=["base64", "data URL"])
 def test_mask_input_is_decoded(data, prefix):
     mask = {**BOX, "mask_input": prefix + text(data)}
-    inputs = job_of(prompts=[BOX, mask, BOX, {**BOX, "mask_input": text(npy(-LOGITS))}]).inputs
+    inputs = request_of(prompts=[BOX, mask, BOX, {**BOX, "mask_input": text(npy(-LOGITS))}]).inputs
     np.testing.assert_array_equal(inputs["mask_input"], [LOGITS, -LOGITS])
     assert inputs["mask_input_object"].tolist() == [1, 3]
     assert (inputs["mask_input"].dtype, inputs["mask_input_object"].dtype) == (np.float32, np.int32)
@@ -281,7 +281,7 @@ def test_mask_input_values_out_of_range_are_rejected(value):
 
 def test_clip_is_an_option_with_the_fields_that_an_answer_may_name():
     prompts = [{"box": [0, 0, 5, 5]}, {"pos_coords": [[1, 2]]}]
-    off, on = (job_of(prompts=prompts, clip=clip) for clip in (False, True))
+    off, on = (request_of(prompts=prompts, clip=clip) for clip in (False, True))
     assert (off.options["clip"], "fields" in off.options) == (False, False)
     assert on.options["clip"] is True
     assert on.options["fields"] == on.fields == (("prompts[0].box",) * 2, ("prompts[1].pos_coords[0]",))
@@ -289,4 +289,4 @@ def test_clip_is_an_option_with_the_fields_that_an_answer_may_name():
 
 def test_clip_is_not_offered_to_tools():
     request = parse_body(b'{"image_id": "a", "pos_coords": [[1, 2]]}', SegmentRequest)
-    assert "clip" not in to_job(request, offer_clip=False).options
+    assert "clip" not in to_inference_request(request, offer_clip=False).options

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from utils.api import request_body
-from utils.api.inputs import MAX_TOTAL_POINTS, to_job
+from utils.api.inputs import MAX_TOTAL_POINTS, to_inference_request
 from utils.api.request_body import MAX_DETAILED_ERRORS, MAX_ERRORS, MAX_VALUES, parse_body
 from utils.api.requests import (
     MAX_OBJECTS,
@@ -78,7 +78,7 @@ def test_largest_valid_request_is_parsed():
     points = MAX_TOTAL_POINTS // MAX_OBJECTS
     full = {"pos_coords": [[1, 2]] * points, "labels": [1] * points, "neg_coords": [], "box": None, "mask_input": None}
     request = parse(prompts=[full] * MAX_OBJECTS, input_image="A" * 2 * MAX_VALUES)
-    assert len(to_job(request).fields) == MAX_OBJECTS
+    assert len(to_inference_request(request).fields) == MAX_OBJECTS
     assert rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 2) + b"7]}").errors[0].field == "labels"
 
 

@@ -193,13 +193,5 @@ def test_look_at_a_job_does_not_wait_for_a_writer_and_makes_no_file(queue, tmp_p
             queue.job("unknown", "")
 
 
-def test_default_size_is_that_of_the_models():
-    from utils.api.info import OWN_REPOSITORY
-
-    for config in OWN_REPOSITORY.glob("mobile_sam*/config.pbtxt"):
-        text = config.read_text()
-        assert "embedding_cache_bytes" not in text or f'"{queues.DEFAULT_CACHE_BYTES}"' in text
-
-
 def test_sqlite_is_recent_enough():
     assert sqlite3.sqlite_version_info >= (3, 35)

@@ -111,7 +111,9 @@ def test_all_clicks_of_the_grid_are_sent_in_batches():
     ("size_hw", "fields", "expected"),
     [
         pytest.param((1200, 1800), {}, [16] * 4, id="photo"),
-        pytest.param((5000, 5000), {}, [max_batch_points(25_000_000, 25_000_000, tidy=False)], id="large"),
+        pytest.param(
+            (5000, 5000), {}, [max_batch_points(25_000_000, 25_000_000, remove_small_regions=False)], id="large"
+        ),
         pytest.param((5000, 5000), {"min_mask_region_area": 100}, [1] * 64, id="large, cleaned"),
         pytest.param((20_000, 5000), {"min_mask_region_area": 100}, [1] * 64, id="too large for one point"),
     ],
@@ -217,14 +219,14 @@ def test_duplicate_from_the_smaller_crop_is_kept():
     assert len(boxes_of(segmenter_of(*found), **one_layer, crop_nms_thresh=1.0)) == 2
 
 
-CLEANED = [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), tidied=True), record((0, 0, 10, 10), 0.5)]
+CLEANED = [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), changed=True), record((0, 0, 10, 10), 0.5)]
 """Two masks whose boxes became equal when the better one lost an island."""
 
 
 def test_unmodified_mask_is_kept_when_cleaning_makes_duplicates():
     result = steps_of(segmenter_of(CLEANED), points_per_side=1, min_mask_region_area=5)[-1]["result"]
     assert [mask["predicted_iou"] for mask in result["masks"]] == [0.5]
-    assert not {"box", "tidied"} & set(result["masks"][0])
+    assert not {"box", "changed"} & set(result["masks"][0])
 
 
 @pytest.mark.parametrize("between", ["box_nms_thresh", "crop_nms_thresh"])

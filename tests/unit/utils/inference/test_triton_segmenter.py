@@ -17,31 +17,31 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
-from orchestrator.call import Call, Outcome, RequestCancelled
-from orchestrator.costs import Workload
+from orchestrator.call import ModelRequest, Outcome, RequestCancelled
+from orchestrator.costs import MIN_COSTLY_OBJECTS, Workload
 from orchestrator.flood_log import FloodLog
 from utils import errors
-from utils.api.inputs import to_job
+from utils.api.inputs import to_inference_request
 from utils.api.requests import SegmentOptions, SegmentRequest
 from utils.inference.contents import chunks
 from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.shares import share_of
-from utils.inference.triton_segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter, service_errors
+from utils.inference.triton_segmenter import MAX_COSTLY_WAITING, TritonSegmenter, service_errors
 from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
 from utils.observability.logs import logger
 
 OPTIONS: dict[str, Any] = {"multimask_output": True, "mask_format": "png", "polygon_tolerance": 2.0}
 
 
-def job_of(*objects: dict[str, Any]) -> InferenceRequest:
+def request_of(*objects: dict[str, Any]) -> InferenceRequest:
     fields = objects[0] if len(objects) == 1 else {"prompts": list(objects)}
-    return to_job(SegmentRequest.model_validate({**OPTIONS, "model_version": 7, **fields}))
+    return to_inference_request(SegmentRequest.model_validate({**OPTIONS, "model_version": 7, **fields}))
 
 
 NEW, KNOWN = ImageSource(b"file", None), ImageSource(None, "an id")
 LARGE = ImageSource(b"file" * 300_000, None)
-ONE = job_of({"pos_coords": [(1, 2)], "neg_coords": [(3, 4)]})
-TWO = job_of({"pos_coords": [(1, 2)]}, {"box": (5, 6, 7, 8)})
+ONE = request_of({"pos_coords": [(1, 2)], "neg_coords": [(3, 4)]})
+TWO = request_of({"pos_coords": [(1, 2)]}, {"box": (5, 6, 7, 8)})
 MASKS = {"mask_input": np.ones((1, 256, 256), np.float32), "mask_input_object": np.array([1], np.int32)}
 TWO = replace(TWO, inputs={**TWO.inputs, **MASKS})
 GRID = np.array([[1, 2], [3, 4]], np.float32)
@@ -68,7 +68,7 @@ class Client:
         self.error, self.outcomes, self.delays = error, outcomes or {}, delays or {}
         self.outputs = {"mask": b"m", "result": b"r", **outputs}
         self.calls: list[dict] = []
-        self.received: list[Call] = []
+        self.received: list[ModelRequest] = []
         self.read: list[dict[str, Any]] = []
         """Inputs of each call, as lists of numbers or as bytes."""
 
@@ -77,7 +77,7 @@ class Client:
         model = call["model_name"]
         inputs, (*outputs, _) = tensors.MODELS[model]
         sent = {entry.name(): entry for entry in call["inputs"]}
-        received = Call(lambda name: array_of(sent[name]) if name in sent else None)
+        received = ModelRequest(lambda name: array_of(sent[name]) if name in sent else None)
         self.received.append(received)
         read = {tensor.name: received.read(tensor.name) for tensor in inputs[1:]}
         self.read.append(
@@ -114,8 +114,8 @@ def segmenter_of(client: Client, timeout: float = 60, **instances: int) -> Trito
     return TritonSegmenter(client.infer, lambda: timeout, instances)
 
 
-def segment(client: Client, image: ImageSource = NEW, job: InferenceRequest = ONE, timeout: float = 60):
-    return asyncio.run(segmenter_of(client, timeout).segment(image, job))
+def segment(client: Client, image: ImageSource = NEW, request: InferenceRequest = ONE, timeout: float = 60):
+    return asyncio.run(segmenter_of(client, timeout).segment(image, request))
 
 
 def embed(client: Client, image: ImageSource = NEW, timeout: float = 60):
@@ -202,7 +202,7 @@ def test_request_goes_from_model_to_model_by_their_outcomes(call, image, outcome
 @pytest.mark.parametrize("objects", [MIN_COSTLY_OBJECTS - 1, MIN_COSTLY_OBJECTS])
 def test_many_objects_go_to_the_costly_model_at_once(objects):
     client = Client()
-    segment(client, NEW, job_of(*[{"pos_coords": [(1, 1)]}] * objects))
+    segment(client, NEW, request_of(*[{"pos_coords": [(1, 1)]}] * objects))
     costly = Workload(objects=objects, masks=objects).is_costly(1)
     assert costly == (objects == MIN_COSTLY_OBJECTS)
     assert client.models == [tensors.SEGMENT_COSTLY if costly else tensors.SEGMENT_CACHED]
@@ -212,8 +212,10 @@ def test_many_objects_go_to_the_costly_model_at_once(objects):
 async def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, seconds, wait_s, rejected):
     monkeypatch.setattr("utils.inference.triton_segmenter.FULL_QUEUE_WAIT_S", wait_s)
     segmenter = segmenter_of(Client(delays={tensors.SEGMENT_COSTLY: seconds}), mobile_sam_costly=0)
-    job = job_of(*[{"pos_coords": [(1, 1)]}] * MIN_COSTLY_OBJECTS)
-    tasks = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + share_of(MAX_COSTLY_WAITING, 1) + 1)]
+    request = request_of(*[{"pos_coords": [(1, 1)]}] * MIN_COSTLY_OBJECTS)
+    tasks = [
+        asyncio.create_task(segmenter.segment(NEW, request)) for _ in range(1 + share_of(MAX_COSTLY_WAITING, 1) + 1)
+    ]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     failures = [task.exception() for task in tasks if task.done()]
     for task in tasks:

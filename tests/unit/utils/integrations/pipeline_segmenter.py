@@ -9,7 +9,7 @@ import orjson
 
 from orchestrator import everything, segment
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding, EmbeddingCache, Layout
-from orchestrator.call import Call, Part, Stages
+from orchestrator.call import ModelRequest, Part, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
@@ -70,8 +70,8 @@ class PipelineSegmenter:
             2
         ]
 
-    async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
-        mask, picture, result = self._answer(segment.segment, image, job)
+    async def segment(self, image: ImageSource, request: InferenceRequest) -> AnswerParts:
+        mask, picture, result = self._answer(segment.segment, image, request)
         return AnswerParts(mask, picture or None, result)
 
     async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
@@ -79,21 +79,21 @@ class PipelineSegmenter:
         found: dict[str, Any] = orjson.loads(document)
         return found
 
-    def _answer(self, work: Any, image: ImageSource, job: InferenceRequest) -> list[bytes]:
+    def _answer(self, work: Any, image: ImageSource, request: InferenceRequest) -> list[bytes]:
         call = {
             "image_id": image.image_id,
             "owner": image.owner,
             "region": image.region,
             "scale_down": image.scale_down,
-            "options": job.options,
+            "options": request.options,
         }
-        tensors: dict[str, Any] = {**job.inputs, "call": [orjson.dumps(call)]}
+        tensors: dict[str, Any] = {**request.inputs, "call": [orjson.dumps(call)]}
         if image.file is not None:
             tensors["input_image"] = [image.file]
         try:
-            parts: tuple[Part, ...] = work(self.pipeline, Call(tensors.get))
+            parts: tuple[Part, ...] = work(self.pipeline, ModelRequest(tensors.get))
         except Rejected as rejected:
-            raise RejectedByModel(_problem(asdict(rejected), image, job.fields)) from None
+            raise RejectedByModel(_problem(asdict(rejected), image, request.fields)) from None
         except UnknownImage:
             raise ImageNotCached(image.image_id or "") from None
         return [b"".join(part) for part in parts]

@@ -40,6 +40,6 @@ class Replay(Http, FakeSegmenter):
         return {"images": [{"image_id": self.image["image_id"], "state": "queued"} for _ in images]}
 
     def prompts(self) -> tuple[list, list]:
-        """Return points and labels of the only job."""
-        ((_, job),) = self.jobs
-        return job.inputs["point_coords"].tolist(), job.inputs["point_labels"].tolist()
+        """Return points and labels of the only request."""
+        ((_, request),) = self.jobs
+        return request.inputs["point_coords"].tolist(), request.inputs["point_labels"].tolist()

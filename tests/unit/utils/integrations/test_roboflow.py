@@ -52,9 +52,9 @@ def segment(replay: Replay, path: str = "/sam2/segment_image", status: int = 200
 )
 def test_prompts_are_read_in_all_forms(replay, prompts):
     segment(replay, prompts=prompts, sam2_version_id="hiera_large", save_logits_to_cache=True)
-    ((_, job),) = replay.jobs
-    assert job.inputs["point_coords"].tolist() == [[[9, 6]]]
-    assert job.options["multimask_output"]
+    ((_, request),) = replay.jobs
+    assert request.inputs["point_coords"].tolist() == [[[9, 6]]]
+    assert request.options["multimask_output"]
     assert [source.file for source in replay.sources] == [b"a photo"]
 
 

@@ -62,11 +62,11 @@ def test_concurrent_reads_never_see_a_partial_record(file):
 
 
 def test_a_fault_is_reported_once(file):
-    assert not health.take_fault(file)
+    assert not health.consume_fault(file)
     health.report_fault(file)
     health.report_fault(file)
-    assert health.take_fault(file)
-    assert not health.take_fault(file)
+    assert health.consume_fault(file)
+    assert not health.consume_fault(file)
     health.report_fault(file.parent / "removed" / file.name)
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.tensors import DECODER, ENCODER
 from sam_onnx.repository import replace_file
 from tests.unit.utils.triton.conftest import add_version, remove_version
 from utils.triton import versions
-from utils.triton.versions import DECODER, ENCODER, LOAD_ORDER, REQUIRED_FILES, Deployment
+from utils.triton.versions import LOAD_ORDER, REQUIRED_FILES, Deployment
 
 
 def test_load_order_has_every_model_after_those_it_calls():

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,19 @@ if path := os.environ.get("MOBILE_SAM_ORCHESTRATOR_PATH"):  # set by this reposi
     sys.path.append(path)
 from orchestrator.images import Preprocessing
 from orchestrator.masks import upsample
+from orchestrator.networks import DecoderError, decode, encoder_inputs
 from orchestrator.pictures import COLOURS, overlay
-from orchestrator.pipeline import check_inside, mask_inputs, points_to_frame
+from orchestrator.pipeline import check_inside
 from orchestrator.problems import Rejected
-from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, NEGATIVE, POSITIVE
+from orchestrator.tensors import (
+    BOX_BOTTOM_RIGHT,
+    BOX_TOP_LEFT,
+    DECODER,
+    ENCODER,
+    NEGATIVE,
+    POSITIVE,
+)
 
-ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 LABELS = (NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)
 
 Array = npt.NDArray[Any]
@@ -81,22 +89,20 @@ class TritonPythonModel:
             raise InvalidInput("labels: expected a box, 2 and 3, as these weights were trained for nothing else")
         size_hw = pixels.shape[0], pixels.shape[1]
         frame = self.preprocessing.frame(pixels)
-        images: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+        images = encoder_inputs(frame.pixels, frame.size_hw)
         embedding = call(ENCODER, images, self.embedding)
-        frame_hw = self.preprocessing.size_in_frame(size_hw)
-        coords, point_labels = points_to_frame(points_xy[None], labels[None], size_hw, frame_hw)
-        mask_input, has_mask_input = mask_inputs(None, None, 1)
-        prompt = {
-            **embedding,
-            "point_coords": coords,
-            "point_labels": point_labels,
-            "mask_input": mask_input,
-            "has_mask_input": has_mask_input,
-        }
-        logits = call(DECODER, prompt, ["single_masks"])["single_masks"][0, 0]
-        if not np.isfinite(logits).all():
-            raise pb_utils.TritonModelException(f"{DECODER}: expected finite logits")
-        return upsample(logits, None if self.preprocessing.squashes else frame_hw, size_hw) > 0
+        try:
+            masks, _ = decode(
+                partial(call, DECODER),
+                dict(zip(self.embedding, embedding, strict=True)),
+                points_xy[None],
+                labels[None],
+                size_hw=size_hw,
+                frame_hw=self.preprocessing.size_in_frame(size_hw),
+            )
+        except DecoderError as error:
+            raise pb_utils.TritonModelException(str(error)) from None
+        return upsample(masks[0, 0], self.preprocessing.valid_hw(size_hw), size_hw) > 0
 
 
 def to_pixels(image: Array, max_pixels: int) -> npt.NDArray[np.uint8]:
@@ -150,8 +156,8 @@ def to_points(positive_xy: Array, negative_xy: Array, labels: Array, pixels: Arr
     return points_xy, all_labels
 
 
-def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> dict[str, Array]:
-    """Run another model of this Triton, and return its outputs by name.
+def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
+    """Run another model of this Triton, and return the outputs with these names.
 
     Raises:
         TritonModelException: it failed, or it is not loaded.
@@ -164,4 +170,4 @@ def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> dict[str, 
     ).exec()
     if response.has_error():
         raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
-    return {name: pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs}
+    return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from utils.api import responses
-from utils.api.inputs import image_source, list_of_images, to_job
+from utils.api.inputs import image_source, list_of_images, to_inference_request
 from utils.api.openapi import document
 from utils.api.openapi.examples import FILE, LINES, REQUESTS
 from utils.api.request_body import parse_body
@@ -31,7 +31,7 @@ def test_example_requests_are_valid(name, model):
         for source in several or [image_source(request)]:
             assert (source.file, source.image_id) in {(FILE, None), (None, hashlib.sha256(FILE).hexdigest())}
         if isinstance(request, SegmentRequest):
-            points = to_job(request).inputs["point_coords"]
+            points = to_inference_request(request).inputs["point_coords"]
             assert ((points >= 0) & (points <= [80, 60])).all()
 
 

@@ -10,7 +10,6 @@ from statistics import median_low
 from typing import Any
 
 from orchestrator import tensors
-from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings
 from utils.triton.watchdog.probes import (
     Counts,
@@ -27,13 +26,15 @@ from utils.triton.watchdog.process import FAILED, HUNG, RestartReason
 MAX_CONSECUTIVE_ERRORS = 3
 """Consecutive errors of one probe after which Triton is restarted."""
 IDLE_RUNS, LATE_RUNS, HUNG_RUNS = 20, 4, 8
-"""Runs of a probe that take as long as the pause before the next one at least, and as it may last before it is late and
-before it counts as hung. A probe of Segment Anything's ViT-H takes 16 s on two cores."""
+"""Runs of a probe that take as long as the pause before the next one at least, and as it may last
+before it is late and before it counts as hung. A probe of Segment Anything's ViT-H takes 16 s on
+two cores."""
 GROWTH = 1.2
 ENCODE_TIMES = 9
 """Number of readings of the encoder's time whose median counts."""
 START_FACTOR = 4
-"""How much longer a probe may last before its first success: three of them encode at the same time."""
+"""How much longer a probe may last before its first success: three of them encode at the same
+time."""
 NEVER = -float("inf")
 
 
@@ -51,7 +52,8 @@ class Probe:
     pending: "Future[Any] | None" = None
     began_at: float = NEVER
     fastest_s: float = 0.0
-    """Shortest run that succeeded, which grows a little with each longer one; 0 before the first."""
+    """Shortest run that succeeded, which grows a little with each longer one; 0 before the
+    first."""
     succeeded_at: float = NEVER
     """Last success of the probe, or of callers' requests to all its models."""
     errors: int = 0
@@ -59,11 +61,11 @@ class Probe:
     error: Exception | None = None
 
 
-class Examination:
+class HealthProbes:
     """Probe results and request counters of one Triton run.
 
-    The probes are a click on a new image and one on a cached image. If other models than MobileSAM's are served, the
-    only probe asks the server.
+    The probes are a click on a new image and one on a cached image. If other models than
+    MobileSAM's are served, the only probe asks the server.
     """
 
     def __init__(
@@ -90,8 +92,9 @@ class Examination:
         idle_s, encoder_idle_s = timings.idle_before_probe_s, timings.encoder_idle_before_probe_s
         self._engines = Probe("engines", self._check_engines, idle_s)
         self._probes = [
-            Probe(new, partial(click, triton, new), encoder_idle_s, (new, ENCODER, DECODER)),
-            # Always needed: callers' requests succeed in it without its decoder if the image is unknown.
+            Probe(new, partial(click, triton, new), encoder_idle_s, (new, tensors.ENCODER, tensors.DECODER)),
+            # Always needed: callers' requests succeed in it without its decoder if the image is
+            # unknown.
             Probe(cached, partial(click, triton, cached), idle_s),
         ]
         self._at_start = [*self._probes, self._engines]
@@ -131,8 +134,8 @@ class Examination:
     def encode_s(self) -> float:
         """Seconds that the encoder takes for an image: the median of the last times, 0 before the first.
 
-        The runs at the start are slow, as several run at once on an engine that was never used. The fastest of them
-        counts only as long as there are no others.
+        The runs at the start are slow, as several run at once on an engine that was never used. The
+        fastest of them counts only as long as there are no others.
         """
         if self._encode_times:
             return median_low(self._encode_times)
@@ -157,7 +160,7 @@ class Examination:
         hung = (f"no answer from {name} for {s:.0f} s" for name, s, _, hung_s in self._silences() if s > hung_s)
         return next((RestartReason(HUNG, detail) for detail in hung), None)
 
-    def took_for_dead(self) -> bool:
+    def stub_presumed_dead(self) -> bool:
         """Return whether a probe found that Triton took a model's process for dead."""
         return any(isinstance(probe.error, FaultError) for probe in self._at_start)
 
@@ -176,7 +179,8 @@ class Examination:
     def _silences(self) -> Iterator[tuple[str, float, float, float]]:
         """Yield names with the seconds since their last answer, and after how many they count as failing and as hung.
 
-        Triton's metrics do not depend on the models. A model that answers callers is not silent while its probe waits.
+        Triton's metrics do not depend on the models. A model that answers callers is not silent
+        while its probe waits.
         """
         timeout_s = self._timings.metrics_timeout_s
         yield "Triton", self._now - self._read_at, timeout_s / 2, timeout_s
@@ -228,7 +232,7 @@ class Examination:
     def _update_encode_times(self, before: Counts) -> None:
         """Record the mean time of the encoder's runs since the counters before."""
         began_after_start, self._read_after_start = self._read_after_start, self._reads_after_start
-        runs = self._counts.successes[ENCODER] - before.successes[ENCODER]
+        runs = self._counts.successes[tensors.ENCODER] - before.successes[tensors.ENCODER]
         seconds = self._counts.encode_s - before.encode_s
         if runs <= 0 or seconds <= 0:  # none, or the counters of an unloaded version are gone
             return
