@@ -15,11 +15,11 @@ from functools import partial
 import requests
 from tqdm import tqdm
 
-from benchmarks.arms import click_request, image_fields
-from benchmarks.figures import percentile, ratios, seconds, table
 from benchmarks.photo import CLICK, new_photo, photo
 from benchmarks.report import AHEAD, machine, write_blocks
+from benchmarks.servers import click_request, image_fields
 from benchmarks.service import OFFICIAL, running
+from benchmarks.stats import percentile, ratios, seconds, table
 from harness import Server
 from harness.load import closed_loop
 from harness.repository import prepare

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from benchmarks import report
-from benchmarks.arms import (
+from benchmarks.closed_loop import Cell, Cells, closed_loop, memory_line
+from benchmarks.raw import RawModel
+from benchmarks.servers import (
     CACHED,
     COLD,
     MIXED,
@@ -27,10 +29,8 @@ from benchmarks.arms import (
     engines_of,
     start_arms,
 )
-from benchmarks.figures import spread, table
-from benchmarks.loops import Cell, Cells, closed_loop, memory_line
-from benchmarks.raw import RawModel
 from benchmarks.service import BUILTIN, OFFICIAL, running
+from benchmarks.stats import spread, table
 from harness.load import client_process
 from harness.repository import prepare
 

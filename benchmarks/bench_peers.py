@@ -21,7 +21,11 @@ import requests
 from requests import Response
 
 from benchmarks import chart
-from benchmarks.arms import (
+from benchmarks.closed_loop import Cell, Cells, closed_loop, memory_line
+from benchmarks.objects import Mask, read_png
+from benchmarks.photo import CLICK, POINTS, photo
+from benchmarks.report import PEERS, machine, write_blocks
+from benchmarks.servers import (
     CACHED,
     COLD,
     EVERYTHING,
@@ -34,12 +38,8 @@ from benchmarks.arms import (
     engines_of,
     image_fields,
 )
-from benchmarks.figures import percentile, ratios, table
-from benchmarks.loops import Cell, Cells, closed_loop, memory_line
-from benchmarks.objects import Mask, read_png
-from benchmarks.photo import CLICK, POINTS, photo
-from benchmarks.report import PEERS, machine, write_blocks
 from benchmarks.service import OFFICIAL, running, serving
+from benchmarks.stats import percentile, ratios, table
 from harness import Server
 from harness.load import Request, client_process, json_request
 from harness.repository import prepare

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from benchmarks.arms import click_request, image_fields
-from benchmarks.figures import seconds, table
 from benchmarks.fleet import SMALL
 from benchmarks.photo import CLICK, new_photo
 from benchmarks.report import CAPACITY, machine, write_blocks
+from benchmarks.servers import click_request, image_fields
 from benchmarks.service import BUILTIN, OFFICIAL, running
+from benchmarks.stats import seconds, table
 from harness.load import Request, json_request, open_loop
 from harness.repository import prepare
 from harness.server import Server, cpu_seconds, resident_bytes

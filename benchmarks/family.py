@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from tqdm import tqdm
 
 from benchmarks.engines import OPENVINO_BF16, OPENVINO_F32
-from benchmarks.figures import seconds, table
 from benchmarks.members import MEMBERS
 from benchmarks.raw import descriptor_of
 from benchmarks.service import CACHE
+from benchmarks.stats import seconds, table
 from benchmarks.workers import CLICK, ENCODE, Worker
 from utils.triton.machine import has_bf16
 

@@ -18,13 +18,13 @@ from pathlib import Path
 import pynvml
 
 from benchmarks import gate, report
-from benchmarks.arms import CACHED, COLD, OURS, ServerArm, engines_of
+from benchmarks.closed_loop import Cell, Cells, closed_loop, memory_line
 from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_F32
-from benchmarks.figures import percentile, seconds, table
-from benchmarks.loops import Cell, Cells, closed_loop, memory_line
 from benchmarks.objects import LabelledObject, read_picture
 from benchmarks.photo import POINTS, photo
+from benchmarks.servers import CACHED, COLD, OURS, ServerArm, engines_of
 from benchmarks.service import OFFICIAL, running
+from benchmarks.stats import percentile, seconds, table
 from harness import ROOT
 from harness.load import client_process, json_request
 from harness.repository import prepare

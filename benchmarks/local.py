@@ -20,11 +20,11 @@ from playwright.sync_api import Browser, Page, Request
 from tqdm import tqdm
 
 from benchmarks import page as in_page
-from benchmarks.arms import click_request, image_fields
-from benchmarks.figures import percentile, ratios, seconds, short, table
 from benchmarks.photo import CLICK, new_photo, photo
 from benchmarks.report import LOCAL, machine, write_blocks
+from benchmarks.servers import click_request, image_fields
 from benchmarks.service import OFFICIAL, running
+from benchmarks.stats import percentile, ratios, seconds, short, table
 from harness import Server
 from harness.browser import chromium
 from harness.load import Request as Call

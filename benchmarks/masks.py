@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from benchmarks.figures import ratios, seconds, spread, table
 from benchmarks.service import OFFICIAL, running
+from benchmarks.stats import ratios, seconds, spread, table
 from harness.repository import prepare
 from mobile_sam_client import AsyncClient, Prompt
 from mobile_sam_client._commands import app, connection

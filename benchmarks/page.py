@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Page, ViewportSize
 
-from benchmarks.arms import engines_of
-from benchmarks.figures import percentile, seconds, table
 from benchmarks.photo import SIZE, photo
 from benchmarks.raw import RawModel
 from benchmarks.report import CLICKS_IN_PAGE, machine, write_blocks
+from benchmarks.servers import engines_of
 from benchmarks.service import running
+from benchmarks.stats import percentile, seconds, table
 from harness import ROOT
 from harness.browser import chromium
 from mobile_sam_client import Client, Prompt

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.arms import CACHED, Turn
 from benchmarks.engines import ONNX_RUNTIME, Array, load
-from benchmarks.figures import seconds
+from benchmarks.servers import CACHED, Turn
+from benchmarks.stats import seconds
 from benchmarks.workers import CLICK, ENCODE, serve
 from sam_onnx.descriptor import Descriptor
 

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from benchmarks.annotators import Annotators, Call
 from benchmarks.capacity import FIGURES, predict, scenario
 from benchmarks.chart import DOCS, timeline
-from benchmarks.figures import percentile, short, table
 from benchmarks.fleet import BY_IMAGE, NOTICED_S, TURNS, Fleet, running
 from benchmarks.photo import CLICK, POINTS, new_photo, photo
 from benchmarks.report import SCALE, machine, write_blocks
 from benchmarks.service import BUILTIN
+from benchmarks.stats import percentile, short, table
 from harness import ROOT, free_ports
 from harness.load import Request, client_process, crowd, json_request
 from harness.repository import make_repository, prepare

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.figures import seconds
+from benchmarks.stats import seconds
 
 ENCODE, CLICK = "encode", "click"
 """Work of the models: an image's embedding, and one click's mask on the last embedding."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.request_space import OPTIONS, SPACE, Point, point, request
 from tests.chaos.tool_requests import TOOL_PATHS
-from tests.fuzz.ways_in import MODELS
+from tests.fuzz.entry_points import MODELS
 from tests.unit.utils.integrations.replay import Replay
 from utils.api.received import parse_body
 from utils.app import WORK_PATHS

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from benchmarks import ahead, bench, capacity, compare, gate, local, masks, quality, regions, scale
-from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
+from benchmarks.servers import CACHED, OURS, WITHOUT_TRITON
 from harness.browser import chromium, find_chromium
 from harness.load import client_process
 from tests.skips import missing

@@ -14,7 +14,7 @@ from tests.chaos.attack import AttackedService
 from tests.chaos.figures import Figure, Start
 from tests.chaos.request_space import Point, point, request
 
-CALLERS = ("innocent", "other", "eve", "mallory")
+CALLERS = ("control", "other", "eve", "mallory")
 HEADERS = {name: {"X-API-Key": f"{name}-key-of-24-letters......"} for name in CALLERS}
 CACHE_BYTES = 64 * 2**20
 """Size of the cache: small, so that an attack of seconds can fill it."""
@@ -45,7 +45,7 @@ def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
         def ask(caller: str, at: Point) -> requests.Response:
             return server.send(request(at, headers=HEADERS[caller]), stream=True)
 
-        target = AttackedService(server, headers=HEADERS["innocent"])
+        target = AttackedService(server, headers=HEADERS["control"])
         attackers = ("eve", "mallory")
         for caller in attackers:
             ask(caller, point("/embed", **LARGE)).raise_for_status()

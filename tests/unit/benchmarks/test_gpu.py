@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import gpu
-from benchmarks.arms import Turn
-from benchmarks.loops import Cells
+from benchmarks.closed_loop import Cells
 from benchmarks.report import check_blocks
+from benchmarks.servers import Turn
 from utils.triton.machine import this_machine
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.arms import CACHED, COLD, FORM, LARGE, MIXED, ServerArm, Turn, is_new
-from benchmarks.loops import Cell, Cells
+from benchmarks.closed_loop import Cell, Cells
 from benchmarks.photo import photo
+from benchmarks.servers import CACHED, COLD, FORM, LARGE, MIXED, ServerArm, Turn, is_new
 from harness.load import Request
 
 OURS, OTHER = Cell("ours", COLD), Cell("other", COLD)

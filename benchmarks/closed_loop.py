@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tqdm import tqdm
 
-from benchmarks.arms import CACHED, WORKLOADS, Arm, ServerArm, Turn
-from benchmarks.figures import Spread, percentile, ratios, spread, table
+from benchmarks.servers import CACHED, WORKLOADS, Arm, ServerArm, Turn
+from benchmarks.stats import Spread, percentile, ratios, spread, table
 from harness.server import resident_bytes
 
 PAUSE_S = 0.05
