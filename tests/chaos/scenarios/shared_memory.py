@@ -8,7 +8,7 @@ from harness.load import Replies, crowd
 from tests.chaos.callers import click
 from tests.chaos.control_client import ControlClient
 from tests.chaos.figures import Figure, Start, died, not_run, unexpected_outcomes
-from tests.chaos.request_space import image_file
+from tests.chaos.valid_requests import image_file
 from tests.small_disk import full_shared_memory as full
 from tests.small_disk import own_shared_memory
 
