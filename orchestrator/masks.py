@@ -18,7 +18,6 @@ from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 from orchestrator.reduced import Reduction
 
-FORMATS = ("json", "npy", "png", "rle", "polygon")
 MAX_PNG_ROWS = 1_000_000
 """Tallest picture that PNG libraries read with their default settings."""
 MAX_REUSED_PIXELS = 16_000_000
@@ -179,7 +178,7 @@ class MaskPart:
     """
 
     mask_format: str
-    """One of `FORMATS`."""
+    """`json`, `npy`, `png`, `rle` or `polygon`."""
     size_hw: tuple[int, int]
     """Height and width of each mask."""
     count: int | None
