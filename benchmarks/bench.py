@@ -107,11 +107,11 @@ def main() -> None:
     if given.full and given.only:
         parser.error("expected --full or --only, got both")
     rounds = ROUNDS if given.full else ROUNDS_QUICK
+    print(f"{describe_machine()} {rounds} rounds.\n", flush=True)
     with client_process() as client:
         for weights in (OFFICIAL, BUILTIN) if given.full else (OFFICIAL,):
             for title, text in measure(weights, client, rounds, given.only).items():
                 print(f"== {title}, {weights} weights ==\n{text}\n", flush=True)
-    print(f"{describe_machine()} {rounds} rounds.")
 
 
 if __name__ == "__main__":

@@ -302,9 +302,9 @@ def main() -> None:
         encodes(Bench(plan, {BY_IMAGE: given.target}, Fleet(ROOT, ROOT, {})), [BY_IMAGE])
         print(f"not measured, because they need replicas on this machine: {', '.join(ROWS)}")
         return
+    print(describe_machine(versions=False), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(plan, Path(folder), given.rows)
-    print(describe_machine(versions=False))
     print(f"\n{table(('', 'goal', 'measured', ''), found.rows)}")
 
 
