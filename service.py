@@ -11,6 +11,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from utils.api.accept import JSON
 from utils.api.answers import (
     RawJson,
     RawMultipart,
@@ -21,7 +22,7 @@ from utils.api.answers import (
     segmentation_response,
 )
 from utils.api.inputs import image_source, list_of_images, to_job
-from utils.api.received import JSON, receive
+from utils.api.request_body import receive
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.app import build
 from utils.inference.everything import everything as segment_everything

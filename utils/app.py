@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -35,12 +35,13 @@ from utils.bento import (
 )
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
-from utils.edge.connections import REQUEST_ID_HEADER
 from utils.edge.keys import ADMIN_KEYS, ApiKeys
 from utils.edge.lifecycle import WorkerLifecycle
-from utils.edge.middleware import Edge, Limits
+from utils.edge.limits import Limits
+from utils.edge.middleware.context import REQUEST_ID_HEADER
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
+from utils.edge.stack import Access, Site, edge
 from utils.inference.segmenter import Segmenter
 from utils.inference.shares import RecentCallers
 from utils.inference.triton_segmenter import TritonSegmenter
@@ -64,13 +65,17 @@ RATES_FILE = "rates"
 """Name of the counts of callers' requests in the run folder."""
 WORK_PATHS = frozenset({"/mobile_sam", "/embed", "/everything"})
 """Paths that run inference."""
+MAX_BODIES = 8
+"""Largest bodies in a worker's memory together, those that are still arriving among them."""
+ANSWER_MARGIN_S = 5.0
+"""Time for an answer to start beyond the maximum time for Triton, whose own error comes first."""
 NO_KEYS = (
-    "every machine that reaches {address} can use this service, as it has no API keys: set MOBILE_SAM_API_KEYS_FILE, "
-    "or listen (--host) or publish the container's port on 127.0.0.1"
+    "every machine that reaches {address} can use this service, as it has no API keys: "
+    "set MOBILE_SAM_API_KEYS_FILE, or listen (--host) or publish the container's port on 127.0.0.1"
 )
 CLIENT_KEY = (
-    "MOBILE_SAM_API_KEY is a key for clients and does not protect this service: MOBILE_SAM_API_KEYS or "
-    "MOBILE_SAM_API_KEYS_FILE name the keys that it accepts"
+    "MOBILE_SAM_API_KEY is a key for clients and does not protect this service: "
+    "MOBILE_SAM_API_KEYS or MOBILE_SAM_API_KEYS_FILE name the keys that it accepts"
 )
 
 
@@ -108,9 +113,45 @@ class _Configuration:
         """The folder that Triton reads; None if the repository is on another machine."""
         return Path(self.served) if self.source else None
 
+    @property
+    def tools(self) -> list[Adapter]:
+        """The annotation tools whose paths are on."""
+        return [adapter for adapter in ADAPTERS if adapter.name in self.settings.integrations]
+
+
+@dataclass(frozen=True)
+class _Triton:
+    """Triton as the other parts of the service see it."""
+
+    runner: Any
+    """BentoML's runner, which starts it."""
+    run: RunState
+    models: Models
+    health: Callable[[], Health]
+    """Returns its health as the watchdog last recorded it."""
+    metrics: Callable[[], Awaitable[bytes]]
+    """Returns its metrics in the Prometheus text format, empty while it is down."""
+    timeout_s: Callable[[], float]
+    """Returns the maximum time for one call, by the time that the encoder takes."""
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """Requests and callers of one API worker."""
+
+    admission: Admission
+    active: RecentCallers
+    """Addresses that send work."""
+    waiting: WaitingCallers
+    """Callers of all workers who wait for Triton."""
+    counts: Counts
+    origins: Origins
+    lifecycle: WorkerLifecycle
+    """What starts and stops the worker."""
+
 
 def build() -> App:
-    """Build the service from the environment variables.
+    """Build the service from the environment variables, each part from those before it.
 
     Raises:
         SystemExit: a one-line error; a setting is invalid, or the service cannot run.
@@ -118,94 +159,40 @@ def build() -> App:
     configure_logging()
     processes.raise_descriptor_limit()
     configuration = _read_configuration()
-    settings, keys, rate = configuration.settings, configuration.keys, configuration.rate
     info = _service_info(configuration)
-    tools = [adapter for adapter in ADAPTERS if adapter.name in settings.integrations]
-    documents = _documents(configuration, info, tools)
-    runner = _runner(configuration)
-    service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
+    documents = _documents(configuration, info)
 
-    run = RunState.current()
-    read_health = partial(health.read_health, run.health_file)
-    read_triton_metrics = partial(triton_metrics, run.metrics_port)
-    timeout_s = partial(_timeout_s, settings, read_health)
-    admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
-    models = _models(configuration, runner, run)
-    callers = WaitingCallers(Path(run.folder) / "callers")
-    segmenter = TritonSegmenter(
-        _inference(runner, run),
-        timeout_s,
-        configuration.plan.instances,
-        partial(health.report_fault, run.health_file),
-        callers.one_more,
-        settings.max_requests,
-    )
-    background = BackgroundEncoder(
-        _queue(configuration.source, configuration.served, configuration.plan, settings),
-        Path(run.folder),
-        segmenter,
-        lambda: read_health().ready and not admission.stopping,
-        rate.check if rate else None,
-        versions=models.versions,
-        callers=callers,
-    )
-    active = RecentCallers()
-    adapters = Adapters(
-        tools,
-        MaskService(segmenter, settings, timeout_s, active, background, admission.time_left_s),
-        [adapter for adapter in ADAPTERS if adapter not in tools],
-    )
-    local = LocalDecoding(
-        segmenter,
-        configuration.folder if info.local_decoding else None,
-        InfoEndpoint(info, models.versions, read_triton_metrics, read_health, timeout_s),
-    )
-    work_paths = WORK_PATHS.union(adapters.work, local.pages)
-    counts = Counts(keys.names if keys and settings.metrics_by_key else None)
-    origins = Origins(settings.cors_origins, None if keys else settings.hosts)
-    lifecycle = WorkerLifecycle(
-        run.health_file, admission, partial(disconnect, runner), settings.max_connections, run.first_process
+    triton = _triton(configuration)
+    worker = _worker(configuration, triton)
+    segmenter = _segmenter(configuration, triton, worker)
+    background = _background(configuration, triton, worker, segmenter)
+    adapters = _adapters(configuration, triton, worker, segmenter, background)
+    local = _local_decoding(configuration, info, triton, segmenter)
+    site = Site(
+        work_paths=WORK_PATHS.union(adapters.work, local.pages),
+        file_paths=static_files() | page_files(),
+        pages={**documents, **page_pages(), **local.pages, "/info": local.info},
+        adapters=adapters,
+        file_answers=local.from_file,
+        check_room={"/mobile_sam": partial(check_room, segmenter)},
+        admin=_admin(configuration, triton),
+        jobs=EmbedJobs(background),
     )
 
-    service.on_deployment(check_hooks)
-    service.on_deployment(
-        partial(_check_deployment, configuration.source, configuration.served, configuration.plan, settings)
-    )
-    start_counts = partial(counts.start, work_paths)
-    service.on_startup(partial(_start_worker, settings, origins, lifecycle, background, start_counts))
-    service.on_shutdown(partial(_stop_worker, rate))
+    document = bytes(documents["/docs.json"].body)
+    service = service_with_document("mobile_sam", triton.runner, document)
+    _add_hooks(service, configuration, worker, background, site)
     service.mount_asgi_app(PageFiles(), path=ROUTE)
     service.mount_asgi_app(adapters, path="/")
-    # Outermost first: CORS preflight requests carry no API key.
-    _allow_origins(service, settings)
-    trace_requests(service, work_paths)
-    service.add_asgi_middleware(
-        Edge,
-        work_paths=work_paths,
-        file_paths=static_files() | page_files(),
-        pages={
-            **documents,
-            **page_pages(),
-            **local.pages,
-            "/info": local.info,
-        },
-        file_answers=local.from_file,
-        limits=Limits(settings.max_body_bytes, settings.body_timeout, lambda: timeout_s() + 5),
-        keys=keys,
-        rate=rate,
-        admission=admission,
-        health=read_health,
-        counts=counts,
-        check_room={"/mobile_sam": partial(check_room, segmenter)},
-        triton_metrics=read_triton_metrics,
-        metrics_need_key=settings.metrics == "key",
-        admin=_admin(configuration, models),
-        adapters=adapters,
-        jobs=EmbedJobs(background),
-        origins=origins,
-        active=active,
+    _add_middleware(service, configuration, triton, worker, site)
+    return App(
+        service,
+        segmenter,
+        background,
+        configuration.settings,
+        triton.timeout_s,
+        worker.admission.time_left_s,
     )
-    return App(service, segmenter, background, settings, timeout_s, admission.time_left_s)
 
 
 def _read_configuration() -> _Configuration:
@@ -220,7 +207,8 @@ def _read_configuration() -> _Configuration:
         keys, rate, admin_keys = _access(settings)
         replace(RunState.current(), timeout_s=settings.timeout_s(0)).publish()  # for the watchdog
         served = _served_repository(source, settings)
-        # By the snapshot, as the repository may have other weights when BentoML starts another worker.
+        # By the snapshot, as the repository may have other weights when BentoML starts another
+        # worker.
         plan = repository.plan_for_this_machine(Path(served) if source else None, settings)
     except (SettingsError, PlanError) as error:
         raise SystemExit(f"error: {error}") from None
@@ -228,23 +216,24 @@ def _read_configuration() -> _Configuration:
 
 
 def _service_info(configuration: _Configuration) -> Info:
-    """Return the document `/info` without a loaded model, and give the orchestrator the same limits."""
+    """Return `/info` without a loaded model, and give the orchestrator the same limits."""
     settings = configuration.settings
     info = describe(configuration.folder, settings, key_needed=configuration.keys is not None)
     # For the orchestrator: its own default ignores `cache_dir`.
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
-    if configuration.source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
+    if configuration.source is None:
+        # The limit in a remote repository is unknown here; make the one in /info apply.
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(info.limits.max_image_pixels))
     return info
 
 
-def _documents(configuration: _Configuration, info: Info, tools: Sequence[Adapter]) -> dict[str, Response]:
+def _documents(configuration: _Configuration, info: Info) -> dict[str, Response]:
     """Return the pages that describe the API."""
     return pages(
         info,
         metrics_need_key=configuration.settings.metrics == "key",
         admin=configuration.admin_keys is not None,
-        tools=tools,
+        tools=configuration.tools,
     )
 
 
@@ -253,11 +242,82 @@ def _runner(configuration: _Configuration) -> Any:
     settings, source, served = configuration.settings, configuration.source, configuration.served
     return make_runner(
         served,
-        # Inference too: a web page can send simple requests to any port, and deep JSON crashes old Tritons.
+        # Inference too: a web page can send simple requests to any port, and deep JSON crashes
+        # old Tritons.
         server_flags(settings.model_control_mode, restricted=f"{CONTROL_APIS},inference"),
         ready_line=_ready_line(configuration.folder, configuration.plan, settings),
         announce=partial(_announce, source, served, settings),
         public_warning="" if configuration.keys else NO_KEYS,
+    )
+
+
+def _triton(configuration: _Configuration) -> _Triton:
+    """Return Triton, which BentoML's runner starts later."""
+    run = RunState.current()
+    runner = _runner(configuration)
+    read_health = partial(health.read_health, run.health_file)
+    return _Triton(
+        runner,
+        run,
+        _models(configuration, runner, run),
+        read_health,
+        partial(triton_metrics, run.metrics_port),
+        partial(_timeout_s, configuration.settings, read_health),
+    )
+
+
+def _timeout_s(settings: Settings, read_health: Callable[[], Health]) -> float:
+    """Return the maximum time for one call of Triton, by the time that the encoder takes."""
+    return settings.timeout_s(read_health().encode_s)
+
+
+def _models(configuration: _Configuration, runner: Any, run: RunState) -> Models:
+    """Return the client of Triton's list of models."""
+    settings, source = configuration.settings, configuration.source
+    address = partial(triton_address, runner.name)
+    folder = configuration.folder
+    if source is None or folder is None or settings.model_control_mode == "poll":
+        return Models(address, run, None)  # Triton reads the repository itself
+    deployment = versions.Deployment(source, folder)
+    return Models(
+        address,
+        run,
+        deployment,
+        partial(repository.is_configured, source, settings, folder),
+    )
+
+
+def _worker(configuration: _Configuration, triton: _Triton) -> _Worker:
+    """Return what this worker knows of its requests and callers."""
+    settings, keys = configuration.settings, configuration.keys
+    body_bytes = MAX_BODIES * settings.max_body_bytes
+    admission = Admission(settings.max_requests, body_bytes, settings.max_answer_bytes)
+    lifecycle = WorkerLifecycle(
+        triton.run.health_file,
+        admission,
+        partial(disconnect, triton.runner),
+        settings.max_connections,
+        triton.run.first_process,
+    )
+    return _Worker(
+        admission,
+        RecentCallers(),
+        WaitingCallers(Path(triton.run.folder) / "callers"),
+        Counts(keys.names if keys and settings.metrics_by_key else None),
+        Origins(settings.cors_origins, None if keys else settings.hosts),
+        lifecycle,
+    )
+
+
+def _segmenter(configuration: _Configuration, triton: _Triton, worker: _Worker) -> TritonSegmenter:
+    """Return the segmenter that calls Triton."""
+    return TritonSegmenter(
+        _inference(triton.runner, triton.run),
+        triton.timeout_s,
+        configuration.plan.instances,
+        partial(health.report_fault, triton.run.health_file),
+        worker.waiting.one_more,
+        configuration.settings.max_requests,
     )
 
 
@@ -272,49 +332,156 @@ def _inference(runner: Any, run: RunState) -> Callable[..., Any]:
     return infer
 
 
-def _timeout_s(settings: Settings, read_health: Callable[[], Health]) -> float:
-    """Return the maximum time for one call of Triton, by the time that the encoder takes."""
-    return settings.timeout_s(read_health().encode_s)
+def _background(
+    configuration: _Configuration, triton: _Triton, worker: _Worker, segmenter: Segmenter
+) -> BackgroundEncoder:
+    """Return the encoder of images before their first prompt."""
+    settings, rate = configuration.settings, configuration.rate
 
+    def is_ready() -> bool:
+        return triton.health().ready and not worker.admission.stopping
 
-def _models(configuration: _Configuration, runner: Any, run: RunState) -> Models:
-    """Return the client of Triton's list of models."""
-    address = partial(triton_address, runner.name)
-    settings, source, folder = configuration.settings, configuration.source, configuration.folder
-    if source is None or folder is None or settings.model_control_mode == "poll":  # Triton reads the repository itself
-        return Models(address, run, None)
-    return Models(
-        address,
-        run,
-        versions.Deployment(source, folder),
-        partial(repository.is_configured, source, settings, folder),
+    return BackgroundEncoder(
+        _queue(configuration.source, configuration.served, configuration.plan, settings),
+        Path(triton.run.folder),
+        segmenter,
+        is_ready,
+        rate.check if rate else None,
+        versions=triton.models.versions,
+        callers=worker.waiting,
     )
 
 
-def _admin(configuration: _Configuration, models: Models) -> Admin | None:
+def _adapters(
+    configuration: _Configuration,
+    triton: _Triton,
+    worker: _Worker,
+    segmenter: Segmenter,
+    background: BackgroundEncoder,
+) -> Adapters:
+    """Return the paths in the languages of annotation tools."""
+    masks = MaskService(
+        segmenter,
+        configuration.settings,
+        triton.timeout_s,
+        worker.active,
+        background,
+        worker.admission.time_left_s,
+    )
+    tools = configuration.tools
+    off = [adapter for adapter in ADAPTERS if adapter not in tools]
+    return Adapters(tools, masks, off)
+
+
+def _local_decoding(
+    configuration: _Configuration,
+    info: Info,
+    triton: _Triton,
+    segmenter: Segmenter,
+) -> LocalDecoding:
+    """Return the paths for callers who decode by themselves, and `/info`."""
+    endpoint = InfoEndpoint(
+        info,
+        triton.models.versions,
+        triton.metrics,
+        triton.health,
+        triton.timeout_s,
+    )
+    folder = configuration.folder if info.local_decoding else None
+    return LocalDecoding(segmenter, folder, endpoint)
+
+
+def _admin(configuration: _Configuration, triton: _Triton) -> Admin | None:
     """Return the paths that change models, if there are keys for them."""
     if configuration.admin_keys is None:
         return None
-    return Admin(configuration.admin_keys, models, configuration.settings.model_control_mode)
+    control_mode = configuration.settings.model_control_mode
+    return Admin(configuration.admin_keys, triton.models, control_mode)
+
+
+def _add_hooks(
+    service: Any,
+    configuration: _Configuration,
+    worker: _Worker,
+    background: BackgroundEncoder,
+    site: Site,
+) -> None:
+    """Have BentoML check the deployment before it serves, and prepare and end its workers."""
+    settings = configuration.settings
+    check_deployment = partial(
+        _check_deployment,
+        configuration.source,
+        configuration.served,
+        configuration.plan,
+        settings,
+    )
+    start_worker = partial(_start_worker, settings, worker, background, site.work_paths)
+    service.on_deployment(check_hooks)
+    service.on_deployment(check_deployment)
+    service.on_startup(start_worker)
+    service.on_shutdown(partial(_stop_worker, configuration.rate))
+
+
+def _add_middleware(
+    service: Any,
+    configuration: _Configuration,
+    triton: _Triton,
+    worker: _Worker,
+    site: Site,
+) -> None:
+    """Put around BentoML's application what each request passes, outermost first."""
+    settings = configuration.settings
+    _allow_origins(service, settings)  # CORS preflight requests carry no API key
+    trace_requests(service, site.work_paths)
+
+    def answer_timeout_s() -> float:
+        return triton.timeout_s() + ANSWER_MARGIN_S
+
+    service.add_asgi_middleware(
+        edge,
+        site=site,
+        access=Access(
+            worker.origins,
+            configuration.keys,
+            configuration.rate,
+            metrics_need_key=settings.metrics == "key",
+        ),
+        limits=Limits(settings.max_body_bytes, settings.body_timeout, answer_timeout_s),
+        admission=worker.admission,
+        active=worker.active,
+        health=triton.health,
+        counts=worker.counts,
+        triton_metrics=triton.metrics,
+    )
 
 
 def _access(settings: Settings) -> tuple[ApiKeys | None, RateLimit | None, ApiKeys | None]:
     """Read the API keys, the rate limit and the admin keys.
 
     Raises:
-        SettingsError: keys or the rate limit are invalid, or metrics need a key, but there are none.
+        SettingsError: keys or the rate limit are invalid, or metrics need a key, but there are
+            none.
     """
     keys = ApiKeys.from_setting(settings.api_keys, settings.api_keys_file)
-    admin_keys = ApiKeys.from_setting(settings.admin_keys, settings.admin_keys_file, variable=ADMIN_KEYS)
+    admin_keys = ApiKeys.from_setting(
+        settings.admin_keys,
+        settings.admin_keys_file,
+        variable=ADMIN_KEYS,
+    )
     if keys and admin_keys and admin_keys.overlaps(keys):
-        raise SettingsError(f"{ADMIN_KEYS}: admin keys must not also be API keys; one key is in both lists")
+        raise SettingsError(
+            f"{ADMIN_KEYS}: admin keys must not also be API keys; one key is in both lists",
+        )
     if settings.metrics == "key" and keys is None:
         raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
     return keys, _rate_limit(settings, keys), admin_keys
 
 
 def _rate_limit(settings: Settings, keys: ApiKeys | None) -> RateLimit | None:
-    """Return the limits of all callers. With keys there may be some later: in a key file that changes."""
+    """Return the limits of all callers.
+
+    With keys there may be some later: in a key file that changes.
+    """
     if settings.rate_limit is None and keys is None:
         return None
     return RateLimit(
@@ -326,13 +493,16 @@ def _rate_limit(settings: Settings, keys: ApiKeys | None) -> RateLimit | None:
 
 
 def _queue(source: Path | None, served: Path | str, plan: Plan, settings: Settings) -> EncodeQueue:
-    """Return the queue of images for these weights, beside their embeddings, of whose space it has half."""
+    """Return the queue of images for these weights. It may take half the space of embeddings."""
     record = versions.weights_record(Path(served)) if source else {}
     # Services with different weights may use the same repository: each encodes its own images.
-    identity = f"{source or settings.model_repository} {record.get('fingerprint', '')} {plan.encoder.engine}"
+    weights = f"{source or settings.model_repository} {record.get('fingerprint', '')}"
+    identity = f"{weights} {plan.encoder.engine}"
     name = hashlib.sha256(identity.encode()).hexdigest()[:16]
     descriptor = record.get("descriptor", {})
-    cache_bytes = DEFAULT_CACHE_BYTES if settings.embedding_cache_bytes is None else settings.embedding_cache_bytes
+    cache_bytes = settings.embedding_cache_bytes
+    if cache_bytes is None:
+        cache_bytes = DEFAULT_CACHE_BYTES
     return EncodeQueue(
         Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / f"ahead-{name}.sqlite3",
         cache_bytes // 2,
@@ -343,7 +513,8 @@ def _queue(source: Path | None, served: Path | str, plan: Plan, settings: Settin
 def _served_repository(source: Path | None, settings: Settings) -> Path | str:
     """Set up Triton, and return the model repository that it reads.
 
-    Where Triton cannot run, serving exits with the reason; `bentoml build`, which also imports the service, works.
+    Where Triton cannot run, serving exits with the reason; `bentoml build`, which also imports the
+    service, works.
     """
     try:
         installation.prepare(settings.cache_dir)
@@ -354,8 +525,17 @@ def _served_repository(source: Path | None, settings: Settings) -> Path | str:
         return source or settings.model_repository
 
 
-def _check_deployment(source: Path | None, served: Path | str, plan: Plan, settings: Settings) -> None:
-    """Clean up after a killed service, and exit with a one-line error if Triton could not load its models."""
+def _check_deployment(
+    source: Path | None,
+    served: Path | str,
+    plan: Plan,
+    settings: Settings,
+) -> None:
+    """Clean up after a killed service, and check that Triton can load its models.
+
+    Raises:
+        SystemExit: a one-line error.
+    """
     clean_up()
     remove_abandoned(settings.cache_dir / repository.SERVICES)
     try:
@@ -379,7 +559,13 @@ def _announce(source: Path | None, served: Path | str, settings: Settings, url: 
     if source:
         name = str(versions.weights_record(Path(served)).get("name", "unknown"))
         run = RunState.current()
-        service = services.Service(run.first_process, url, str(source.resolve()), name, settings.model_control_mode)
+        service = services.Service(
+            run.first_process,
+            url,
+            str(source.resolve()),
+            name,
+            settings.model_control_mode,
+        )
         with contextlib.suppress(OSError):  # shared memory is full: the watchdog reports it
             services.announce(Path(run.folder), service)
 
@@ -400,23 +586,28 @@ def _allow_origins(service: Any, settings: Settings) -> None:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-API-Key", "X-Image-Id", REQUEST_ID_HEADER.decode()],
+            allow_headers=[
+                "Authorization",
+                "Content-Type",
+                "X-API-Key",
+                "X-Image-Id",
+                REQUEST_ID_HEADER.decode(),
+            ],
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode(), ORIENTATION_HEADER],
         )
 
 
 def _start_worker(
     settings: Settings,
-    origins: Origins,
-    lifecycle: WorkerLifecycle,
+    worker: _Worker,
     background: BackgroundEncoder,
-    start_counts: Callable[[], None],
+    work_paths: Collection[str],
     _: Any,
 ) -> None:
     prepare_files(by_key=settings.metrics_by_key)
-    start_counts()
-    threading.Thread(target=origins.look_up_own_name, daemon=True).start()
-    lifecycle.start(background.run())
+    worker.counts.start(work_paths)
+    threading.Thread(target=worker.origins.look_up_own_name, daemon=True).start()
+    worker.lifecycle.start(background.run())
 
 
 async def _stop_worker(rate: RateLimit | None, _: Any) -> None:

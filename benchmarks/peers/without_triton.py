@@ -26,15 +26,18 @@ from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
+from utils.api.accept import JSON
 from utils.api.answers import RawJson, RawMultipart, errors_as_problems, segmentation_response
 from utils.api.inputs import image_source, to_job
-from utils.api.received import JSON, receive
+from utils.api.request_body import receive
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
-from utils.edge.middleware import Edge, Limits
+from utils.edge.limits import Limits
+from utils.edge.stack import Access, Site, edge
 from utils.errors import ServiceError
 from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.segmenter import AnswerParts
+from utils.inference.shares import RecentCallers
 from utils.inference.triton_segmenter import image_file
 from utils.integrations.adapter import Adapters
 from utils.observability.metrics import Counts
@@ -124,14 +127,18 @@ async def no_metrics() -> bytes:
 
 
 svc.add_asgi_middleware(
-    Edge,
-    work_paths=frozenset(api.route for api in svc.apis.values()),
-    file_paths=frozenset(),
-    pages={},
+    edge,
+    site=Site(
+        work_paths=frozenset(api.route for api in svc.apis.values()),
+        file_paths=frozenset(),
+        pages={},
+        adapters=Adapters([], None),  # type: ignore[arg-type]
+    ),
+    access=Access(),
     limits=Limits(max_body_bytes=2**25, body_timeout_s=30, answer_timeout_s=lambda: 60),
     admission=Admission(max_requests=1000, max_body_bytes=2**30),
+    active=RecentCallers(),
     health=lambda: Health("ready"),
     counts=Counts(),
     triton_metrics=no_metrics,
-    adapters=Adapters([], None),  # type: ignore[arg-type]
 )

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from tests.chaos.hostile_bodies import hostile_bodies
 from utils.api.large_json import MAX_OTHER_BYTES
-from utils.api.received import MAX_VALUES, receive
+from utils.api.request_body import MAX_VALUES, receive
 from utils.api.requests import MAX_IMAGES, EmbedRequest, SegmentRequest
 from utils.errors import ServiceError
 

@@ -9,7 +9,7 @@ from tests.chaos.tool_requests import TOOL_PATHS
 from tests.chaos.valid_requests import COSTLIEST, FIELDS, NOISE, valid_request
 from tests.fuzz.entry_points import MODELS
 from tests.unit.utils.integrations.replay import Replay
-from utils.api.received import parse_body
+from utils.api.request_body import parse_body
 from utils.app import WORK_PATHS
 from utils.integrations import ADAPTERS
 from utils.settings import Settings

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from orchestrator import images, pipeline, regions, tensors
 from orchestrator.problems import Rejected
 from utils.api.inputs import image_source, to_job
-from utils.api.received import parse_body
+from utils.api.request_body import parse_body
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.errors import ServiceError
 from utils.inference.request import InferenceRequest

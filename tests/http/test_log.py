@@ -17,6 +17,7 @@ from tests.http.asgi import ADDRESS, messages_of
 from utils.api.answers import REFUSAL_LOG
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.edge.keys import ApiKeys
+from utils.edge.middleware.access import ApiKeyMiddleware
 from utils.errors import ImageNotCached, RejectedByModel
 from utils.inference.request import ImageSource
 from utils.inference.triton_segmenter import _problem
@@ -173,7 +174,7 @@ def test_refusal_is_logged_with_time_address_request_and_expectation(app, segmen
 def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch):
     keys = ApiKeys.from_setting("name:a-key-of-enough-characters", None)
     assert keys
-    monkeypatch.setattr("utils.edge.middleware.Edge._authenticate", lambda _, scope: keys.name_of(scope["headers"]))
+    monkeypatch.setattr(ApiKeyMiddleware, "_name_of", lambda _, headers: keys.name_of(headers))
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._max_lines", 20)
     guesses = [{"headers": [(b"x-api-key", b"guess-%d" % number)]} for number in range(50)]
     assert {status for status, _ in ask_all(app, guesses)} == {401}

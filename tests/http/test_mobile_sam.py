@@ -7,7 +7,8 @@ import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from orchestrator.tensors import SEGMENT_COSTLY
-from utils.edge.middleware import LIVE, READY, Edge
+from utils.edge.pages import LIVE, READY
+from utils.edge.stack import edge
 from utils.errors import InferenceUnavailable, Overloaded, Problem, RejectedByModel
 from utils.inference.request import ImageSource
 from utils.inference.triton_segmenter import MIN_COSTLY_OBJECTS
@@ -200,8 +201,8 @@ def test_room_is_checked_before_the_request_is_parsed(triton_segmenter, http, mo
 
 
 def test_costly_conversions_for_tools_notice_callers_of_other_paths(service, http):
-    ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is Edge]
-    active = options["adapters"]._service.active
+    ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is edge]
+    active = options["site"].adapters._service.active
     active._noted.clear()  # callers of other tests
     http.post("/mobile_sam", json={})
     assert active.has_others("198.51.100.1")

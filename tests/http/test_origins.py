@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.asgi import messages_of
 from utils.app import WORK_PATHS
-from utils.edge.middleware import Edge
+from utils.edge.stack import edge
 from utils.integrations import ADAPTERS
 from utils.settings import DEFAULT_INTEGRATIONS
 
@@ -27,8 +27,8 @@ def answer(app, path: str, headers: dict[str, str], method: str = "POST") -> tup
 
 
 def test_tried_paths_are_all_paths_of_the_service_that_work(service):
-    ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is Edge]
-    assert sorted(options["work_paths"]) == sorted([*PATHS, *PAGES])
+    ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is edge]
+    assert sorted(options["site"].work_paths) == sorted([*PATHS, *PAGES])
 
 
 @pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)

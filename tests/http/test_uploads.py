@@ -262,7 +262,7 @@ def test_long_list_in_a_query_is_cut_before_its_numbers_are_read(http, monkeypat
         read.append(value)
         return 1
 
-    monkeypatch.setattr("utils.api.received._number_or_text", number)
+    monkeypatch.setattr("utils.api.query._number_or_text", number)
     response = http.post(
         f"/mobile_sam?x=1&y=2&labels={'1,' * 9000}1", content=FILE, headers={"content-type": "image/png"}
     )

@@ -15,8 +15,8 @@ from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
 from orchestrator.flood_log import FloodLog
+from utils.api.accept import FILE, JSON, PNG
 from utils.api.forms import FORM
-from utils.api.received import FILE, JSON, PNG
 from utils.api.requests import MaskFormat
 from utils.errors import MEDIA_TYPE, Problem, ServiceError
 from utils.inference.contents import Content, chunks

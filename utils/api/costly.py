@@ -1,6 +1,6 @@
 """Costly segmentation requests, which are refused before they are parsed while too many of them wait."""
 
-from utils.api.received import BYTE_ORDER_MARK, has_more_than
+from utils.api.request_body import BYTE_ORDER_MARK, has_more_than
 from utils.errors import Overloaded
 from utils.inference.triton_segmenter import MIN_COSTLY_OBJECTS, TritonSegmenter
 

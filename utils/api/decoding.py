@@ -13,7 +13,8 @@ from orchestrator import tensors
 from utils.api.answers import file_response, has_file
 from utils.api.info import InfoEndpoint
 from utils.api.inputs import image_source
-from utils.api.received import Model, parameters_of, parse_body, query_fields
+from utils.api.query import parameters_of, query_fields
+from utils.api.request_body import Model, parse_body
 from utils.api.requests import DecoderRequest, ImageFields
 from utils.api.responses import Info
 from utils.errors import (

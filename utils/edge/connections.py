@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import re
 import resource
-import uuid
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -23,17 +20,10 @@ from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrator.flood_log import FloodLog
-from utils.errors import HeadTooLarge, MalformedRequest, invalid_image_id
 from utils.observability.logs import logger
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
 """Limits of one request's target and headers; h11 applies the first one to what is still arriving, trailers too."""
-HEAD_TOO_LARGE = f"expected a request line, headers and trailers of at most {MAX_HEAD_BYTES} bytes together, got more"
-REQUEST_ID_HEADER = b"x-request-id"
-VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-"""Ids that are safe in a log line and in a header."""
-IMAGE_ID_HEADER = b"x-image-id"
-VALID_IMAGE_ID = re.compile(rb"[0-9a-f]{64}")
 IPV6_NETWORK = 64
 """Prefix length of the network that one household or host usually gets."""
 
@@ -223,43 +213,6 @@ def allowed_connections(setting: int) -> int:
             descriptors,
         )
     return min(setting, allowed)
-
-
-def check_head(scope: Scope) -> None:
-    """Check the head of a request.
-
-    Raises:
-        HeadTooLarge: it has too many bytes or fields.
-        MalformedRequest: it has two lengths of the body, of which a proxy may have taken the other one.
-    """
-    headers = scope["headers"]
-    if len(headers) > MAX_FIELDS:
-        raise HeadTooLarge(f"expected at most {MAX_FIELDS} headers and trailers together, got more")
-    size = len(scope.get("raw_path", b"")) + len(scope.get("query_string", b""))
-    if size + sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
-        raise HeadTooLarge(HEAD_TOO_LARGE)
-    if {b"content-length", b"transfer-encoding"} <= dict(headers).keys():
-        raise MalformedRequest("expected either Content-Length or Transfer-Encoding, got both")
-
-
-def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the caller's own request id if it is valid, else a new one."""
-    for name, value in headers:
-        if name == REQUEST_ID_HEADER and VALID_REQUEST_ID.fullmatch(value):
-            return value.decode()
-    return uuid.uuid4().hex
-
-
-def image_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the id in the header `X-Image-Id`; empty without the header.
-
-    Raises:
-        InvalidRequest: the header is not one SHA-256, or is repeated: a proxy may have routed by another value.
-    """
-    values = [value for name, value in headers if name == IMAGE_ID_HEADER]
-    if values and not (len(values) == 1 and VALID_IMAGE_ID.fullmatch(values[0])):
-        raise invalid_image_id(b", ".join(values).decode("latin-1"))
-    return b"".join(values).decode()
 
 
 def address(scope: Scope) -> str:

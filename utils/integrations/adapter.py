@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from utils.api.answers import json_response, problem_of, problem_response
 from utils.api.inputs import IMAGE_FILE, decode_base64
-from utils.api.received import parameters_of, parse_in_steps, receive_json
+from utils.api.query import parameters_of
+from utils.api.request_body import parse_in_steps, receive_json
 from utils.errors import Problem
 from utils.inference.request import ImageSource
 from utils.integrations.advice import in_tools_words

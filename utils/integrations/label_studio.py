@@ -16,7 +16,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from utils.api.answers import problem_of, problem_response
-from utils.api.received import MAX_VALUES, has_more_than, validated
+from utils.api.request_body import MAX_VALUES, has_more_than, validated
 from utils.api.requests import MAX_OBJECTS
 from utils.errors import Problem, invalid
 from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, ToolCall, ToolRequest

@@ -13,9 +13,10 @@ import orjson
 from orchestrator.costs import COSTLY_WORK_S, MAX_WORK_S, Workload
 from orchestrator.problems import Rejected
 from orchestrator.reduced import GRID_RLE, Reduction
+from utils.api.accept import JSON, apply_answer_type
 from utils.api.decoding import EMBEDDING_JOB
 from utils.api.inputs import to_job
-from utils.api.received import JSON, apply_answer_type, validated
+from utils.api.request_body import validated
 from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.background.encoder import BackgroundEncoder
 from utils.errors import InvalidRequest, invalid

@@ -25,7 +25,8 @@ from tests.skips import require
 from utils.api.openapi.document import document
 from utils.edge.keys import ApiKeys
 from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
-from utils.edge.middleware import LIVE, METRICS, READY, STATIC
+from utils.edge.pages import LIVE, METRICS, READY
+from utils.edge.paths import STATIC
 from utils.errors import Unauthorized
 from utils.page import ROUTE
 from utils.settings import PREFIX, Settings

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from utils.api.accept import FILE, JSON, PNG
 from utils.api.forms import FORM
 from utils.api.inputs import MAX_TOTAL_POINTS
 from utils.api.openapi import examples, problems
 from utils.api.openapi.problems import UNAUTHORIZED, problem_responses, reference, response
-from utils.api.received import FILE, JSON, PNG
 from utils.api.requests import DecoderRequest, EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.api.responses import Document, EmbedJob, Everything, Failure, Image, Info, ModelList, Parts, Progress
 from utils.errors import Problem

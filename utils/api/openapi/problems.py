@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator import problems
 from utils import errors
-from utils.api.received import ANSWER_TYPES
+from utils.api.accept import ANSWER_TYPES
 from utils.errors import MEDIA_TYPE, FieldError, Problem, summary
 from utils.settings import Settings
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from utils.api.inputs import MAX_TOTAL_POINTS, decode_base64, image_source, to_job
-from utils.api.received import parse_body
+from utils.api.request_body import parse_body
 from utils.api.requests import MAX_POINTS, EmbedRequest, SegmentRequest
 from utils.errors import FieldError, InvalidRequest
 from utils.observability.context import CALLER

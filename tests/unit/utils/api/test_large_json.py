@@ -7,7 +7,7 @@ import pytest
 
 from utils.api.inputs import image_source, list_of_images
 from utils.api.large_json import LARGE_BYTES, MAX_OTHER_BYTES, MAX_QUOTES, PIECE_BYTES, lightened
-from utils.api.received import parse_body
+from utils.api.request_body import parse_body
 from utils.api.requests import EmbedRequest
 from utils.errors import InvalidRequest
 

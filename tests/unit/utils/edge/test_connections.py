@@ -33,7 +33,7 @@ from utils.edge.connections import (
     allowed_connections,
     install,
 )
-from utils.edge.middleware import Limits
+from utils.edge.limits import Limits
 
 MIB = 2**20
 MAX_BODY = 4 * MIB

@@ -12,10 +12,10 @@ from tests.http.asgi import Http
 from tests.unit.utils.edge.fakes import make_edge
 from tests.unit.utils.integrations.test_label_studio import CONFIG, drawn
 from tests.unit.utils.integrations.test_roboflow import POINT
-from utils.api.received import MAX_VALUES
+from utils.api.request_body import MAX_VALUES
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS
 from utils.edge.admission import Admission
-from utils.edge.middleware import Limits
+from utils.edge.limits import Limits
 from utils.errors import Problem
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import MAX_TEXT_CHARS, Adapters

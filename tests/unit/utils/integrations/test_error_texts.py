@@ -22,7 +22,7 @@ from tests.http.asgi import Http
 from tests.unit.utils.edge.fakes import make_edge
 from tests.unit.utils.integrations.test_label_studio import CONFIG, drawn
 from utils.edge.admission import Admission
-from utils.edge.middleware import Limits
+from utils.edge.limits import Limits
 from utils.errors import (
     AnswerTooLarge,
     ImageNotCached,

@@ -11,7 +11,7 @@ from utils.api import responses
 from utils.api.inputs import image_source, list_of_images, to_job
 from utils.api.openapi import document
 from utils.api.openapi.examples import FILE, LINES, REQUESTS
-from utils.api.received import parse_body
+from utils.api.request_body import parse_body
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 
 OPERATIONS = {

@@ -14,7 +14,7 @@ from orchestrator.problems import Rejected
 from tests.unit.utils.test_errors import kinds
 from utils import errors
 from utils.api.openapi import document, problems
-from utils.api.received import parse_body
+from utils.api.request_body import parse_body
 from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.keys import ApiKeys

@@ -1,4 +1,4 @@
-"""Requests as they arrive: as JSON, a form or a raw image file; their fields, and the media type of their answer."""
+"""The body of a request, as JSON, a form or a raw image file, and its fields."""
 
 import asyncio
 import itertools
@@ -12,48 +12,36 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from orchestrator.regions import AUTO
+from utils.api.accept import FILE, JSON, acceptable_type, apply_answer_type
 from utils.api.forms import FORM, form_parts
 from utils.api.large_json import LARGE_BYTES, lightened
-from utils.api.names import path_of, unknown, unknown_field
-from utils.api.requests import MAX_IMAGES, MAX_POINTS, EmbedRequest, MaskFormat, ObjectFields, SegmentRequest
+from utils.api.names import path_of, unknown
+from utils.api.query import parameters_of, query_fields, with_queried
+from utils.api.requests import MAX_IMAGES, EmbedRequest, ObjectFields, SegmentRequest
 from utils.errors import (
     FieldError,
     InvalidRequest,
     MalformedBody,
-    NotAcceptable,
     UnsupportedEncoding,
     UnsupportedMedia,
     invalid,
 )
 from utils.observability.logs import quoted, shown
 
-JSON, PNG, FILE = "application/json", "image/png", "application/octet-stream"
-ANSWER_TYPES = (FORM, JSON, PNG)
-"""Media types of the answer of `/mobile_sam`, the default first."""
-MAX_ACCEPT_CHARS = 8192
-"""Maximum length of the `Accept` headers together."""
 FILE_TYPES = ("image/", FILE)
 """Content types of raw image files; the file itself tells its format."""
-NOT_IN_A_QUERY = {"input_image", "image_id", "pos_coords", "neg_coords", "mask_input", "prompts", "images", "image_ids"}
-IN_JSON = "this field in JSON: in the body, or in the part request of a form"
-EXPECTED_INSTEAD = {"pos_coords": "x and y, such as x=903&y=310, or this field in JSON"}
-"""What is expected in place of query parameters with names of `NOT_IN_A_QUERY`, unless it is `IN_JSON`."""
-MAX_PARAMETERS = 2 * MAX_POINTS + 100
-"""Maximum number of parameters in a query, in which each point has two."""
-QUERY_LISTS = ("box", "labels", "region")
-"""Fields that are comma-separated numbers in a query."""
 FILE_NAME = re.compile(rb"[^\0-\x1f]{1,250}\.[A-Za-z]\w{1,3}")
 """What curl sends in place of a file if the @ before the name is missing."""
-QUALITY = re.compile(r"q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
 MAX_VALUES = 20_000
-"""Maximum number of values in a body: of its commas, and opening brackets and braces. The largest valid request, 256
-objects with 4096 points and labels, has 18,000. Errors of a body take 3 microseconds per value on the event loop."""
+"""Maximum number of values in a body: of its commas, and opening brackets and braces. The largest
+valid request, 256 objects with 4096 points and labels, has 18,000. Errors of a body take 3
+microseconds per value on the event loop."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_ERRORS = 20
 """Maximum number of offending fields in one problem document."""
 MAX_DETAILED_ERRORS = 4000
-"""Errors whose details are made, in 3 microseconds of the event loop for each; of more, those of the first values."""
+"""Errors whose details are made, in 3 microseconds of the event loop for each; of more, those of
+the first values."""
 REGION = '[x0, y0, x1, y1], or "auto" with prompts'
 TUPLES = {
     "pos_coords": (2, "[x, y]"),
@@ -89,11 +77,14 @@ async def receive(request: Request, model: type[Model]) -> Received[Model]:
         UnsupportedMedia: the content type is none of the supported ones.
         MalformedBody: the fields are not valid JSON.
         MalformedForm: the body is not `multipart/form-data`, as its content type says.
-        InvalidRequest: the query or the body has too many values, there is an unknown, repeated or incomplete part or
-            query parameter, a field is in the query and in the body, or a field is invalid.
+        InvalidRequest: the query or the body has too many values, there is an unknown, repeated or
+            incomplete part or query parameter, a field is in the query and in the body, or a field
+            is invalid.
         NotAcceptable: the answer has none of the media types that the caller accepts.
     """
-    answer_type = acceptable_type(request.headers.getlist("accept")) if model is SegmentRequest else JSON
+    answer_type = JSON
+    if model is SegmentRequest:
+        answer_type = acceptable_type(request.headers.getlist("accept"))
     content_type = request.headers.get("content-type", JSON)
     media_type = _media_type(content_type)
     files: list[bytes] = []
@@ -120,7 +111,9 @@ async def receive(request: Request, model: type[Model]) -> Received[Model]:
 
 
 async def receive_json(request: Request) -> bytes:
-    """Read the body of a request that must be JSON, by its content type; without one it counts as JSON.
+    """Read the body of a request that must be JSON, by its content type.
+
+    Without a content type it counts as JSON.
 
     Raises:
         UnsupportedMedia: the content type is another one.
@@ -151,124 +144,19 @@ def _is_json(media_type: str) -> bool:
 
 
 async def _body(request: Request) -> bytes:
-    # Not `request.body()`, which keeps the body in memory until the end of the request. One chunk is not copied.
+    # Not `request.body()`, which keeps the body in memory until the end of the request. One chunk
+    # is not copied.
     return b"".join([chunk async for chunk in request.stream() if chunk])
 
 
-def acceptable_type(headers: Iterable[str]) -> str:
-    """Return the answer type with the highest quality in the `Accept` headers (RFC 9110, section 12.5.1).
-
-    Raises:
-        NotAcceptable: all answer types have the quality 0, or the headers are longer than `MAX_ACCEPT_CHARS`.
-    """
-    text, qualities = ",".join(headers), dict[str, float]()
-    if len(text) > MAX_ACCEPT_CHARS:
-        raise NotAcceptable(ANSWER_TYPES, f"{len(text)} characters (at most {MAX_ACCEPT_CHARS})")
-    for item in text.lower().split(","):
-        name, *parameters = (text.strip() for text in item.split(";"))
-        if name:
-            quality = next(filter(None, map(QUALITY.fullmatch, parameters)), None)
-            qualities[name] = float(quality[1]) if quality else 1.0
-
-    def quality_of(media_type: str) -> float:
-        ranges = (media_type, media_type.partition("/")[0] + "/*", "*/*")
-        return next((qualities[name] for name in ranges if name in qualities), 0.0)
-
-    best = max(ANSWER_TYPES, key=quality_of)
-    if qualities and not quality_of(best):
-        raise NotAcceptable(ANSWER_TYPES, quoted(", ".join(qualities), 200))
-    return best
-
-
-def apply_answer_type(request: SegmentRequest, answer_type: str) -> None:
-    """Set the defaults of a request that depend on the type of its answer.
-
-    Raises:
-        InvalidRequest: the type of answer has no masks in the format that the request asks for.
-    """
-    if answer_type == FORM:
-        return
-    given = request.model_fields_set
-    if "segmented_image" not in given:
-        request.segmented_image = "none"
-    formats: tuple[MaskFormat, ...] = ("png",) if answer_type == PNG else ("rle", "polygon", "png", "json")
-    if answer_type == PNG and request.segmented_image != "none":
-        request.mask_format = "rle"  # not part of the answer
-    elif "mask_format" not in given:
-        request.mask_format = formats[0]
-    elif request.mask_format not in formats:
-        raise invalid("mask_format", f"{' or '.join(formats)} for an answer of {answer_type}", request.mask_format)
-
-
-def parameters_of(request: Request) -> list[tuple[str, str]]:
-    """Return the query parameters of a request.
-
-    Raises:
-        InvalidRequest: there are more than `MAX_PARAMETERS`.
-    """
-    if request.scope["query_string"].count(b"&") >= MAX_PARAMETERS:
-        raise invalid("query", f"at most {MAX_PARAMETERS} parameters", "more")
-    return request.query_params.multi_items()
-
-
-def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel], **fields: Any) -> bytes:
-    """Return the fields of a query, and further ones, as JSON.
-
-    `x=903&y=310` is a point of `pos_coords` and can be repeated; other fields have their names: `box=0,0,9,9`.
-
-    Raises:
-        InvalidRequest: an unknown or repeated parameter, or numbers of x and y that differ.
-    """
-    points: dict[str, list[Any]] = {"x": [], "y": []} if "pos_coords" in model.model_fields else {}
-    known = [*points, *(name for name in model.model_fields if name not in NOT_IN_A_QUERY)]
-    # With a field in the path, the request has no JSON.
-    in_json = set() if fields else NOT_IN_A_QUERY & model.model_fields.keys()
-    for name, value in parameters:
-        if name in in_json:
-            raise invalid(name, EXPECTED_INSTEAD.get(name, IN_JSON), "a query parameter")
-        if name not in known:
-            raise unknown_field(name, known, "query parameter")
-        if name in points:
-            points[name].append(_number_or_text(value))
-        elif name in fields:
-            raise invalid(name, "one query parameter of this name", "several")
-        elif name in QUERY_LISTS and value != AUTO:
-            fields[name] = [_number_or_text(item) for item in value.split(",", MAX_POINTS)]
-        else:
-            fields[name] = _number_or_text(value)
-    if points and len(points["x"]) != len(points["y"]):
-        raise invalid("x", "as many x as y", f"{len(points['x'])} and {len(points['y'])}")
-    if points and points["x"]:
-        fields["pos_coords"] = list(zip(points["x"], points["y"], strict=True))
-    return orjson.dumps(fields)
-
-
-def with_queried(fields: Model, queried: Model) -> Model:
-    """Return the fields of a body together with those of the query.
-
-    Raises:
-        InvalidRequest: a field is in both.
-    """
-    for name in type(fields).model_fields:
-        if name in fields.model_fields_set & queried.model_fields_set:
-            raise invalid(name, "this field once", "one in the query and one in the body")
-    return fields.model_copy(update={name: getattr(queried, name) for name in queried.model_fields_set})
-
-
-def _number_or_text(value: str) -> Any:
-    """Return `3`, `0.5` and `true` as what they are in JSON, other values as text: `null` too."""
-    try:
-        found = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return value
-    return value if found is None else found
-
-
 async def parse_in_steps(body: bytes, model: type[Model]) -> Model:
-    """Return the fields in a JSON body of any size, like `parse_body`; the event loop runs meanwhile and afterwards.
+    """Return the fields in a JSON body of any size, like `parse_body`.
+
+    The event loop runs meanwhile and afterwards.
 
     Raises:
-        MalformedBody, InvalidRequest: as for `parse_body`, or a large body is none that images in base64 explain.
+        MalformedBody, InvalidRequest: as for `parse_body`, or a large body is none that images in
+            base64 explain.
     """
     if len(body) <= LARGE_BYTES:
         return parse_body(body, model)
@@ -295,12 +183,16 @@ def parse_body(body: bytes, model: type[Model]) -> Model:
     except ValidationError as error:
         first = error if error.error_count() <= MAX_DETAILED_ERRORS else _first_errors(body, model)
         if first is None:
-            raise invalid("body", "a valid request", f"{error.error_count()} invalid values") from None
+            count = error.error_count()
+            raise invalid("body", "a valid request", f"{count} invalid values") from None
         raise _refusal(first, model) from None
 
 
 def _first_errors(body: bytes, model: type[BaseModel]) -> ValidationError | None:
-    """Return the errors of the beginnings of all lists and objects in a body; None if there are none."""
+    """Return the errors of the beginnings of all lists and objects in a body.
+
+    None if there are none.
+    """
     try:
         model.model_validate_json(orjson.dumps(_beginning(orjson.loads(body))))
     except ValidationError as error:
@@ -314,7 +206,8 @@ def _beginning(value: Any) -> Any:
     if isinstance(value, list):
         return [_beginning(item) for item in value[:MAX_ERRORS]]
     if isinstance(value, dict):
-        return {name: _beginning(item) for name, item in itertools.islice(value.items(), 2 * MAX_ERRORS)}
+        first_items = itertools.islice(value.items(), 2 * MAX_ERRORS)
+        return {name: _beginning(item) for name, item in first_items}
     return value
 
 
@@ -323,7 +216,12 @@ def _name_of_a_file(data: bytes) -> str:
     return f"the text {quoted(name)} (with curl, put @ before the name of a file)"
 
 
-def validated(model: type[Model], fields: Mapping[str, Any], *, strict: bool | None = None) -> Model:
+def validated(
+    model: type[Model],
+    fields: Mapping[str, Any],
+    *,
+    strict: bool | None = None,
+) -> Model:
     """Return the model of fields that are not JSON; `strict` as for Pydantic's `model_validate`.
 
     Raises:
@@ -364,13 +262,15 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     inner = 2 if location[:1] == ("prompts",) and len(location) > 2 else 0  # prompts[i].field
     name = location[inner] if len(location) > inner else ""
     depth, tuple_form = TUPLES.get(name, (0, ""))
-    if depth and kind in {"tuple_type", "too_long", "missing", "literal_error"} and len(location) >= inner + depth:
+    is_tuple_error = kind in {"tuple_type", "too_long", "missing", "literal_error"}
+    if depth and is_tuple_error and len(location) >= inner + depth:
         return FieldError(path_of(location[: inner + depth]), tuple_form, _describe(value))
     path = path_of(location)
     if kind == "missing":
         return FieldError(path, "a value", "nothing")
     if kind == "extra_forbidden":
-        return unknown(path, str(name), ObjectFields.model_fields if inner else model.model_fields, "field")
+        known = ObjectFields.model_fields if inner else model.model_fields
+        return unknown(path, str(name), known, "field")
     if not path:
         path, expected = "body", "a JSON object"
     elif name == "labels" and len(location) == inner + 2:
@@ -381,13 +281,14 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
         minimum = detail["ctx"]["min_length"]
         expected = f"at least {minimum} item{'s' if minimum > 1 else ''}"
     else:
-        expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
+        expected = detail["msg"].removeprefix("Input should be ")
+        expected = expected.removeprefix("String should have ")
         expected = expected[:1].lower() + expected[1:]
     return FieldError(path, expected, _describe(value))
 
 
 def _describe(value: Any) -> str:
-    """Describe a value for an error message: type and length of a container, else the value itself."""
+    """Describe a value for an error message: a container by type and length, others by value."""
     if isinstance(value, (list, tuple, dict)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     if isinstance(value, str):

@@ -1,18 +1,22 @@
-"""The ASGI edge around a fake application."""
+"""All steps of the edge around a fake application."""
 
 import asyncio
 import json
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.types import ASGIApp
 
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.edge.admission import Admission
 from utils.edge.bodies import LARGE_BODY_BYTES, MAX_DRAIN_BYTES
+from utils.edge.connections import MAX_FIELDS
 from utils.edge.keys import ApiKeys
-from utils.edge.middleware import Limits
+from utils.edge.limits import Limits
 from utils.edge.rate import RateLimit
 from utils.observability.context import CALLER, REQUEST_ID
 from utils.triton.health import Health, State
@@ -48,6 +52,8 @@ class Service:
     state: State = "ready"
     body_timeout_s: float = 0.2
     answer_timeout_s: float = 0.2
+    application: ASGIApp | None = None
+    """In place of `app`."""
     counts: FakeCounts = field(default_factory=FakeCounts)
     reached: list[str] = field(default_factory=list)
 
@@ -57,7 +63,7 @@ class Service:
         rates_of = keys.rates_of if keys else lambda _: None
         work_pages = {"/embeddings/{image_id}": PlainTextResponse("a file"), "/slow": self.app}
         self.edge = make_edge(
-            self.app,
+            self.application or self.app,
             work_paths=frozenset({"/work", "/odd", "/broken", "/busy", "/endless", *work_pages}),
             file_paths=frozenset({"/static_content/a.css"}),
             pages={"/page": PlainTextResponse("a page"), **work_pages},
@@ -111,7 +117,7 @@ class Service:
 
         raw = [(name.encode().lower(), value.encode()) for name, value in (("Host", "service"), *headers)]
         scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "headers": raw}
-        await asyncio.create_task(self.edge({**scope, "client": (client, 1)}, receive, send))
+        await asyncio.ensure_future(self.edge({**scope, "client": (client, 1)}, receive, send))
         return ReceivedAnswer(sent)
 
 
@@ -274,7 +280,7 @@ async def test_refusals_are_delayed_while_others_are_active(monkeypatch):
     other = asyncio.ensure_future(service.ask("/busy", client="10.0.0.2"))
     while not service.reached:
         await asyncio.sleep(0)
-    monkeypatch.setattr("utils.edge.middleware.asyncio.sleep", no_sleep)
+    monkeypatch.setattr("utils.edge.middleware.refusals.asyncio.sleep", no_sleep)
     answer = await service.ask("/busy", client="10.0.0.2")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     for client, expected in (("10.0.0.2", []), ("10.0.0.1", [1])):
@@ -332,8 +338,7 @@ async def test_stream_that_a_stop_cancels_ends_with_the_problem_line(sent, ends_
         service.admission.abort_in_flight()
         await asyncio.sleep(60)
 
-    service = Service()
-    service.edge.app = app
+    service = Service(application=app)
     answer = await service.ask()
     if not ends_with_problem:
         assert (answer.content, answer.messages[-1]["more_body"]) == (sent, True)
@@ -430,8 +435,7 @@ async def test_error_after_the_start_of_an_answer_is_raised():
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ZeroDivisionError
 
-    service = Service()
-    service.edge.app = app
+    service = Service(application=app)
     with pytest.raises(ZeroDivisionError):
         await service.ask()
 
@@ -448,3 +452,64 @@ async def test_aborted_request_is_a_503_unless_its_answer_has_started():
     assert [answer.problem for answer in (*refused, await service.ask())] == [(503, "stopping")] * 3
     assert [message["type"] for message in ended.messages] == ["http.response.start"]
     assert service.admission.in_progress == service.counts.in_progress == 0
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "head-too-large": {"headers": [("X-Many", "a")] * (MAX_FIELDS + 1)},
+    "not-found": {"path": "/no"},
+    "method-not-allowed": {"method": "GET"},
+    "foreign-page": {"headers": [("Origin", "https://foreign.example")]},
+    "unauthorized": {"key": None},
+    "too-many-requests": {"rate": "exceeded"},
+    "invalid-request": {"headers": [("X-Image-Id", "no-id")]},
+    "stopping": {"stopping": True},
+    "unsupported-media-type": {"headers": [("Content-Type", "ü")]},
+    "unsupported-content-encoding": {"headers": [("Content-Encoding", "gzip")]},
+    "body-too-large": {"chunks": [b"a" * (MAX_BODY_BYTES + 1)]},
+}
+"""What is wrong with a request or the worker, in the order in which the steps refuse it."""
+
+
+@pytest.mark.parametrize("first", range(len(FAULTS)), ids=FAULTS)
+async def test_request_with_many_faults_is_refused_for_the_first_one(first):
+    expected = list(FAULTS)[first]
+    request: dict = {"path": "/work", "method": "POST", "chunks": [b"body"], "headers": []}
+    state: dict = {"key": KEY, "rate": None, "stopping": False}
+    for fault in list(FAULTS.values())[first:]:
+        for name, value in fault.items():
+            if name == "headers":
+                request["headers"] = [*request["headers"], *value]
+            elif name in request:
+                request[name] = value
+            else:
+                state[name] = value
+    if state["key"]:
+        request["headers"] = [*request["headers"], ("X-API-Key", state["key"])]
+    service = Service(keys=f"me:{KEY}", rate=state["rate"] and "1/minute")
+    if state["rate"]:
+        assert (await service.ask(headers=[("X-API-Key", KEY)])).status_code == 200
+    if state["stopping"]:
+        service.admission.stop(10)
+    assert (await service.ask(**request)).problem[1] == expected
+
+
+class Jobs:
+    """Jobs in the background that record their requests."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.encoder = SimpleNamespace(metrics=None)
+
+    async def __call__(self, scope, receive, send):
+        self.paths.append(scope["path"])
+        await PlainTextResponse("a job")(scope, receive, send)
+
+
+async def test_job_is_refused_if_a_proxy_may_have_routed_it_by_another_image():
+    service, jobs = Service(), Jobs()
+    service.edge = make_edge(service.app, jobs=jobs)
+    refused = await service.ask("/embed/7", "GET", headers=[("X-Image-Id", "no-id")])
+    assert refused.problem == (422, "invalid-request")
+    assert jobs.paths == []
+    assert (await service.ask("/embed/7", "GET")).content == b"a job"
+    assert jobs.paths == ["/embed/7"]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from utils.api import received
+from utils.api import request_body
 from utils.api.inputs import MAX_TOTAL_POINTS, to_job
-from utils.api.received import MAX_DETAILED_ERRORS, MAX_ERRORS, MAX_VALUES, parse_body
+from utils.api.request_body import MAX_DETAILED_ERRORS, MAX_ERRORS, MAX_VALUES, parse_body
 from utils.api.requests import (
     MAX_OBJECTS,
     MAX_POINTS,
@@ -179,13 +179,13 @@ def test_long_value_is_truncated_with_its_length():
 @pytest.mark.parametrize("good", [0, MAX_OBJECTS - 70])
 def test_details_are_made_of_few_errors(monkeypatch, good):
     counts: list[int] = []
-    refusal = received._refusal
+    refusal = request_body._refusal
 
     def counting(error, model):
         counts.append(error.error_count())
         return refusal(error, model)
 
-    monkeypatch.setattr(received, "_refusal", counting)
+    monkeypatch.setattr(request_body, "_refusal", counting)
     bad = [{"labels": [9] * 70}] * 70
     prompts = [{"labels": [1]}] * good + bad
     errors = rejection(json.dumps({"image_id": "a", "prompts": prompts}).encode()).errors
