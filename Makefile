@@ -3,7 +3,6 @@
 HOST ?= 127.0.0.1
 PORT ?= 3000
 WEIGHTS ?= auto
-MEMBERS ?=
 ANNOTATORS ?=
 ROWS ?=
 SLOW ?=
@@ -26,7 +25,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 
 # What a command line may set: a misspelt name would be ignored. Make also exports these variables, and the service knows
 # which of the settings there are.
-VARIABLES := ANNOTATORS BASELINE BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST MEMBERS NAME OBJECTS OPEN PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW TARGET VENV WEIGHTS
+VARIABLES := ANNOTATORS BASELINE BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST NAME OBJECTS OPEN PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW TARGET VENV WEIGHTS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES) MOBILE_SAM_% MAKE% -%,$(GIVEN))
 $(if $(UNKNOWN),$(error $(shell $(PYTHON) -m tools.make_variables $(UNKNOWN) -- $(VARIABLES))))
@@ -50,7 +49,7 @@ E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deplo
 # All tests of these run with a service, or by container-test.
 OTHERS := tests/browser tests/containers
 
-.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-page bench-ahead bench-compare bench-local bench-masks bench-family capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-compare capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -109,7 +108,6 @@ batch-test: env-batch ## develop: test batches on a local Ray whose workers get 
 family-test: env-dev env-family ## develop: compare the answers of the SAM family's authors' code with the stored ones, and these with the deep graphs; 2 minutes
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
 	@$(RUN) pytest -m slow tests/unit/sam_onnx
-	@$(RUN) python -m benchmarks.family --rounds 1 $(FAMILY_VENV)/bin/python efficientvit_sam_l0
 
 # pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...
 # version of each package. An accepted vulnerability is added to AUDIT as --ignore-vuln ID, with a comment that says why.
@@ -132,40 +130,25 @@ chaos-full: env-chaos ## measure: the same for longer, with an hour of soak test
 bench: env-bench ## measure: compare the service with the raw model, BentoML alone and itself without Triton; about 3 minutes
 	@$(RUN) python -m benchmarks.bench
 
-bench-full: env-bench ## measure: the same in more rounds and with both weights, written into docs/performance*.md; about 10 minutes
+bench-full: env-bench ## measure: the same in more rounds and with both weights; about 10 minutes
 	@$(RUN) python -m benchmarks.bench --full
 
-bench-peers: env-bench env-peers ## measure: compare the service with the official predictor and a server around it; writes docs/performance.md; 9 minutes
+bench-peers: env-bench env-peers ## measure: compare the service with the official predictor and a server around it; 9 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
-
-bench-page: env-dev weights ## measure: measure clicks in the page; writes docs/performance-details.md; needs Chromium; 3 minutes
-	@$(RUN) python -m benchmarks.page
-
-bench-ahead: env-bench ## measure: measure clicks beside a full queue of images, and the queue's speed; writes docs/performance-details.md; 10 minutes
-	@$(RUN) python -m benchmarks.ahead
 
 bench-compare: env-bench ## measure: compare the service of this checkout with that of BASELINE, by default HEAD; 8 minutes
 	@$(RUN) python -m benchmarks.compare $(BASELINE)
 
-bench-local: env-dev ## measure: compare masks that callers decode with the service's; writes docs/performance.md; needs Chromium; 8 minutes
-	@$(RUN) python -m benchmarks.local
-
-bench-masks: env-dev ## measure: compare `mobile-sam masks` on 1,000 images with encoding alone; 15 minutes
-	@$(RUN) python -m benchmarks.masks
-
-bench-family: env-bench env-family ## measure: compare MEMBERS of the SAM family, by default 12 of them, with their authors' code; about 15 minutes
-	@$(RUN) python -m benchmarks.family $(FAMILY_VENV)/bin/python $(MEMBERS)
-
-capacity: env-dev ## measure: compute what ANNOTATORS, by default 100, 10,000 and 1,000,000, need; writes docs/capacity.md
+capacity: env-dev ## measure: compute what ANNOTATORS, by default 100, 10,000 and 1,000,000, need
 	@$(RUN) python -m benchmarks.capacity $(ANNOTATORS)
 
 # The built-in weights are measured on small replicas, like those of `make scale`.
-capacity-measure: env-dev ## measure: measure what `make capacity` computes with; writes docs/capacity.md; 2 minutes
+capacity-measure: env-dev ## measure: measure what `make capacity` computes with; writes benchmarks/capacity.yaml; 2 minutes
 	@$(RUN) python -m benchmarks.capacity --measure official
 	@$(RUN) python -m benchmarks.capacity --measure builtin
 	@$(RUN) python -m benchmarks.capacity
 
-scale: env-dev ## measure: kill, stop, restart and change replicas behind Envoy, or ask those at TARGET; ROWS: some of it; writes docs/kubernetes.md; needs redis-server; 11 minutes
+scale: env-dev ## measure: kill, stop, restart and change replicas behind Envoy, or ask those at TARGET; ROWS: some of it; needs redis-server; 11 minutes
 	@$(RUN) python -m benchmarks.scale $(if $(ROWS),--rows $(ROWS)) $(if $(TARGET),--target $(TARGET))
 
 quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin; 30 minutes
@@ -174,9 +157,9 @@ quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WE
 gate: env-bench ## measure: compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
-gpu-check: ## measure: check masks, tests and times on an NVIDIA GPU; writes docs/performance-gpu.md; without a GPU, PROVIDER=cpu only prints
+gpu-check: ## measure: check masks, tests and times on an NVIDIA GPU; without one, PROVIDER=cpu runs all but the GPU
 	@[ "$(PROVIDER)" != cuda ] || nvidia-smi --list-gpus 2>/dev/null || \
-		{ echo "error: no NVIDIA GPU that nvidia-smi lists: make gpu-check PROVIDER=cpu runs all but the GPU, and writes nothing" >&2; exit 1; }
+		{ echo "error: no NVIDIA GPU that nvidia-smi lists: make gpu-check PROVIDER=cpu runs all but the GPU" >&2; exit 1; }
 	@$(MAKE) --no-print-directory HARDWARE=gpu VENV=$(if $(filter gpu,$(HARDWARE)),$(VENV),.venv-gpu) run-gpu-check
 
 run-gpu-check: env-dev env-bench

@@ -1,20 +1,22 @@
 """Comparison of the service with the raw model and its alternatives.
 
     python -m benchmarks.bench                  a quick run of about 3 minutes
-    python -m benchmarks.bench --full           more rounds, both weights; writes the tables of docs/performance*.md
+    python -m benchmarks.bench --full           more rounds, and both weights
     python -m benchmarks.bench --only cached    one workload of the service, the raw model, the service without Triton
 
-Measured with the official weights and, for the pages, also with the built-in ones: their encoder is many times smaller,
-which makes overhead visible. The arms take turns within each round, so that other load on the machine affects all of
-them alike; a ratio is the median of the rounds' ratios.
+A full run also measures the built-in weights: their encoder is many times smaller, which makes
+overhead visible. The arms take turns within each round, so that other load on the machine affects
+all of them alike; a ratio is the median of the rounds' ratios.
 """
 
 import argparse
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from benchmarks import report
-from benchmarks.arms import (
+from benchmarks.closed_loop import Cell, Cells, closed_loop, memory_line
+from benchmarks.machine import describe_machine
+from benchmarks.raw import RawModel
+from benchmarks.servers import (
     CACHED,
     COLD,
     MIXED,
@@ -27,14 +29,14 @@ from benchmarks.arms import (
     engines_of,
     start_arms,
 )
-from benchmarks.figures import spread, table
-from benchmarks.loops import Cell, Cells, closed_loop, memory_line
-from benchmarks.raw import RawModel
 from benchmarks.service import BUILTIN, OFFICIAL, running
+from benchmarks.stats import spread, table
 from harness.load import client_process
 from harness.repository import prepare
 
 ROUNDS, ROUNDS_QUICK = 5, 3
+SUMMARY, CLOSED_LOOP = "summary", "closed loop"
+"""Titles of the tables."""
 ROWS = {
     PLAIN_BENTOML: "BentoML alone, as in its documentation; ONNX Runtime f32",
     SAME_ENGINE: "this service, ONNX Runtime f32",
@@ -71,49 +73,45 @@ def summary(cells: Cells) -> str:
     return table(("answers per second (quartiles)", *COLUMNS), rows)
 
 
-def measure(weights: str, client: Executor, rounds: int, only: str | None) -> dict[str, str]:
-    """Measure with a set of weights; return the blocks of the pages."""
+def measure(weights: str, client: Executor, rounds: int, only: str | None = None) -> dict[str, str]:
+    """Measure with a set of weights; return the tables by their titles."""
     repository = prepare(weights)
     with running(repository) as service:
         engines = engines_of(service)
         raw = f"raw, {' and '.join(dict.fromkeys(engines))}"
         shown = {OURS, WITHOUT_TRITON, raw}
-        planned = {
-            cell: count
-            for cell, count in plan(raw).items()
-            if not only or (cell.workload == only and cell.arm in shown)
-        }
-        with start_arms({cell.arm for cell in planned}, repository, service, engines) as servers:
+        planned = plan(raw)
+        if only:
+            cells_shown = [cell for cell in planned if cell.arm in shown]
+            planned = {cell: planned[cell] for cell in cells_shown if cell.workload == only}
+        names = {cell.arm for cell in planned}
+        with start_arms(names, repository, service, engines) as servers:
             arms: dict[str, Arm] = {raw: RawModel(repository, *engines), **servers}
             cells = closed_loop(arms, planned, client, rounds)
             memory = memory_line(servers)
     if only:
-        return {"closed": cells.as_table()}
+        return {CLOSED_LOOP: cells.as_table()}
     default = f"Default engine: encoder {engines[0]}, decoder {engines[1]}."
-    return {"answer": f"{summary(cells)}\n\n{default}", "closed": f"{cells.as_table(shown)}\n\n{memory}"}
+    return {
+        SUMMARY: f"{summary(cells)}\n\n{default}",
+        CLOSED_LOOP: f"{cells.as_table(shown)}\n\n{memory}",
+    }
 
 
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="everything, about 10 minutes, and write the pages")
-    parser.add_argument("--only", choices=WORKLOADS, help="one workload; does not write the pages")
+    parser.add_argument("--full", action="store_true", help="everything, about 10 minutes")
+    parser.add_argument("--only", choices=WORKLOADS, help="one workload")
     given = parser.parse_args()
     if given.full and given.only:
         parser.error("expected --full or --only, got both")
-    if given.full:
-        report.check_blocks(report.BLOCKS)  # fail now, not after 10 minutes
     rounds = ROUNDS if given.full else ROUNDS_QUICK
-    blocks = {"machine": f"{report.machine()} {rounds} rounds."}
+    print(f"{describe_machine()} {rounds} rounds.\n", flush=True)
     with client_process() as client:
         for weights in (OFFICIAL, BUILTIN) if given.full else (OFFICIAL,):
-            found = measure(weights, client, rounds, given.only)
-            if weights == BUILTIN:
-                found = {f"{name}-{weights}": text for name, text in found.items()}
-            blocks |= found
-            print("\n\n".join(f"== {name} ==\n{text}" for name, text in found.items()), flush=True)
-    if given.full:
-        report.write_blocks({name: blocks[name] for name in report.BLOCKS})
+            for title, text in measure(weights, client, rounds, given.only).items():
+                print(f"== {title}, {weights} weights ==\n{text}\n", flush=True)
 
 
 if __name__ == "__main__":

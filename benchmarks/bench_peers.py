@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_peers .venv-peers
 
-takes about 9 minutes and writes its part of docs/performance.md.
+takes about 9 minutes, and longer on a slower processor.
 The peers are the official PyTorch predictor in one process, the same behind a minimal FastAPI, and the same with its
 images encoded by the server of isat-sam-backend. The service runs
 with its default engine, and with ONNX Runtime, as on a processor without bfloat16. Masks are compared before anything
@@ -20,8 +20,11 @@ from typing import Any
 import requests
 from requests import Response
 
-from benchmarks import chart
-from benchmarks.arms import (
+from benchmarks.closed_loop import Cell, Cells, closed_loop, memory_line
+from benchmarks.machine import describe_machine
+from benchmarks.objects import Mask, read_png
+from benchmarks.photo import CLICK, POINTS, photo
+from benchmarks.servers import (
     CACHED,
     COLD,
     EVERYTHING,
@@ -34,14 +37,10 @@ from benchmarks.arms import (
     engines_of,
     image_fields,
 )
-from benchmarks.figures import percentile, ratios, table
-from benchmarks.loops import Cell, Cells, closed_loop, memory_line
-from benchmarks.objects import Mask, read_png
-from benchmarks.photo import CLICK, POINTS, photo
-from benchmarks.report import PEERS, machine, write_blocks
 from benchmarks.service import OFFICIAL, running, serving
+from benchmarks.stats import percentile, ratios, table
 from harness import Server
-from harness.load import Request, client_process, json_request
+from harness.load import Request, client_process
 from harness.repository import prepare
 from sam_onnx import sources
 from sam_onnx.download import fetch
@@ -49,6 +48,8 @@ from sam_onnx.download import fetch
 PREDICTOR, FASTAPI = "official predictor", "official predictor behind FastAPI"
 ISAT = "isat-sam-backend, decoded by the official predictor"
 ROUNDS = 5
+PREDICTOR_TIMEOUT_S = 600
+"""Limit of a request to the slowest peer: all masks take it over a minute with AVX2 only."""
 MAX_MORE_MASKS = 1.25
 """How many times as many masks an arm may find in the whole photo: those near the thresholds differ."""
 PEERS_OF = {OURS: (PREDICTOR, FASTAPI, ISAT), SAME_ENGINE: (PREDICTOR,)}
@@ -103,7 +104,9 @@ class Predictor(OfficialFastapi):
     def _times(self, workload: str, count: int) -> dict[str, Any]:
         points = list(islice(cycle(POINTS), count))
         what = {"points_per_side": POINTS_PER_SIDE} if workload == EVERYTHING else {"cold": workload == COLD}
-        answer = self.server.send(json_request({"points": points, **what, **image_fields(photo())}, "/seconds"))
+        fields = {"points": points, **what, **image_fields(photo())}
+        url = f"{self.server.url}/seconds"
+        answer = requests.post(url, json=fields, timeout=PREDICTOR_TIMEOUT_S)
         answer.raise_for_status()
         times: dict[str, Any] = answer.json()
         return times
@@ -115,6 +118,21 @@ def count_all_masks(service: Server) -> int:
     answer = service.send(request)
     answer.raise_for_status()
     return len(answer.json()["masks"])
+
+
+def compare_counts(predictor: Predictor, service: Server, same_engine: Server) -> str:
+    """Compare the numbers of all masks of the photo; return them as a sentence.
+
+    Raises:
+        RuntimeError: an arm finds many more masks than another.
+    """
+    official = predictor.count_all_masks()
+    ours, onnx_runtime = count_all_masks(service), count_all_masks(same_engine)
+    counts = [official, ours, onnx_runtime]
+    if max(counts) > MAX_MORE_MASKS * min(counts):
+        raise RuntimeError(f"expected about as many masks of the whole photo by each, got {counts}")
+    by_ours = f"{ours} by ours, {onnx_runtime} with ONNX Runtime"
+    return f"All masks: {official} by the official predictor, {by_ours}."
 
 
 def speeds_table(cells: Cells) -> str:
@@ -134,7 +152,7 @@ def speeds_table(cells: Cells) -> str:
 
 
 def measure(python: Path) -> str:
-    """Start all arms, compare their masks, and measure; return the text for the page.
+    """Start all arms, compare their masks, and measure; return the tables.
 
     Args:
         python: Python of the peers' environment.
@@ -163,19 +181,20 @@ def measure(python: Path) -> str:
         }
         encoder, decoder = engines_of(service)
         peers = requests.get(f"{predictor.server.url}/about", timeout=60).json()
-        same = compare_masks(arms)
-        counts = [predictor.count_all_masks(), *map(count_all_masks, (service, same_engine))]
-        if max(counts) > MAX_MORE_MASKS * min(counts):
-            raise RuntimeError(f"expected about as many masks of the whole photo by each, got {counts}")
-        same += " All masks: {} by the official predictor, {} by ours, {} with ONNX Runtime.".format(*counts)
-        cells = closed_loop(arms, PLAN, stack.enter_context(client_process()), ROUNDS)
+        print(
+            f"{describe_machine(versions=False)} {ROUNDS} rounds. "
+            f"Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}.\n"
+        )
+        print(compare_masks(arms))
+        print(compare_counts(predictor, service, same_engine), flush=True)
+        client = stack.enter_context(client_process())
+        cells = closed_loop(arms, PLAN, client, ROUNDS)
         memory = memory_line(arms)
-    about = f"{machine(versions=False)} {ROUNDS} rounds. Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}."
-    return "\n\n".join((about, speeds_table(cells), f"{memory} {same}"))
+    return f"{speeds_table(cells)}\n\n{memory}"
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("environment", type=Path, help="the peers' environment, created by `make env-peers`")
     given = parser.parse_args()
@@ -183,10 +202,7 @@ def main() -> None:
     if not python.exists():
         parser.error(f"{given.environment} is not an environment: run `make env-peers`")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all arms run on the CPU
-    text = measure(python)
-    print(f"\n{text}")
-    write_blocks({PEERS: text})
-    chart.main()
+    print(f"\n{measure(python)}")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from benchmarks.arms import click_request, image_fields
-from benchmarks.figures import seconds, table
 from benchmarks.fleet import SMALL
+from benchmarks.machine import describe_machine
 from benchmarks.photo import CLICK, new_photo
-from benchmarks.report import CAPACITY, machine, write_blocks
+from benchmarks.servers import click_request, image_fields
 from benchmarks.service import BUILTIN, OFFICIAL, running
+from benchmarks.stats import seconds, table
 from harness.load import Request, json_request, open_loop
 from harness.repository import prepare
 from harness.server import Server, cpu_seconds, resident_bytes
@@ -122,27 +122,32 @@ def report(annotators: Iterable[float]) -> str:
     return f"{FIGURES[OFFICIAL]['source']}\n\n{table(('', *columns), rows)}"
 
 
+def write_figures(weights: str) -> None:
+    """Measure the costs of a replica with these weights, and write them into capacity.yaml."""
+    # The figures of the built-in weights are compared with those of `make scale`.
+    settings = SMALL if weights == BUILTIN else {}
+    with running(prepare(weights), **settings) as server:
+        costs = {name: round(value, 5) for name, value in measure(server).items()}
+    head = FILE.read_text().partition("figures:\n")[0]
+    source = describe_machine(versions=False)
+    figures = FIGURES | {weights: {"source": source, **costs}}
+    FILE.write_text(head + yaml.safe_dump({"figures": figures}, sort_keys=False, width=200))
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("annotators", nargs="*", type=float, help="by default those of docs/capacity.md, to write it")
+    numbers = "numbers of annotators; default: those of docs/capacity.md"
+    parser.add_argument("annotators", nargs="*", type=float, help=numbers)
     parser.add_argument("--measure", metavar="WEIGHTS", help="write the figures of these weights into capacity.yaml")
     options = parser.parse_args()
     if options.measure:
-        small = SMALL if options.measure == BUILTIN else {}  # its figures are compared with those of `make scale`
-        with running(prepare(options.measure), **small) as server:
-            found = {name: round(value, 5) for name, value in measure(server).items()}
-        head = FILE.read_text().partition("figures:\n")[0]
-        measured = FIGURES | {options.measure: {"source": machine(versions=False), **found}}
-        FILE.write_text(head + yaml.safe_dump({"figures": measured}, sort_keys=False, width=200))
+        write_figures(options.measure)
         return
     try:
-        text = report(options.annotators or ANNOTATORS)
+        print(report(options.annotators or ANNOTATORS))
     except ValueError as error:
         parser.error(str(error))
-    print(text)
-    if not options.annotators:
-        write_blocks({CAPACITY: text})
 
 
 if __name__ == "__main__":

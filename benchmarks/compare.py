@@ -18,10 +18,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.arms import CACHED, COLD, FORM, LARGE, ServerArm, compare_masks
-from benchmarks.figures import percentile, ratios, table
-from benchmarks.loops import Cell, Cells, closed_loop
+from benchmarks.closed_loop import Cell, Cells, closed_loop
+from benchmarks.servers import CACHED, COLD, FORM, LARGE, ServerArm, compare_masks
 from benchmarks.service import BUILTIN, CACHE, OFFICIAL, running_checkout
+from benchmarks.stats import percentile, ratios, table
 from harness import ROOT
 from harness.load import client_process
 from harness.repository import prepare

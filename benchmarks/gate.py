@@ -21,10 +21,10 @@ from tqdm import tqdm
 
 from benchmarks.clicks import Click, next_click
 from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, available, load
-from benchmarks.figures import interleaved, percentile, ratios, table
 from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
 from benchmarks.raw import RawModel, descriptor_of, record_of
 from benchmarks.service import BUILTIN, OFFICIAL
+from benchmarks.stats import interleaved, percentile, ratios, table
 from harness.repository import prepare
 from orchestrator import images
 from orchestrator.masks import upsample

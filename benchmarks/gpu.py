@@ -1,8 +1,8 @@
 """Check of the service on an NVIDIA GPU: `make gpu-check`
 
-It runs the end-to-end tests, compares the masks with those of float32 on the CPU, measures, and writes
-docs/performance-gpu.md. `python -m benchmarks.gpu --provider cpu` is for machines without a GPU: ONNX Runtime's CPU
-provider runs the plan for a GPU, and nothing is written.
+It runs the end-to-end tests, compares the masks with those of float32 on the CPU, and measures.
+`python -m benchmarks.gpu --provider cpu` is for machines without a GPU: ONNX Runtime's CPU provider
+runs the plan for a GPU.
 """
 
 import argparse
@@ -17,14 +17,15 @@ from pathlib import Path
 
 import pynvml
 
-from benchmarks import gate, report
-from benchmarks.arms import CACHED, COLD, OURS, ServerArm, engines_of
+from benchmarks import gate
+from benchmarks.closed_loop import Cell, Cells, closed_loop, memory_line
 from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_F32
-from benchmarks.figures import percentile, seconds, table
-from benchmarks.loops import Cell, Cells, closed_loop, memory_line
+from benchmarks.machine import describe_machine
 from benchmarks.objects import LabelledObject, read_picture
 from benchmarks.photo import POINTS, photo
+from benchmarks.servers import CACHED, COLD, OURS, ServerArm, engines_of
 from benchmarks.service import OFFICIAL, running
+from benchmarks.stats import percentile, seconds, table
 from harness import ROOT
 from harness.load import client_process, json_request
 from harness.repository import prepare
@@ -34,7 +35,6 @@ from utils.triton.machine import this_machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, make_plan
 from utils.triton.repository import CONFIG, export
 
-PAGE, BLOCK = ROOT / "docs" / "performance-gpu.md", "gpu"
 ALONE, KNOWN, TOGETHER = Cell(OURS, COLD), Cell(OURS, CACHED), Cell(OURS, COLD, 16)
 REQUESTS = {ALONE: 10, KNOWN: 30, TOGETHER: 80}
 """Requests per round."""
@@ -98,7 +98,7 @@ def goals_table(cells: Cells, everything: float) -> str:
 
 
 def check(weights: str, client: Executor, *, on_gpu: bool) -> tuple[str, bool]:
-    """Measure with a set of weights; return the text for the page, and whether the masks are kept.
+    """Measure with a set of weights; return the tables, and whether the masks are kept.
 
     Raises:
         RuntimeError: the service runs on another engine, or does not answer all requests.
@@ -119,7 +119,7 @@ def check(weights: str, client: Executor, *, on_gpu: bool) -> tuple[str, bool]:
             gpus = devices() if on_gpu else NO_GPU
         rows, keeping = gate.compare(weights, repository, objects, (gate.BASELINE, pair))
     times, _ = gate.time_graphs(repository, "graphs")
-    about = f"{gpus} {report.machine()} {ROUNDS} rounds. {memory}"
+    about = f"{gpus} {describe_machine()} {ROUNDS} rounds. {memory}"
     masks = table(("weights", "encoder", "decoder", *gate.COLUMNS), rows)
     return "\n\n".join((about, goals, cells.as_table(), times, masks, gate.LEGEND)), pair in keeping
 
@@ -138,8 +138,6 @@ def main() -> None:
         text, kept = check(OFFICIAL, client, on_gpu=on_gpu)
     text += f"\n\nMasks kept: {'yes' if kept else 'no'}. End-to-end tests: {'failed' if failed else 'passed'}."
     print(f"\n{text}")
-    if on_gpu:
-        report.write_blocks({BLOCK: text}, [PAGE])
     sys.exit(bool(failed) or not kept)
 
 

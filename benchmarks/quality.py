@@ -21,9 +21,9 @@ from tqdm import tqdm
 
 from benchmarks import regions
 from benchmarks.clicks import MAX_CLICKS, Click, clicks_to_reach, iou_after, next_click
-from benchmarks.figures import table
 from benchmarks.objects import LabelledObject, iou, read_objects
 from benchmarks.service import BUILTIN, OFFICIAL, running
+from benchmarks.stats import table
 from harness.repository import prepare
 from mobile_sam_client import Client, Segmentation
 

@@ -1,11 +1,6 @@
-"""Lower bound of latency: encoder and decoder in this process, on prepared tensors.
-
-`python -m benchmarks.raw REPOSITORY ENCODER DECODER`, two of `benchmarks.engines.ENGINES`, is a `benchmarks.workers`
-process with the work `encode` and `click`.
-"""
+"""Lower bound of latency: encoder and decoder in this process, on prepared tensors."""
 
 import json
-import sys
 import time
 from concurrent.futures import Executor
 from pathlib import Path
@@ -13,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.arms import CACHED, Turn
 from benchmarks.engines import ONNX_RUNTIME, Array, load
-from benchmarks.figures import seconds
-from benchmarks.workers import CLICK, ENCODE, serve
+from benchmarks.servers import CACHED, Turn
+from benchmarks.stats import seconds
 from sam_onnx.descriptor import Descriptor
 
 
@@ -73,9 +67,3 @@ class RawModel:
         before = time.process_time()
         latencies = [seconds(lambda: self.decode(None if workload == CACHED else self.encode())) for _ in range(count)]
         return Turn(latencies, sum(latencies), time.process_time() - before)
-
-
-if __name__ == "__main__":
-    repository, *engines = sys.argv[1:]
-    model = RawModel(Path(repository), *engines)
-    serve({ENCODE: model.encode, CLICK: model.decode})

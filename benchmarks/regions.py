@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.clicks import Click, next_click
-from benchmarks.figures import table
 from benchmarks.objects import LabelledObject, iou, read_picture
+from benchmarks.stats import table
 from mobile_sam_client import Client
 
 MOSAICS = (1, 3, 8)

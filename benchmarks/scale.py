@@ -1,6 +1,6 @@
 """Replicas behind Envoy under the clicks of annotators, while parts fail, restart and change.
 
-    python -m benchmarks.scale                                   all rows; writes docs/kubernetes.md; 11 minutes
+    python -m benchmarks.scale                                   all rows; 11 minutes
     python -m benchmarks.scale --rows kill slow                  some rows
     python -m benchmarks.scale --target https://masks.example    what callers of a cluster see
 
@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,11 @@ from numpy.typing import NDArray
 
 from benchmarks.annotators import Annotators, Call
 from benchmarks.capacity import FIGURES, predict, scenario
-from benchmarks.chart import DOCS, timeline
-from benchmarks.figures import percentile, short, table
 from benchmarks.fleet import BY_IMAGE, NOTICED_S, TURNS, Fleet, running
+from benchmarks.machine import describe_machine
 from benchmarks.photo import CLICK, POINTS, new_photo, photo
-from benchmarks.report import SCALE, machine, write_blocks
 from benchmarks.service import BUILTIN
+from benchmarks.stats import percentile, short, table
 from harness import ROOT, free_ports
 from harness.load import Request, client_process, crowd, json_request
 from harness.repository import make_repository, prepare
@@ -42,8 +40,6 @@ from tests.services import write_other_weights
 
 WINDOW = 40
 """Clicks in a row, of which a tenth may be slow: they are about 2 s."""
-EVERY_S = 2.0
-"""Time of the clicks that make a point of the picture."""
 FLOODER = "127.0.2.1"
 
 
@@ -296,16 +292,6 @@ def measure(plan: dict[str, Any], folder: Path, rows: Collection[str]) -> Bench:
     return found
 
 
-def picture(loads: Sequence[Annotators]) -> str:
-    """Return a chart of the clicks' 95th percentile over time, with the events."""
-    clicks = clicks_of(call for load in loads for call in load.calls)
-    began = clicks[0].began
-    groups = groupby(clicks, lambda call: (call.began - began) // EVERY_S)
-    points = [(EVERY_S * number, 1e3 * p95(group)) for number, group in groups]
-    events = {name: (start - began, end - began) for load in loads for name, (start, end) in load.events.items()}
-    return timeline(points, events)
-
-
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -316,14 +302,10 @@ def main() -> None:
         encodes(Bench(plan, {BY_IMAGE: given.target}, Fleet(ROOT, ROOT, {})), [BY_IMAGE])
         print(f"not measured, because they need replicas on this machine: {', '.join(ROWS)}")
         return
+    print(describe_machine(versions=False), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(plan, Path(folder), given.rows)
-    shown = "![95th percentile of clicks over time](images/scale.svg)"
-    text = f"{machine(versions=False)}\n\n{table(('', 'goal', 'measured', ''), found.rows)}\n\n{shown}"
-    print(text)
-    if given.rows == parser.get_default("rows"):
-        write_blocks({SCALE: text})
-        (DOCS / "images" / "scale.svg").write_text(picture(found.loads))
+    print(f"\n{table(('', 'goal', 'measured', ''), found.rows)}")
 
 
 if __name__ == "__main__":

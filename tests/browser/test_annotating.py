@@ -14,7 +14,7 @@ from pycocotools import mask as coco_mask
 
 from benchmarks.fleet import SMALL
 from harness import Server, launch_server
-from tests.browser.person import Person
+from tests.browser.page_driver import PageDriver
 from tests.browser.test_project_files import LEAST_IOU, dataset
 
 IMAGES, KILL_AT, RELOAD_AT = 8, 2, 4
@@ -42,8 +42,8 @@ def scene(index: int) -> Image.Image:
 class Annotator:
     """A user who labels the folder image by image, and remembers the masks on the screen."""
 
-    def __init__(self, person: Person, folder: Path) -> None:
-        self.person, self.folder, self.index = person, folder, 0
+    def __init__(self, driver: PageDriver, folder: Path) -> None:
+        self.driver, self.folder, self.index = driver, folder, 0
         self.expected: dict[str, list[tuple[str, np.ndarray]]] = {}
 
     @property
@@ -54,84 +54,84 @@ class Annotator:
     def go_on(self, key: str = "d") -> None:
         """Go to the next image."""
         self.index += 1
-        self.person.press(key)
+        self.driver.press(key)
         self.arrive()
 
     def arrive(self) -> None:
         """Wait until the image is shown and encoded."""
-        self.person.expect_image(self.name)
-        self.person.wait_encoded(self.folder / Path(self.name).name)
-        self.person.wait_idle()
+        self.driver.expect_image(self.name)
+        self.driver.wait_encoded(self.folder / Path(self.name).name)
+        self.driver.wait_idle()
 
     def begin(self, class_index: int) -> None:
         """Begin an object of a class."""
-        self.person.press("n")
-        self.person.press(str(class_index + 1))
+        self.driver.press("n")
+        self.driver.press(str(class_index + 1))
 
     def remember(self) -> None:
         """Remember the class and mask of each object, as the list and the screen show them."""
-        person, rows = self.person, self.person.page.locator("#objects li")
+        driver, rows = self.driver, self.driver.page.locator("#objects li")
         seen = []
-        for row in rows.filter(has=person.page.locator(".score:not(:empty)")).all():
+        for row in rows.filter(has=driver.page.locator(".score:not(:empty)")).all():
             row.locator(".pick").click()
-            person.wait_idle()
-            seen.append((row.locator(".category").inner_text(), person.visible_mask()))
+            driver.wait_idle()
+            seen.append((row.locator(".category").inner_text(), driver.visible_mask()))
         self.expected[self.name] = seen
 
     def click_all(self) -> None:
         """Click on one object of each class."""
         for number, centre in enumerate(CENTRES):
             self.begin(number)
-            self.person.click(*centre)
+            self.driver.click(*centre)
 
     def box_and_resize(self) -> None:
         """Drag a box that is too large around the bar, and move its corner to where it belongs."""
         self.begin(2)
-        self.person.drag((BAR[0], BAR[1] - 20), (BAR[2] + 20, BAR[3]))
-        wide = self.person.visible_mask()
-        self.person.drag((BAR[2] + 20, BAR[1] - 20), (BAR[2], BAR[1]))
-        expect(self.person.page.get_by_role("button", name=f"Remove box from {BAR[0]},{BAR[1]}")).to_be_visible()
-        assert not np.array_equal(self.person.visible_mask(), wide)
+        self.driver.drag((BAR[0], BAR[1] - 20), (BAR[2] + 20, BAR[3]))
+        wide = self.driver.visible_mask()
+        self.driver.drag((BAR[2] + 20, BAR[1] - 20), (BAR[2], BAR[1]))
+        expect(self.driver.page.get_by_role("button", name=f"Remove box from {BAR[0]},{BAR[1]}")).to_be_visible()
+        assert not np.array_equal(self.driver.visible_mask(), wide)
 
     def accept_proposals(self) -> None:
         """Accept one of the proposals by a click, those above a size by the button, and discard the rest."""
-        person, proposals = self.person, self.person.page.locator("#objects .proposal")
-        person.press("5")
-        person.segment_everything()
-        person.click(*CENTRES[4])
-        person.page.get_by_label("Min. size").fill("4")
-        person.press("4")
+        driver, proposals = self.driver, self.driver.page.locator("#objects .proposal")
+        driver.press("5")
+        driver.segment_everything()
+        driver.click(*CENTRES[4])
+        driver.page.get_by_label("Min. size").fill("4")
+        driver.press("4")
         shown = proposals.count()
         assert shown > 0
-        person.press("n")
-        person.press_button("Accept all shown")
-        person.press_button("Discard proposals")
+        driver.press("n")
+        driver.press_button("Accept all shown")
+        driver.press_button("Discard proposals")
         expect(proposals).to_have_count(0)
 
     def correct_by_hand(self) -> None:
         """Click on the box, add to its mask with the brush and by another click, and draw a rectangle over the sun."""
         self.begin(1)
-        self.person.click(*CENTRES[1])
-        before = self.person.visible_mask()
-        self.person.press("r")
-        self.person.drag((350, 170), (380, 175))
-        self.person.press("v")
-        painted = self.person.visible_mask()
+        self.driver.click(*CENTRES[1])
+        before = self.driver.visible_mask()
+        self.driver.press("r")
+        self.driver.drag((350, 170), (380, 175))
+        self.driver.press("v")
+        painted = self.driver.visible_mask()
         assert (before & ~painted).sum() == 0
         assert painted.sum() > before.sum()
-        self.person.click(*CENTRES[2])
-        assert (painted & ~self.person.visible_mask()).sum() == 0
+        self.driver.click(*CENTRES[2])
+        assert (painted & ~self.driver.visible_mask()).sum() == 0
         self.begin(4)
-        self.person.press("g")
-        self.person.drag((400, 230), (460, 290))
-        self.person.press("v")
-        assert self.person.visible_mask().sum() == 60 * 60
+        self.driver.press("g")
+        self.driver.drag((400, 230), (460, 290))
+        self.driver.press("v")
+        assert self.driver.visible_mask().sum() == 60 * 60
 
     def copy_all(self) -> None:
         """Copy the objects to the next image, where one of them is deleted."""
         self.go_on("t")
-        expect(self.person.page.locator("#hint")).to_have_text(f"{len(CLASSES)} objects copied to {self.name}")
-        self.person.press("Delete")
+        expect(self.driver.page.locator("#hint")).to_have_text(f"{len(CLASSES)} objects copied to {self.name}")
+        self.driver.press("Delete")
 
     def leave_empty(self) -> None:
         """Add nothing: reviewed images without objects are exported as well."""
@@ -140,10 +140,10 @@ class Annotator:
         """Make one object of the disc and the sun."""
         for number in (0, 4):
             self.begin(number)
-            self.person.click(*CENTRES[number])
-        self.person.press("j")
-        self.person.page.locator("#merge-menu").get_by_role("button").first.click()
-        expect(self.person.page.locator("#hint")).to_contain_text("merged into")
+            self.driver.click(*CENTRES[number])
+        self.driver.press("j")
+        self.driver.page.locator("#merge-menu").get_by_role("button").first.click()
+        expect(self.driver.page.locator("#hint")).to_contain_text("merged into")
 
     def work(self, server: Server, log: Path, settings: dict[str, Any]) -> Server:
         """Label all images; return the service, which another one replaces in the middle."""
@@ -153,7 +153,7 @@ class Annotator:
             if number and step != self.copy_all:
                 self.go_on()
             step()
-            self.person.press("m")
+            self.driver.press("m")
             self.remember()
             if number == KILL_AT:
                 server.kill()
@@ -164,15 +164,15 @@ class Annotator:
 
     def reload(self) -> None:
         """Find proposals, filter them, and load the page again: the filter and all masks are the same."""
-        page, before = self.person.page, self.expected[self.name]
-        self.person.segment_everything()
+        page, before = self.driver.page, self.expected[self.name]
+        self.driver.segment_everything()
         page.get_by_label("Min. size").fill("4")
         shown = page.locator("#found-count").inner_text()
         expect(page.locator("#saved")).to_have_text("Saved")
         page.reload()
         self.arrive()
         expect(page.locator("#found-count")).to_have_text(shown)
-        self.person.press_button("Discard proposals")
+        self.driver.press_button("Discard proposals")
         page.get_by_role("application").focus()
         self.remember()
         assert_equal(self.expected[self.name], before)
@@ -193,18 +193,18 @@ def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_pat
         scene(index).save(folder / f"{index:02}.png")
     settings: dict[str, Any] = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), **SMALL}
     server = launch_server(tmp_path / "log", **settings).wait_until_ready()
-    with Person.open_page(browser, server) as person:
-        person.page.set_input_files("#folder", folder)
-        expect(person.page.locator("#image-list li")).to_have_count(IMAGES)
-        person.page.get_by_label("Name of the class object").fill(CLASSES[0])
+    with PageDriver.open_page(browser, server) as driver:
+        driver.page.set_input_files("#folder", folder)
+        expect(driver.page.locator("#image-list li")).to_have_count(IMAGES)
+        driver.page.get_by_label("Name of the class object").fill(CLASSES[0])
         for name in CLASSES[1:]:
-            person.add_class(name)
-        annotator = Annotator(person, folder)
+            driver.add_class(name)
+        annotator = Annotator(driver, folder)
         annotator.arrive()
         server = annotator.work(server, tmp_path / "log2", settings)
-        person.press_button("Export dataset…")
-        (tmp_path / "project.zip").write_bytes(person.save("Save project"))
-    with Person.open_page(browser, server) as fresh:
+        driver.press_button("Export dataset…")
+        (tmp_path / "project.zip").write_bytes(driver.save("Save project"))
+    with PageDriver.open_page(browser, server) as fresh:
         fresh.page.set_input_files("#annotations", tmp_path / "project.zip")
         expect(fresh.page.locator("#image-list li")).to_have_count(IMAGES)
         classes, objects = dataset(fresh)

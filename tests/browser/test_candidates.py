@@ -3,7 +3,7 @@
 import numpy as np
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC
+from tests.browser.page_driver import DISC
 
 
 def test_keys_choose_candidates_that_match_the_api(clicked):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, MEADOW, RED
+from tests.browser.page_driver import DISC, MEADOW, RED
 
 STOP_AT_PROGRESS = """() => {
   const ids = ["progress-bar", "progress-text", "everything-stop"];
@@ -193,14 +193,14 @@ def test_mask_is_painted_while_another_row_is_hovered_and_a_cleared_one_does_not
     assert clicked.visible_mask()[MEADOW[1], MEADOW[0]]
 
 
-def test_click_before_encoding_waits_for_the_embedding(person, photo):
-    person.page.set_input_files("#file", photo)
-    person.page.wait_for_selector("#view:not([hidden])")
-    person.page.locator("#hover").set_checked(False)
-    person.page.mouse.click(*person.screen_xy(*DISC))
-    person.page.wait_for_selector("#latency[data-milliseconds]")
-    person.image = photo
-    person.assert_mask_is_the_apis(pos_coords=[DISC])
+def test_click_before_encoding_waits_for_the_embedding(driver, photo):
+    driver.page.set_input_files("#file", photo)
+    driver.page.wait_for_selector("#view:not([hidden])")
+    driver.page.locator("#hover").set_checked(False)
+    driver.page.mouse.click(*driver.screen_xy(*DISC))
+    driver.page.wait_for_selector("#latency[data-milliseconds]")
+    driver.image = photo
+    driver.assert_mask_is_the_apis(pos_coords=[DISC])
 
 
 def test_preview_follows_the_pointer_with_the_mask_options_until_the_click_takes_it_over(opened):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, RED, Person
+from tests.browser.page_driver import DISC, RED, PageDriver
 from tests.browser.test_accessibility import violations
 from tests.browser.test_images import transfer_file
 from tests.browser.test_screens import PHONE
@@ -22,32 +22,32 @@ IN_BOTH = (160, 130)
 
 
 @pytest.fixture
-def series(person: Person, photo: Path, tmp_path: Path) -> Person:
+def series(driver: PageDriver, photo: Path, tmp_path: Path) -> PageDriver:
     """The user with three images: the fixture `photo` twice, and one of another size, which is the last."""
     with Image.open(photo) as picture:
         for number in (1, 2):
             picture.save(tmp_path / f"{number}.png")
         picture.resize((240, 160)).save(tmp_path / "3.png")
-    person.page.set_input_files("#file", [tmp_path / f"{number}.png" for number in (1, 2, 3)])
-    expect(person.page.locator("#image-list li")).to_have_count(3)
-    person.wait_encoded(tmp_path / "1.png")
-    return person
+    driver.page.set_input_files("#file", [tmp_path / f"{number}.png" for number in (1, 2, 3)])
+    expect(driver.page.locator("#image-list li")).to_have_count(3)
+    driver.wait_encoded(tmp_path / "1.png")
+    return driver
 
 
-def names(person: Person) -> list[str]:
+def names(driver: PageDriver) -> list[str]:
     """Return the names of the objects in the list, without the empty one for the next click."""
-    rows = person.page.locator("#objects li").all()
+    rows = driver.page.locator("#objects li").all()
     return [row.locator("input").input_value() for row in rows if row.locator(".score").inner_text()]
 
 
-def classes(person: Person) -> list[str]:
-    return [text for text in person.page.locator("#objects .category").all_inner_texts() if text]
+def classes(driver: PageDriver) -> list[str]:
+    return [text for text in driver.page.locator("#objects .category").all_inner_texts() if text]
 
 
-def go(person: Person, key: str, image: str) -> None:
-    person.press(key)
-    person.page.wait_for_selector(f"#view[aria-label^='{image},']")
-    person.wait_idle()
+def go(driver: PageDriver, key: str, image: str) -> None:
+    driver.press(key)
+    driver.page.wait_for_selector(f"#view[aria-label^='{image},']")
+    driver.wait_idle()
 
 
 def test_copied_object_is_pasted_as_a_drawn_mask_on_this_image_and_the_next(series):

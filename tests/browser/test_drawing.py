@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, MEADOW
+from tests.browser.page_driver import DISC, MEADOW
 from tests.browser.test_mending import choose, differing, drag_handle, points, polygon_mask, position
 from tests.browser.test_screens import PHONE
 
@@ -15,17 +15,17 @@ MAX_DIFFERENT = 100
 """Pixels on the lines between the corners: the pointer's position on the screen is not exact."""
 
 
-def add(person, *corners: tuple[int, int]) -> None:
+def add(driver, *corners: tuple[int, int]) -> None:
     for corner in corners:
-        person.page.mouse.click(*person.screen_xy(*corner))
+        driver.page.mouse.click(*driver.screen_xy(*corner))
 
 
 def assert_drawn(mask: np.ndarray, corners: list[tuple[int, int]] = CORNERS) -> None:
     assert differing(mask, polygon_mask([(x + 0.5, y + 0.5) for x, y in corners])) < MAX_DIFFERENT
 
 
-def expect_points(person, corners: list[tuple[int, int]]) -> None:
-    found = [side for handle in points(person).all() for side in position(handle)]
+def expect_points(driver, corners: list[tuple[int, int]]) -> None:
+    found = [side for handle in points(driver).all() for side in position(handle)]
     assert found == pytest.approx([side for corner in corners for side in corner], abs=1)
 
 

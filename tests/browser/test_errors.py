@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Route, expect
 
-from tests.browser.person import DISC, RED, Person
+from tests.browser.page_driver import DISC, RED, PageDriver
 
 KEY = "a-key-of-16-characters"
 
@@ -18,9 +18,9 @@ def problem(status: int, slug: str, title: str, detail: str, **headers: str) -> 
     return {"status": status, "headers": all_headers, "body": json.dumps(body)}
 
 
-def reload_with_info(person: Person, **fields: object) -> None:
-    person.answer_info(**fields)
-    person.page.reload()
+def reload_with_info(driver: PageDriver, **fields: object) -> None:
+    driver.answer_info(**fields)
+    driver.page.reload()
 
 
 TIMEOUT = problem(504, "inference-timeout", "The answer took too long", "no answer within 55 s")
@@ -79,7 +79,7 @@ def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent
     expect(opened.page.get_by_role("alert")).to_be_hidden()
 
 
-def test_api_key_is_requested_used_and_stored_for_the_tab(person, photo):
+def test_api_key_is_requested_used_and_stored_for_the_tab(driver, photo):
     unauthorized = problem(401, "unauthorized", "An API key is needed", "got no key", **{"WWW-Authenticate": "Bearer"})
 
     def guard(route: Route) -> None:
@@ -87,28 +87,28 @@ def test_api_key_is_requested_used_and_stored_for_the_tab(person, photo):
         route.continue_() if has_key else route.fulfill(**unauthorized)
 
     for path in ("**/embed", "**/mobile_sam"):
-        person.page.route(path, guard)
-    person.page.set_input_files("#file", photo)
-    field = person.page.get_by_label("This service requires an API key")
+        driver.page.route(path, guard)
+    driver.page.set_input_files("#file", photo)
+    field = driver.page.get_by_label("This service requires an API key")
     expect(field).to_be_focused()
     for key in ("a key that cannot be sent: €", "wrong-key-of-16-chars", KEY):
         field.fill(key)
         field.press("Enter")
         if key != KEY:
             problem_text = "without spaces" if " " in key else "does not know this key"
-            person.wait_for(lambda: problem_text in field.evaluate("field => field.validationMessage"))  # noqa: B023
-            assert person.page.evaluate("sessionStorage.length") == 0
-    person.wait_encoded(photo)
+            driver.wait_for(lambda: problem_text in field.evaluate("field => field.validationMessage"))  # noqa: B023
+            assert driver.page.evaluate("sessionStorage.length") == 0
+    driver.wait_encoded(photo)
     expect(field).to_be_hidden()
-    expect(person.page.get_by_role("alert")).to_be_hidden()
-    person.click(*DISC)
-    assert person.visible_mask().any()
-    assert KEY not in person.page.content()
-    person.page.reload()
-    person.open(photo)
+    expect(driver.page.get_by_role("alert")).to_be_hidden()
+    driver.click(*DISC)
+    assert driver.visible_mask().any()
+    assert KEY not in driver.page.content()
+    driver.page.reload()
+    driver.open(photo)
     expect(field).to_be_hidden()
-    person.page.evaluate("sessionStorage.clear()")
-    reload_with_info(person, key_needed=True)
+    driver.page.evaluate("sessionStorage.clear()")
+    reload_with_info(driver, key_needed=True)
     expect(field).to_be_visible()
 
 
@@ -138,30 +138,30 @@ def test_preview_pauses_until_the_rate_limit_allows_requests(opened):
 
 
 def test_rate_limit_is_named_and_no_preview_is_sent_until_it_allows_requests(open_page, photo):
-    with open_page(script=f"sessionStorage.setItem('mobile-sam-key', '{KEY}')") as person:
-        person.open(photo)
-        bodies = person.answer("**/mobile_sam", limited(170), limited(170), {})
-        person.page.mouse.click(*person.screen_xy(*DISC))
-        expect(person.page.get_by_role("alert")).to_contain_text(
+    with open_page(script=f"sessionStorage.setItem('mobile-sam-key', '{KEY}')") as driver:
+        driver.open(photo)
+        bodies = driver.answer("**/mobile_sam", limited(170), limited(170), {})
+        driver.page.mouse.click(*driver.screen_xy(*DISC))
+        expect(driver.page.get_by_role("alert")).to_contain_text(
             "Too many requests. The rate limit of this key is reached (40 requests per hour)."
             " It allows requests again in 3 min."
         )
-        person.page.locator("#hover").set_checked(True)
-        person.press("n")  # previews are for new objects
-        person.page.mouse.move(*person.screen_xy(*RED))
-        person.press_button("Try again")
-        person.wait_for(lambda: person.visible_mask("others").any())
+        driver.page.locator("#hover").set_checked(True)
+        driver.press("n")  # previews are for new objects
+        driver.page.mouse.move(*driver.screen_xy(*RED))
+        driver.press_button("Try again")
+        driver.wait_for(lambda: driver.visible_mask("others").any())
         assert [body["pos_coords"] for body in bodies] == 3 * [[list(DISC)]]  # of the press, the click, and again
 
 
-def test_weights_are_named_with_a_warning_a_note_or_nothing(person):
-    banner = person.page.locator("#banner")
-    expect(person.page.locator("#weights")).to_contain_text("builtin")
+def test_weights_are_named_with_a_warning_a_note_or_nothing(driver):
+    banner = driver.page.locator("#banner")
+    expect(driver.page.locator("#weights")).to_contain_text("builtin")
     expect(banner).to_have_text("Built-in weights. The official MobileSAM weights give better masks.")
     expect(banner).not_to_have_class("warning")
-    reload_with_info(person, weights={"sha256": "0", "name": "random", "trained": False, "note": "They mean nothing."})
+    reload_with_info(driver, weights={"sha256": "0", "name": "random", "trained": False, "note": "They mean nothing."})
     expect(banner).to_have_text(re.compile(r"Untrained weights\.\s+They mean nothing\."))
     expect(banner).to_have_class("warning")
-    reload_with_info(person, weights={"sha256": "0", "name": "our-fine-tune", "trained": True, "note": "A checkpoint."})
-    expect(person.page.locator("#weights")).to_contain_text("our-fine-tune")
+    reload_with_info(driver, weights={"sha256": "0", "name": "our-fine-tune", "trained": True, "note": "A checkpoint."})
+    expect(driver.page.locator("#weights")).to_contain_text("our-fine-tune")
     expect(banner).to_be_hidden()

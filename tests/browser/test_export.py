@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
-from tests.browser.person import DISC, RED
+from tests.browser.page_driver import DISC, RED
 
 
 def pixels(file: bytes) -> np.ndarray:
@@ -29,11 +29,11 @@ def test_mask_and_cutout_contain_the_mask_only(opened, photo):
     assert np.array_equal(cutout[mask], pixels(photo.read_bytes())[mask])
 
 
-def copied(person, button: str = "Copy Python") -> str:
-    person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    person.press_button(button)
-    expect(person.page.locator("#hint")).to_have_text("Copied")
-    return str(person.page.evaluate("navigator.clipboard.readText()"))
+def copied(driver, button: str = "Copy Python") -> str:
+    driver.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    driver.press_button(button)
+    expect(driver.page.locator("#hint")).to_have_text("Copied")
+    return str(driver.page.evaluate("navigator.clipboard.readText()"))
 
 
 def test_copied_python_is_a_client_call_with_the_options_of_the_mask(clicked):
@@ -80,17 +80,17 @@ NO_CLIPBOARD = """
 
 
 def test_code_is_copied_without_a_secure_context_or_saved(open_page, photo):
-    with open_page(script=NO_CLIPBOARD) as person:
-        page = person.page
+    with open_page(script=NO_CLIPBOARD) as driver:
+        page = driver.page
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        person.open(photo)
-        person.click(*DISC)
-        person.press_button("Copy Python")
+        driver.open(photo)
+        driver.click(*DISC)
+        driver.press_button("Copy Python")
         expect(page.locator("#hint")).to_have_text("Copied")
         code = page.evaluate("window.clipboard.readText()")
         assert code.startswith("from mobile_sam_client import Client")
         expect(page.get_by_role("button", name="Copy Python")).to_be_focused()
         page.evaluate("document.execCommand = () => false")
-        person.press_button("Copy Python")
+        driver.press_button("Copy Python")
         expect(page.get_by_role("alert")).to_contain_text("denied access to the clipboard")
-        assert person.save("Save as a file").decode() == code
+        assert driver.save("Save as a file").decode() == code

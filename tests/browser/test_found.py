@@ -5,11 +5,11 @@ import json
 from PIL import Image, ImageDraw
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, RED
+from tests.browser.page_driver import DISC, RED
 
 
-def scores(person) -> list[float]:
-    return [float(text) for text in person.page.locator("#objects .score").all_inner_texts() if text]
+def scores(driver) -> list[float]:
+    return [float(text) for text in driver.page.locator("#objects .score").all_inner_texts() if text]
 
 
 def test_an_object_is_found_once(clicked):
@@ -22,53 +22,53 @@ def test_an_object_is_found_once(clicked):
     assert not (disc & clicked.visible_mask("others")).sum() > 0.8 * disc.sum()
 
 
-def counts(person) -> tuple[int, int, int]:
+def counts(driver) -> tuple[int, int, int]:
     """Return the number of objects as the image's badge, the class and the saved file have it."""
-    badge = person.page.locator("#image-list .count").inner_text()
-    in_class = person.page.locator("#class-list .score").inner_text()
-    return int(badge), int(in_class), len(json.loads(person.save("COCO JSON"))["annotations"])
+    badge = driver.page.locator("#image-list .count").inner_text()
+    in_class = driver.page.locator("#class-list .score").inner_text()
+    return int(badge), int(in_class), len(json.loads(driver.save("COCO JSON"))["annotations"])
 
 
-def test_proposals_are_filtered_and_counted_nowhere_until_accepted_also_after_a_reload(person, tmp_path):
+def test_proposals_are_filtered_and_counted_nowhere_until_accepted_also_after_a_reload(driver, tmp_path):
     picture = Image.new("RGB", (480, 320), (96, 140, 190))
     draw = ImageDraw.Draw(picture)
     for number, radius in enumerate((12, 20, 30, 45, 60)):
         draw.circle((40 + 95 * number, 160), radius, fill=(235, 40 * number, 60))
     picture.save(tmp_path / "discs.png")
-    person.open(tmp_path / "discs.png")
-    person.click(60 + 95 * 3, 160)
-    person.segment_everything()
-    found = person.page.locator("#found-count")
+    driver.open(tmp_path / "discs.png")
+    driver.click(60 + 95 * 3, 160)
+    driver.segment_everything()
+    found = driver.page.locator("#found-count")
     total = int(found.inner_text().split()[2])
-    person.page.get_by_label("Sort proposals").select_option("score")
-    assert scores(person)[1:] == sorted(scores(person)[1:], reverse=True)
-    painted = person.visible_mask("others")
-    person.page.get_by_label("Min. size").fill("4")
-    rows, proposals = person.page.locator("#objects li"), person.page.locator("#objects .proposal")
+    driver.page.get_by_label("Sort proposals").select_option("score")
+    assert scores(driver)[1:] == sorted(scores(driver)[1:], reverse=True)
+    painted = driver.visible_mask("others")
+    driver.page.get_by_label("Min. size").fill("4")
+    rows, proposals = driver.page.locator("#objects li"), driver.page.locator("#objects .proposal")
     shown = int(found.inner_text().split()[0])
     assert 1 < shown < total
-    assert person.visible_mask("others").sum() < painted.sum()
-    assert counts(person) == (1, 1, 1)
-    expect(person.page.locator("#saved")).to_have_text("Saved")
-    person.page.reload()
+    assert driver.visible_mask("others").sum() < painted.sum()
+    assert counts(driver) == (1, 1, 1)
+    expect(driver.page.locator("#saved")).to_have_text("Saved")
+    driver.page.reload()
     expect(found).to_have_text(f"{shown} of {total} proposals shown")
     expect(proposals).to_have_count(shown)
-    assert counts(person) == (1, 1, 1)
+    assert counts(driver) == (1, 1, 1)
     for name in ("Mask PNG", "Cutout"):
         proposals.first.locator(".pick").click()
-        expect(person.page.get_by_role("button", name=name)).to_be_disabled()
-    person.press("1")
+        expect(driver.page.get_by_role("button", name=name)).to_be_disabled()
+    driver.press("1")
     expect(proposals).to_have_count(shown - 1)
-    assert counts(person) == (2, 2, 2)
-    person.press_button("Accept all shown")
+    assert counts(driver) == (2, 2, 2)
+    driver.press_button("Accept all shown")
     expect(proposals).to_have_count(0)
-    assert counts(person) == (1 + shown,) * 3
-    person.press_button("Discard proposals")
+    assert counts(driver) == (1 + shown,) * 3
+    driver.press_button("Discard proposals")
     expect(found).to_be_hidden()
-    assert counts(person) == (1 + shown,) * 3
+    assert counts(driver) == (1 + shown,) * 3
     for left, hidden in ((shown + 1, total - shown), (2, total - 1)):
-        person.press("Control+z")
-        assert counts(person) == (left,) * 3
+        driver.press("Control+z")
+        assert counts(driver) == (left,) * 3
         expect(found).to_contain_text(f"of {hidden} proposal")
     expect(rows).to_have_count(shown + 2)
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC
+from tests.browser.page_driver import DISC
 from utils.page import FOLDER
 
 TRANSFER_FILE = """([event, type, name, data]) => {
@@ -22,58 +22,58 @@ TRANSFER_FILE = """([event, type, name, data]) => {
 }"""
 
 
-def transfer_file(person, event: str, data: bytes, name: str = "scene.png", kind: str = "image/png") -> None:
-    person.page.evaluate(TRANSFER_FILE, [event, kind, name, base64.b64encode(data).decode()])
+def transfer_file(driver, event: str, data: bytes, name: str = "scene.png", kind: str = "image/png") -> None:
+    driver.page.evaluate(TRANSFER_FILE, [event, kind, name, base64.b64encode(data).decode()])
 
 
-def test_pasted_or_dropped_image_a_bmp_and_a_rotated_jpeg_are_opened_as_displayed(person, photo, tmp_path):
+def test_pasted_or_dropped_image_a_bmp_and_a_rotated_jpeg_are_opened_as_displayed(driver, photo, tmp_path):
     for event in ("paste", "drop"):
-        person.page.locator("#about").evaluate("about => about.textContent = ''")
-        transfer_file(person, event, photo.read_bytes())
-        person.wait_encoded(photo)
-        person.click(*DISC)
-        person.assert_mask_is_the_apis(pos_coords=[DISC])
+        driver.page.locator("#about").evaluate("about => about.textContent = ''")
+        transfer_file(driver, event, photo.read_bytes())
+        driver.wait_encoded(photo)
+        driver.click(*DISC)
+        driver.assert_mask_is_the_apis(pos_coords=[DISC])
 
     with Image.open(photo) as picture:
         picture.save(tmp_path / "scene.bmp")
         exif = Image.Exif()
         exif[0x0112] = 6  # rotate by 90° clockwise for display
         picture.rotate(90, expand=True).save(tmp_path / "turned.jpg", quality=95, exif=exif.tobytes())
-    person.open(tmp_path / "scene.bmp")
-    person.click(*DISC)
-    person.image = photo
-    person.assert_mask_is_the_apis(pos_coords=[DISC])
-    person.open(tmp_path / "turned.jpg")
-    person.click(*DISC)
-    mask = person.visible_mask()
+    driver.open(tmp_path / "scene.bmp")
+    driver.click(*DISC)
+    driver.image = photo
+    driver.assert_mask_is_the_apis(pos_coords=[DISC])
+    driver.open(tmp_path / "turned.jpg")
+    driver.click(*DISC)
+    mask = driver.visible_mask()
     assert mask.shape == (320, 480)
     assert mask[DISC[1], DISC[0]]
     assert not mask[20, 20]
 
 
-def test_samples_have_thumbnails_and_are_opened(person):
-    thumbnails = person.page.locator("#samples img")
+def test_samples_have_thumbnails_and_are_opened(driver):
+    thumbnails = driver.page.locator("#samples img")
     expect(thumbnails).to_have_count(len(list((FOLDER / "samples").iterdir())))
     for thumbnail in thumbnails.all():
-        person.wait_for(lambda: thumbnail.evaluate("image => image.naturalWidth") > 0)  # noqa: B023
-    person.press_button("Still life")
-    person.page.wait_for_selector("#about:not(:empty)")
+        driver.wait_for(lambda: thumbnail.evaluate("image => image.naturalWidth") > 0)  # noqa: B023
+    driver.press_button("Still life")
+    driver.page.wait_for_selector("#about:not(:empty)")
     with Image.open(FOLDER / "samples" / "still-life.jpg") as sample:
         label = f"still-life.jpg, {sample.width} by {sample.height} pixels"
-    expect(person.page.get_by_role("application")).to_have_attribute("aria-label", label)
+    expect(driver.page.get_by_role("application")).to_have_attribute("aria-label", label)
 
 
-def test_latest_of_two_requested_images_is_opened(person, photo):
-    held = person.hold("**/still-life.jpg")
-    person.press_button("Still life")
-    person.wait_for(lambda: bool(held))
-    expect(person.page.locator("#busy")).to_have_text("Loading the image")
-    person.open(photo)
-    person.click(*DISC)
+def test_latest_of_two_requested_images_is_opened(driver, photo):
+    held = driver.hold("**/still-life.jpg")
+    driver.press_button("Still life")
+    driver.wait_for(lambda: bool(held))
+    expect(driver.page.locator("#busy")).to_have_text("Loading the image")
+    driver.open(photo)
+    driver.click(*DISC)
     held.pop().continue_()
-    person.page.wait_for_timeout(300)
-    assert person.visible_mask().shape == (320, 480)
-    assert person.visible_mask()[DISC[1], DISC[0]]
+    driver.page.wait_for_timeout(300)
+    assert driver.visible_mask().shape == (320, 480)
+    assert driver.visible_mask()[DISC[1], DISC[0]]
 
 
 def test_dropped_link_does_not_navigate(modules):
@@ -83,7 +83,7 @@ def test_dropped_link_does_not_navigate(modules):
     )
 
 
-def test_files_that_cannot_be_added_are_listed_with_reason_and_remedy_until_the_list_is_dismissed(person, photo):
+def test_files_that_cannot_be_added_are_listed_with_reason_and_remedy_until_the_list_is_dismissed(driver, photo):
     large = io.BytesIO()
     Image.new("1", (6000, 5000)).save(large, "PNG")
     files = [
@@ -96,8 +96,8 @@ def test_files_that_cannot_be_added_are_listed_with_reason_and_remedy_until_the_
         ("phone.HEIC", "", b"hello"),
     ]
     inputs = [{"name": name, "mimeType": kind, "buffer": content} for name, kind, content in files]
-    person.page.set_input_files("#file", inputs)
-    report = person.page.locator("#report")
+    driver.page.set_input_files("#file", inputs)
+    report = driver.page.locator("#report")
     expect(report.locator("strong")).to_have_text("2 of 7 files added")
     too_large = "it has 30.0 megapixels; this service accepts up to 25.0."
     broken = [
@@ -106,22 +106,22 @@ def test_files_that_cannot_be_added_are_listed_with_reason_and_remedy_until_the_
         re.compile("^phone.HEIC: this browser cannot read HEIC. Save it as JPEG, or open this page in Safari"),
     ]
     expect(report.locator("li")).to_have_text([f"large-1.png: {too_large}", f"large-2.png: {too_large}", *broken])
-    person.page.get_by_role("button", name="Next image").click()
-    person.expect_image("b.heic")
-    person.press_button("Add 2 smaller copies")
+    driver.page.get_by_role("button", name="Next image").click()
+    driver.expect_image("b.heic")
+    driver.press_button("Add 2 smaller copies")
     expect(report.locator("strong")).to_have_text("4 of 7 files added")
     expect(report.locator("li")).to_have_text(broken)
     expect(report.locator("#report-action")).to_be_hidden()
-    person.press_button("Dismiss this list")
+    driver.press_button("Dismiss this list")
     expect(report).to_be_hidden()
 
 
-def test_large_image_is_painted_reduced_and_saved_in_full(person, tmp_path):
+def test_large_image_is_painted_reduced_and_saved_in_full(driver, tmp_path):
     picture = Image.new("RGB", (3000, 2400), (96, 140, 190))
     ImageDraw.Draw(picture).ellipse([800, 700, 1800, 1700], fill=(235, 200, 60))
     picture.save(tmp_path / "large.png")
-    person.open(tmp_path / "large.png")
-    person.click(1300, 1200)
-    mask = person.request_masks(pos_coords=[[1300, 1200]])[0]
-    assert np.array_equal(person.visible_mask(), mask[::2, ::2])
-    assert np.array_equal(person.saved_mask(), mask)
+    driver.open(tmp_path / "large.png")
+    driver.click(1300, 1200)
+    mask = driver.request_masks(pos_coords=[[1300, 1200]])[0]
+    assert np.array_equal(driver.visible_mask(), mask[::2, ::2])
+    assert np.array_equal(driver.saved_mask(), mask)

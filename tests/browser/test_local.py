@@ -17,7 +17,7 @@ from playwright.sync_api import Page, Route, expect
 from pycocotools import mask as coco_mask
 
 from harness import ROOT, Server
-from tests.browser.person import DISC, MEADOW, RED, Person
+from tests.browser.page_driver import DISC, MEADOW, RED, PageDriver
 from tests.browser.test_project import wait_saved
 from tests.e2e.pictures import as_base64, scene
 
@@ -59,19 +59,19 @@ def decoded(page: Page, image_id: str, **fields: Any) -> list[dict[str, Any]]:
     return masks
 
 
-def wait_kept(person: Person, **fields: Any) -> None:
+def wait_kept(driver: PageDriver, **fields: Any) -> None:
     """Wait until masks of the open image can be made in the browser."""
-    image_id = hashlib.sha256(person.image.read_bytes()).hexdigest()
-    person.wait_for(lambda: decoded(person.page, image_id, pos_coords=[DISC], **fields) != [])
+    image_id = hashlib.sha256(driver.image.read_bytes()).hexdigest()
+    driver.wait_for(lambda: decoded(driver.page, image_id, pos_coords=[DISC], **fields) != [])
 
 
 @pytest.fixture
-def near(open_page: Callable[..., AbstractContextManager[Person]], photo: Path) -> Iterator[Person]:
+def near(open_page: Callable[..., AbstractContextManager[PageDriver]], photo: Path) -> Iterator[PageDriver]:
     """A user with `photo` open, whose browser can make masks."""
-    with open_page(decodes=True, script=GATE) as person:
-        person.open(photo)
-        wait_kept(person)
-        yield person
+    with open_page(decodes=True, script=GATE) as driver:
+        driver.open(photo)
+        wait_kept(driver)
+        yield driver
 
 
 def images() -> list[bytes]:
@@ -111,10 +111,10 @@ def iou(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @pytest.fixture
-def page(open_page: Callable[..., AbstractContextManager[Person]]) -> Iterator[Page]:
-    with open_page(decodes=True) as person:
-        person.page.wait_for_selector("#weights:not([hidden])")
-        yield person.page
+def page(open_page: Callable[..., AbstractContextManager[PageDriver]]) -> Iterator[Page]:
+    with open_page(decodes=True) as driver:
+        driver.page.wait_for_selector("#weights:not([hidden])")
+        yield driver.page
 
 
 def test_masks_are_those_of_the_service(page, builtin_server):
@@ -141,9 +141,9 @@ def test_masks_are_those_of_the_service(page, builtin_server):
     assert compared == 60
 
 
-def expect_made(person: Person, where: str) -> None:
+def expect_made(driver: PageDriver, where: str) -> None:
     """Check that the chip says where the last mask was made."""
-    chip = person.page.locator("#latency")
+    chip = driver.page.locator("#latency")
     expect(chip).to_have_attribute("data-where", where)
     expect(chip).to_contain_text(f" ms, {where}")
 
@@ -171,9 +171,9 @@ def test_hovering_sends_nothing_and_clicks_work_and_are_kept_offline(near):
         assert iou(mask, near.request_masks(**marks)[0]) >= MIN_IOU
 
 
-def click_new(person: Person, point: tuple[int, int]) -> None:
-    person.press("n")
-    person.click(*point)
+def click_new(driver: PageDriver, point: tuple[int, int]) -> None:
+    driver.press("n")
+    driver.click(*point)
 
 
 def test_first_clicks_are_made_both_ways_and_then_here_if_that_is_quicker_until_the_network_changes(near):
@@ -226,15 +226,15 @@ def test_embedding_is_fetched_anew_when_the_service_answers_by_other_weights(nea
     ("path", "status"), [("**/onnxruntime/ort.mjs", 404), ("**/decoder.onnx?*", 409), ("**/embeddings/*", 404)]
 )
 def test_service_makes_all_masks_if_something_is_missing(open_page, photo, path, status):
-    with open_page(decodes=True) as person:
-        asked = person.answer(path, {"status": status, "body": ""})
-        person.open(photo)
-        person.wait_for(lambda: bool(asked))
+    with open_page(decodes=True) as driver:
+        asked = driver.answer(path, {"status": status, "body": ""})
+        driver.open(photo)
+        driver.wait_for(lambda: bool(asked))
         for point in (DISC, RED):
-            click_new(person, point)
-            expect_made(person, "server")
-            person.assert_mask_is_the_apis(pos_coords=[point])
-        expect(person.page.get_by_role("alert")).to_be_hidden()
+            click_new(driver, point)
+            expect_made(driver, "server")
+            driver.assert_mask_is_the_apis(pos_coords=[point])
+        expect(driver.page.get_by_role("alert")).to_be_hidden()
 
 
 @pytest.mark.parametrize(
@@ -242,11 +242,11 @@ def test_service_makes_all_masks_if_something_is_missing(open_page, photo, path,
     [{"decodes": True, "info": {"local_decoding": False}}, {"decodes": False}],
 )
 def test_nothing_is_fetched_if_the_service_does_not_allow_it_or_the_browser_saves_data(open_page, photo, settings):
-    with open_page(**settings) as person:
-        person.open(photo)
-        person.click(*DISC)
-        expect_made(person, "server")
-        assert not any("onnx" in url or "/embeddings/" in url for url in person.requests)
+    with open_page(**settings) as driver:
+        driver.open(photo)
+        driver.click(*DISC)
+        expect_made(driver, "server")
+        assert not any("onnx" in url or "/embeddings/" in url for url in driver.requests)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
-from tests.browser.person import DISC, MEADOW, RED
+from tests.browser.page_driver import DISC, MEADOW, RED
 from tests.browser.test_export import copied
 
 YS, XS = np.mgrid[:320, :480] + 0.5
@@ -32,18 +32,18 @@ def differing(one: np.ndarray, other: np.ndarray) -> int:
     return int((one != other).sum())
 
 
-def choose(person, tool: str) -> None:
-    person.page.get_by_role("radio", name=tool, exact=True).check(force=True)
+def choose(driver, tool: str) -> None:
+    driver.page.get_by_role("radio", name=tool, exact=True).check(force=True)
 
 
-def radius(person) -> int:
-    return int(person.page.locator("#radius-value").inner_text().removesuffix(" px"))
+def radius(driver) -> int:
+    return int(driver.page.locator("#radius-value").inner_text().removesuffix(" px"))
 
 
-def answer(person, name: str) -> None:
-    bar = person.page.get_by_role("alertdialog")
+def answer(driver, name: str) -> None:
+    bar = driver.page.get_by_role("alertdialog")
     bar.get_by_role("button", name=name, exact=True).click()
-    person.wait_idle()
+    driver.wait_idle()
     expect(bar).to_be_hidden()
 
 
@@ -211,8 +211,8 @@ def test_box_or_an_earlier_mark_on_an_edited_object_asks_before_replacing_it(pai
     assert np.array_equal(painted.visible_mask(), mask)
 
 
-def points(person):
-    return person.page.locator("#points .point")
+def points(driver):
+    return driver.page.locator("#points .point")
 
 
 def position(point) -> tuple[int, int]:
@@ -221,15 +221,15 @@ def position(point) -> tuple[int, int]:
     return int(x), int(y)
 
 
-def drag_handle(person, handle, x: float, y: float) -> None:
+def drag_handle(driver, handle, x: float, y: float) -> None:
     """Drag a handle of the polygon by so many image pixels."""
     box = handle.bounding_box()
-    scale = person.screen_xy(1, 0)[0] - person.screen_xy(0, 0)[0]
+    scale = driver.screen_xy(1, 0)[0] - driver.screen_xy(0, 0)[0]
     start = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    person.page.mouse.move(*start)
-    person.page.mouse.down()
-    person.page.mouse.move(start[0] + x * scale, start[1] + y * scale, steps=3)
-    person.page.mouse.up()
+    driver.page.mouse.move(*start)
+    driver.page.mouse.down()
+    driver.page.mouse.move(start[0] + x * scale, start[1] + y * scale, steps=3)
+    driver.page.mouse.up()
 
 
 def polygon_mask(corners: list[tuple[float, float]]) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, RED, Person
+from tests.browser.page_driver import DISC, RED, PageDriver
 
 PUT_FAILS = "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
 SLOW_STORAGE = """
@@ -45,29 +45,29 @@ def photos(photo: Path, tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def project(person: Person, photos: list[Path]) -> Person:
+def project(driver: PageDriver, photos: list[Path]) -> PageDriver:
     """The user with four images, the first of them open."""
-    person.page.set_input_files("#file", photos)
-    expect(person.page.locator("#image-list li")).to_have_count(4)
-    person.wait_encoded(photos[0])
-    return person
+    driver.page.set_input_files("#file", photos)
+    expect(driver.page.locator("#image-list li")).to_have_count(4)
+    driver.wait_encoded(photos[0])
+    return driver
 
 
-def wait_saved(person: Person) -> None:
-    expect(person.page.locator("#saved")).to_have_text("Saved")
+def wait_saved(driver: PageDriver) -> None:
+    expect(driver.page.locator("#saved")).to_have_text("Saved")
 
 
-def reload(person: Person) -> None:
-    wait_saved(person)
-    person.page.reload()
-    person.page.wait_for_selector("#view:not([hidden])")
+def reload(driver: PageDriver) -> None:
+    wait_saved(driver)
+    driver.page.reload()
+    driver.page.wait_for_selector("#view:not([hidden])")
 
 
-def show(person: Person, key: str, name: str) -> None:
+def show(driver: PageDriver, key: str, name: str) -> None:
     """Press a key that opens an image, and wait for it."""
-    person.page.keyboard.press(key)
-    person.expect_image(name)
-    person.wait_encoded(person.image)
+    driver.page.keyboard.press(key)
+    driver.expect_image(name)
+    driver.wait_encoded(driver.image)
 
 
 def test_objects_masks_classes_and_history_survive_a_reload_also_without_the_service(clicked):
@@ -91,19 +91,19 @@ def test_objects_masks_classes_and_history_survive_a_reload_also_without_the_ser
 
 
 def test_image_opened_before_the_storage_is_ready_is_kept(open_page, photo):
-    with open_page(script=SLOW_STORAGE) as person:
-        person.page.set_input_files("#file", photo)
-        expect(person.page.locator("#busy")).to_have_text("Loading the image")
-        person.page.wait_for_timeout(300)
-        person.page.evaluate("releaseStorage()")
-        person.wait_encoded(photo)
-        person.click(*DISC)
-        disc = person.visible_mask()
-        wait_saved(person)
-        person.page.reload()
-        person.page.evaluate("releaseStorage()")
-        person.expect_image("scene.png")
-        assert np.array_equal(person.visible_mask(), disc)
+    with open_page(script=SLOW_STORAGE) as driver:
+        driver.page.set_input_files("#file", photo)
+        expect(driver.page.locator("#busy")).to_have_text("Loading the image")
+        driver.page.wait_for_timeout(300)
+        driver.page.evaluate("releaseStorage()")
+        driver.wait_encoded(photo)
+        driver.click(*DISC)
+        disc = driver.visible_mask()
+        wait_saved(driver)
+        driver.page.reload()
+        driver.page.evaluate("releaseStorage()")
+        driver.expect_image("scene.png")
+        assert np.array_equal(driver.visible_mask(), disc)
 
 
 def test_each_image_keeps_its_own_objects_until_it_is_removed(project):
@@ -144,13 +144,13 @@ def test_images_after_the_open_one_are_queued_and_not_sent_again_until_the_folde
         project.press_button("New project")
 
 
-def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(person, photo, photos, tmp_path):
+def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(driver, photo, photos, tmp_path):
     (tmp_path / "notes.txt").write_text("not an image")
-    person.page.set_input_files("#folder", tmp_path)
-    names = person.page.locator("#image-list .file-name")
+    driver.page.set_input_files("#folder", tmp_path)
+    names = driver.page.locator("#image-list .file-name")
     expect(names).to_have_text(["a.png", "b.png", "c.png", "d.png"])
     for count in (5, 6, 7):
-        person.page.set_input_files("#file", photo)
+        driver.page.set_input_files("#file", photo)
         expect(names).to_have_count(count)
     assert names.all_inner_texts()[4:] == ["scene.png", "scene-2.png", "scene-3.png"]
 
@@ -270,11 +270,11 @@ def test_classes_are_moved_by_dragging_and_keys_and_the_tenth_is_found_by_typing
 
 
 def test_browser_without_storage_says_so(open_page, photo):
-    with open_page(script=NO_STORAGE) as person:
-        expect(person.page.locator("#saved")).to_have_text("Not kept")
-        person.open(photo)
-        person.click(*DISC)
-        assert person.visible_mask().any()
+    with open_page(script=NO_STORAGE) as driver:
+        expect(driver.page.locator("#saved")).to_have_text("Not kept")
+        driver.open(photo)
+        driver.click(*DISC)
+        assert driver.visible_mask().any()
 
 
 def test_second_tab_does_not_overwrite_the_first_one(project, photos):
@@ -300,8 +300,8 @@ def test_work_that_could_not_be_saved_is_there_when_its_image_is_opened_again(pr
     assert np.array_equal(project.visible_mask(), disc)
 
 
-def test_image_that_the_browser_fails_to_store_is_not_added(person, photo):
-    person.page.evaluate(ADD_FAILS)
-    person.page.set_input_files("#file", photo)
-    expect(person.page.get_by_role("alert")).to_contain_text("does not fit into this browser's storage")
-    expect(person.page.locator("#image-list li")).to_have_count(0)
+def test_image_that_the_browser_fails_to_store_is_not_added(driver, photo):
+    driver.page.evaluate(ADD_FAILS)
+    driver.page.set_input_files("#file", photo)
+    expect(driver.page.get_by_role("alert")).to_contain_text("does not fit into this browser's storage")
+    expect(driver.page.locator("#image-list li")).to_have_count(0)

@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
-from tests.browser.person import DISC, RED, Person
+from tests.browser.page_driver import DISC, RED, PageDriver
 
 LEAST_IOU = {
     "project": 1,
@@ -35,29 +35,29 @@ def images(photo: Path, tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def annotated(person: Person, images: list[Path]) -> Person:
+def annotated(driver: PageDriver, images: list[Path]) -> PageDriver:
     """The user with three objects of two classes on two images; one between was deleted, and one moved up."""
-    person.page.set_input_files("#file", images)
-    expect(person.page.locator("#image-list li")).to_have_count(2)
-    person.wait_encoded(images[0])
-    person.page.get_by_label("Name of the class object").fill("disc")
-    person.add_class("gone")
-    person.press_button("Delete the class gone")
-    person.click(*DISC)
-    person.add_class("box")
-    person.page.get_by_role("button", name="Use the class box").focus()
-    person.press("Alt+ArrowUp")
-    person.click(*RED, keys=("Shift",))
-    person.page.keyboard.press("d")
-    person.expect_image("two.png")
-    person.wait_encoded(images[1])
-    person.click(479 - RED[0], RED[1])
-    return person
+    driver.page.set_input_files("#file", images)
+    expect(driver.page.locator("#image-list li")).to_have_count(2)
+    driver.wait_encoded(images[0])
+    driver.page.get_by_label("Name of the class object").fill("disc")
+    driver.add_class("gone")
+    driver.press_button("Delete the class gone")
+    driver.click(*DISC)
+    driver.add_class("box")
+    driver.page.get_by_role("button", name="Use the class box").focus()
+    driver.press("Alt+ArrowUp")
+    driver.click(*RED, keys=("Shift",))
+    driver.page.keyboard.press("d")
+    driver.expect_image("two.png")
+    driver.wait_encoded(images[1])
+    driver.click(479 - RED[0], RED[1])
+    return driver
 
 
-def dataset(person: Person) -> tuple[list[dict], list[tuple]]:
+def dataset(driver: PageDriver) -> tuple[list[dict], list[tuple]]:
     """Return the classes and, for each object, its image, the id of its class and its run lengths."""
-    document = json.loads(zipfile.ZipFile(io.BytesIO(person.export("coco"))).read("annotations/instances.json"))
+    document = json.loads(zipfile.ZipFile(io.BytesIO(driver.export("coco"))).read("annotations/instances.json"))
     names = {image["id"]: image["file_name"] for image in document["images"]}
     objects = [(names[one["image_id"]], one["category_id"], one["segmentation"]) for one in document["annotations"]]
     return document["categories"], objects

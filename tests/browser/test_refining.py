@@ -14,26 +14,26 @@ from pycocotools import mask as coco_mask
 
 from orchestrator.masks import upsample
 from orchestrator.regions import rounded
-from tests.browser.person import BALL, BALL_RADIUS, BESIDE, LARGE_SIZE, Person
+from tests.browser.page_driver import BALL, BALL_RADIUS, BESIDE, LARGE_SIZE, PageDriver
 from tests.browser.test_export import copied
 from tests.browser.test_mending import choose
 from tests.browser.test_project import reload
 
 
 @pytest.fixture
-def zoomed(person: Person, large: Path) -> Person:
+def zoomed(driver: PageDriver, large: Path) -> PageDriver:
     """The user with `large` open, zoomed in to its disc."""
-    person.open(large)
-    expect(person.page.locator("#refine")).to_be_hidden()
-    zoom_in(person, BALL)
-    return person
+    driver.open(large)
+    expect(driver.page.locator("#refine")).to_be_hidden()
+    zoom_in(driver, BALL)
+    return driver
 
 
-def zoom_in(person: Person, pixel: tuple[float, float]) -> None:
-    person.page.mouse.move(*person.screen_xy(*pixel))
+def zoom_in(driver: PageDriver, pixel: tuple[float, float]) -> None:
+    driver.page.mouse.move(*driver.screen_xy(*pixel))
     for _ in range(6):
-        person.page.mouse.wheel(0, -300)
-    expect(person.page.locator("#refine")).to_be_visible()
+        driver.page.mouse.wheel(0, -300)
+    expect(driver.page.locator("#refine")).to_be_visible()
 
 
 def iou_with_disc(mask: np.ndarray) -> float:
@@ -42,9 +42,9 @@ def iou_with_disc(mask: np.ndarray) -> float:
     return float((mask & truth).sum() / (mask | truth).sum())
 
 
-def frame_of(person: Person) -> list[int]:
+def frame_of(driver: PageDriver) -> list[int]:
     """Return the frame of the selected object's part: x0, y0, x1, y1."""
-    sides: list[float] = person.page.locator("#part").evaluate(
+    sides: list[float] = driver.page.locator("#part").evaluate(
         "({ style }) => [style.left, style.top, style.width, style.height].map(parseFloat)"
     )
     left, top, width, height = map(round, sides)

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, RED
+from tests.browser.page_driver import DISC, RED
 
 SIZE = {"width": 393, "height": 727}
 PHONE = {"viewport": SIZE, "device_scale_factor": 2.75, "is_mobile": True, "has_touch": True}
@@ -20,10 +20,10 @@ UNREACHABLE = """() => [...document.querySelectorAll("#tools button, #tools labe
 @pytest.fixture
 def phone(open_page, photo):
     """A user with the photo open on a phone."""
-    with open_page(**PHONE) as person:
-        person.open(photo)
-        person.press_button("Dismiss this note")  # on the built-in weights; it takes some of the screen
-        yield person
+    with open_page(**PHONE) as driver:
+        driver.open(photo)
+        driver.press_button("Dismiss this note")  # on the built-in weights; it takes some of the screen
+        yield driver
 
 
 def test_pinch_zooms_about_the_midpoint_and_a_tap_is_a_click(phone):

@@ -3,13 +3,13 @@
 from playwright.sync_api import expect
 
 
-def test_swagger_example_returns_200_and_links_to_the_page(person):
-    person.page.goto(f"{person.server.url}/")
-    operation = person.page.locator("#operations-Segmentation-mobile_sam")
+def test_swagger_example_returns_200_and_links_to_the_page(driver):
+    driver.page.goto(f"{driver.server.url}/")
+    operation = driver.page.locator("#operations-Segmentation-mobile_sam")
     operation.locator(".opblock-summary-control").first.click()
     operation.get_by_role("button", name="Try it out").click()
     operation.get_by_role("button", name="Execute").click()
     status = operation.locator(".live-responses-table tbody .response-col_status").first
     expect(status).to_have_text("200")
-    person.page.locator("a[href='ui']").first.click()
-    expect(person.page.get_by_role("heading", name="Click an object to segment it")).to_be_visible()
+    driver.page.locator("a[href='ui']").first.click()
+    expect(driver.page.get_by_role("heading", name="Click an object to segment it")).to_be_visible()

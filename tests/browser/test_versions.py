@@ -17,7 +17,7 @@ from benchmarks.fleet import SMALL
 from harness import Server, serving
 from harness.repository import make_repository
 from sam_onnx import Preparer
-from tests.browser.person import DISC, MEADOW, RED, Person
+from tests.browser.page_driver import DISC, MEADOW, RED, PageDriver
 from tests.browser.test_accessibility import violations
 from tests.browser.test_errors import problem
 from tests.browser.test_export import copied
@@ -51,21 +51,21 @@ def two_versions(repository: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def chooser(browser: Browser, two_versions: Server, photo: Path) -> Iterator[Person]:
+def chooser(browser: Browser, two_versions: Server, photo: Path) -> Iterator[PageDriver]:
     """A user with `photo` open who has the choice of two versions."""
-    with Person.open_page(browser, two_versions) as person:
-        person.open(photo)
-        yield person
+    with PageDriver.open_page(browser, two_versions) as driver:
+        driver.open(photo)
+        yield driver
 
 
-def choose(person: Person, version: int) -> None:
+def choose(driver: PageDriver, version: int) -> None:
     """Choose a version by keyboard, and wait until the open image is encoded."""
-    select = person.page.get_by_label("weights", exact=True)
+    select = driver.page.get_by_label("weights", exact=True)
     select.focus()
-    with person.page.expect_response("**/embed"):
-        person.page.keyboard.press("ArrowUp" if version == 1 else "ArrowDown")
+    with driver.page.expect_response("**/embed"):
+        driver.page.keyboard.press("ArrowUp" if version == 1 else "ArrowDown")
     expect(select).to_have_value(str(version))
-    person.page.wait_for_selector("#about:not(:empty)")
+    driver.page.wait_for_selector("#about:not(:empty)")
 
 
 def info_of(server: Server) -> dict[str, Any]:
@@ -182,96 +182,96 @@ def test_single_version_is_not_offered(opened):
 
 
 def test_weights_for_boxes_only_send_no_clicks(open_page, photo, info):
-    with open_page(info={"loaded": described(info, prompts=["boxes"])}) as person:
-        person.image = photo
-        person.page.set_input_files("#file", photo)
-        person.page.wait_for_selector("#about:not(:empty)")
-        bodies, everything = person.answer("**/mobile_sam", {}), person.answer("**/everything", {})
-        hint = person.page.locator("#hint")
+    with open_page(info={"loaded": described(info, prompts=["boxes"])}) as driver:
+        driver.image = photo
+        driver.page.set_input_files("#file", photo)
+        driver.page.wait_for_selector("#about:not(:empty)")
+        bodies, everything = driver.answer("**/mobile_sam", {}), driver.answer("**/everything", {})
+        hint = driver.page.locator("#hint")
         expect(hint).to_have_text("These weights accept boxes only: drag one around an object")
-        person.press("e")
+        driver.press("e")
         expect(hint).to_be_hidden()
-        person.page.mouse.move(*person.screen_xy(*DISC))
+        driver.page.mouse.move(*driver.screen_xy(*DISC))
         for button in ("left", "right"):
-            person.click(*DISC, button=button)
+            driver.click(*DISC, button=button)
             expect(hint).to_contain_text("boxes only")
         for name in ("#everything", "#hover"):
-            expect(person.page.locator(name)).to_be_disabled()
-            expect(person.page.locator(name)).to_have_attribute("title", "These weights accept boxes only")
+            expect(driver.page.locator(name)).to_be_disabled()
+            expect(driver.page.locator(name)).to_have_attribute("title", "These weights accept boxes only")
         assert bodies == everything == []
-        person.drag((80, 90), (220, 230))
+        driver.drag((80, 90), (220, 230))
         assert [body["box"] for body in bodies] == [[80, 90, 220, 230]]
-        assert person.visible_mask().any()
-        person.click(*RED)
+        assert driver.visible_mask().any()
+        driver.click(*RED)
         assert len(bodies) == 1
-        expect(person.page.locator("#objects li")).to_have_count(1)
+        expect(driver.page.locator("#objects li")).to_have_count(1)
 
 
 def test_box_for_an_object_with_clicks_replaces_them_if_the_version_accepts_boxes_only(browser, two_versions, photo):
     first, second = info_of(two_versions)["loaded"]
     second["descriptor"]["prompts"] = ["boxes"]
-    with Person.open_page(browser, two_versions, info={"loaded": [first, second]}) as person:
-        person.image = photo
-        person.page.set_input_files("#file", photo)
-        person.page.wait_for_selector("#about:not(:empty)")
-        expect(person.page.locator("#everything")).to_be_disabled()
-        choose(person, 1)
-        expect(person.page.locator("#everything")).to_be_enabled()
-        person.click(*DISC)
-        choose(person, 2)
-        bodies = person.answer("**/mobile_sam", {})
-        person.drag((80, 90), (220, 230))
+    with PageDriver.open_page(browser, two_versions, info={"loaded": [first, second]}) as driver:
+        driver.image = photo
+        driver.page.set_input_files("#file", photo)
+        driver.page.wait_for_selector("#about:not(:empty)")
+        expect(driver.page.locator("#everything")).to_be_disabled()
+        choose(driver, 1)
+        expect(driver.page.locator("#everything")).to_be_enabled()
+        driver.click(*DISC)
+        choose(driver, 2)
+        bodies = driver.answer("**/mobile_sam", {})
+        driver.drag((80, 90), (220, 230))
         assert [(body.get("pos_coords"), body["box"], body["model_version"]) for body in bodies] == [
             (None, [80, 90, 220, 230], 2)
         ]
-        person.press("Control+z")
-        assert person.visible_mask().any()
+        driver.press("Control+z")
+        assert driver.visible_mask().any()
         assert len(bodies) == 1
-        expect(person.page.locator(".marker.positive")).to_have_count(1)
+        expect(driver.page.locator(".marker.positive")).to_have_count(1)
 
 
 def test_squashed_weights_get_the_whole_square_and_the_side_decides_on_refining(open_page, photo, info):
-    with open_page(info={"loaded": described(info, resize="squash", side=400)}) as person:
-        person.open(photo)
-        bodies = person.answer("**/mobile_sam", {})
-        person.press("r")
-        person.drag(MEADOW, MEADOW)
-        person.press("v")
-        person.click(*RED)
+    with open_page(info={"loaded": described(info, resize="squash", side=400)}) as driver:
+        driver.open(photo)
+        bodies = driver.answer("**/mobile_sam", {})
+        driver.press("r")
+        driver.drag(MEADOW, MEADOW)
+        driver.press("v")
+        driver.click(*RED)
         sent = np.load(io.BytesIO(base64.b64decode(bodies[-1]["mask_input"])))
         assert sent[MEADOW[1] * 256 // 320, MEADOW[0] * 256 // 480] == 20
         for _ in range(4):
-            person.press("+")
-        expect(person.page.get_by_role("button", name="Refine here")).to_be_visible()
+            driver.press("+")
+        expect(driver.page.get_by_role("button", name="Refine here")).to_be_visible()
 
 
 @pytest.mark.parametrize(("encode_s", "text"), [(1.9, "Encoding the image"), (12.4, "Encoding the image, about 12 s")])
 def test_time_of_a_slow_encoder_is_told(open_page, photo, encode_s, text):
-    with open_page(info={"encode_s": encode_s}) as person:
-        held = person.hold("**/embed")
-        person.page.set_input_files("#file", photo)
-        person.wait_for(lambda: bool(held))
-        expect(person.page.locator("#busy")).to_have_text(text)
+    with open_page(info={"encode_s": encode_s}) as driver:
+        held = driver.hold("**/embed")
+        driver.page.set_input_files("#file", photo)
+        driver.wait_for(lambda: bool(held))
+        expect(driver.page.locator("#busy")).to_have_text(text)
 
 
 @pytest.fixture
-def near(browser: Browser, two_versions: Server, photo: Path) -> Iterator[Person]:
+def near(browser: Browser, two_versions: Server, photo: Path) -> Iterator[PageDriver]:
     """A user with `photo` open, whose browser can make masks with version 2."""
-    with Person.open_page(browser, two_versions, decodes=True) as person:
-        person.open(photo)
-        wait_kept(person, model_version=2)
-        yield person
+    with PageDriver.open_page(browser, two_versions, decodes=True) as driver:
+        driver.open(photo)
+        wait_kept(driver, model_version=2)
+        yield driver
 
 
-def click_offline(person: Person, point: tuple[int, int]) -> np.ndarray:
+def click_offline(driver: PageDriver, point: tuple[int, int]) -> np.ndarray:
     """Begin an object with a click that the service does not get, and return its mask."""
-    person.page.context.set_offline(True)
-    person.page.get_by_role("application").focus()
-    person.press("n")
-    person.click(*point)
-    expect_made(person, "here")
-    person.page.context.set_offline(False)
-    return person.visible_mask()
+    driver.page.context.set_offline(True)
+    driver.page.get_by_role("application").focus()
+    driver.press("n")
+    driver.click(*point)
+    expect_made(driver, "here")
+    driver.page.context.set_offline(False)
+    return driver.visible_mask()
 
 
 @needs_runtime
@@ -297,5 +297,5 @@ def test_browser_mixes_no_weights_when_a_version_is_replaced(near, repository):
     assert iou(click_offline(near, RED), new) >= MIN_IOU
 
 
-def fetched(person: Person) -> list[str]:
-    return [url for url in person.requests if "/embeddings/" in url]
+def fetched(driver: PageDriver) -> list[str]:
+    return [url for url in driver.requests if "/embeddings/" in url]

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 from playwright.sync_api import Route, expect
 from pycocotools import mask as coco_mask
 
-from tests.browser.person import Person
+from tests.browser.page_driver import PageDriver
 from tests.browser.test_project import reload, wait_saved
 
 COLOURS: dict[str, tuple[int, int, int]] = {
@@ -136,14 +136,14 @@ def displayed(size: tuple[int, int], orientation: int) -> tuple[int, int]:
     return (height, width) if orientation >= 5 else size
 
 
-def expect_picture(person: Person, size: tuple[int, int], orientation: int, number: int = 1) -> None:
+def expect_picture(driver: PageDriver, size: tuple[int, int], orientation: int, number: int = 1) -> None:
     """Compare the picture and the thumbnail of the image with this number in the list with the turned picture."""
     expected = turned(quarters(size), orientation)
     width, height = displayed(size, orientation)
     label = re.compile(f", {width} by {height} pixels")
-    expect(person.page.get_by_role("application")).to_have_attribute("aria-label", label)
+    expect(driver.page.get_by_role("application")).to_have_attribute("aria-label", label)
     for selector in ("#picture", f"#image-list li:nth-child({number}) img"):
-        found = picture_of(person, selector)[..., :3]
+        found = picture_of(driver, selector)[..., :3]
         scaled = cv2.resize(np.ascontiguousarray(expected), found.shape[1::-1], interpolation=cv2.INTER_AREA)
         assert np.abs(found.astype(int) - scaled).mean() < MAX_DIFFERENCE
 
@@ -159,9 +159,9 @@ def middle(mask: np.ndarray) -> tuple[int, int]:
     return int(xs.mean()), int(ys.mean())
 
 
-def picture_of(person: Person, selector: str = "#picture") -> np.ndarray:
+def picture_of(driver: PageDriver, selector: str = "#picture") -> np.ndarray:
     """Return the pixels that the browser shows for an image element, (H, W, 4) uint8 RGBA."""
-    found = person.page.locator(selector).evaluate(PIXELS)
+    found = driver.page.locator(selector).evaluate(PIXELS)
     return np.frombuffer(base64.b64decode(found["data"]), np.uint8).reshape(found["height"], found["width"], 4)
 
 
@@ -169,21 +169,21 @@ def iou(one: np.ndarray, other: np.ndarray) -> float:
     return float((one & other).sum() / max(1, (one | other).sum()))
 
 
-def open_file(person: Person, folder: Path, name: str, content: bytes) -> None:
+def open_file(driver: PageDriver, folder: Path, name: str, content: bytes) -> None:
     (folder / name).write_bytes(content)
-    person.open(folder / name)
+    driver.open(folder / name)
 
 
-def click_blue(person: Person, size: tuple[int, int], orientation: int) -> np.ndarray:
+def click_blue(driver: PageDriver, size: tuple[int, int], orientation: int) -> np.ndarray:
     """Click on the blue quarter, and return the mask, which must be of this quarter."""
     expected = blue(size, orientation)
-    person.click(*middle(expected))
-    mask = person.visible_mask()
+    driver.click(*middle(expected))
+    mask = driver.visible_mask()
     assert iou(mask, expected) > MIN_IOU
     return mask
 
 
-def change_answers(person: Person, path: str = "**/*", **fields: Any) -> None:
+def change_answers(driver: PageDriver, path: str = "**/*", **fields: Any) -> None:
     """Change fields of the service's answers about images."""
 
     def handle(route: Route) -> None:
@@ -194,27 +194,27 @@ def change_answers(person: Person, path: str = "**/*", **fields: Any) -> None:
 
     for request in ("**/embed", "**/mobile_sam"):
         if path in ("**/*", request):
-            person.page.route(request, handle)
+            driver.page.route(request, handle)
 
 
-def expect_refused(person: Person, reason: str) -> None:
-    alert = person.page.get_by_role("alert")
+def expect_refused(driver: PageDriver, reason: str) -> None:
+    alert = driver.page.get_by_role("alert")
     expect(alert).to_contain_text("The service sees another picture.")
     expect(alert).to_contain_text(reason)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_picture_thumbnail_and_mask_are_those_of_the_service(person, tmp_path, name):
+def test_picture_thumbnail_and_mask_are_those_of_the_service(driver, tmp_path, name):
     content, size, orientation = FILES[name]
-    open_file(person, tmp_path, name, content)
-    expect_picture(person, size, orientation)
-    mask = click_blue(person, size, orientation)
-    person.assert_mask_is_the_apis(pos_coords=[middle(blue(size, orientation))])
-    expect(person.page.get_by_role("alert")).to_be_hidden()
+    open_file(driver, tmp_path, name, content)
+    expect_picture(driver, size, orientation)
+    mask = click_blue(driver, size, orientation)
+    driver.assert_mask_is_the_apis(pos_coords=[middle(blue(size, orientation))])
+    expect(driver.page.get_by_role("alert")).to_be_hidden()
 
-    reload(person)
-    expect_picture(person, size, orientation)
-    assert np.array_equal(person.visible_mask(), mask)
+    reload(driver)
+    expect_picture(driver, size, orientation)
+    assert np.array_equal(driver.visible_mask(), mask)
 
 
 TURNS_NOTHING = """
@@ -235,26 +235,26 @@ window.createImageBitmap = async (source, options) => {
 
 
 def test_browser_that_turns_no_files_shows_pixels_that_are_turned(open_page, tmp_path):
-    with open_page(script=TURNS_NOTHING) as person:
+    with open_page(script=TURNS_NOTHING) as driver:
         for orientation in range(2, 9):
-            open_file(person, tmp_path, f"{orientation}.jpg", exif_jpeg(WIDE, orientation))
-            expect_picture(person, WIDE, orientation, orientation - 1)
-            click_blue(person, WIDE, orientation)
-            source = person.page.locator("#picture").get_attribute("src")
-            assert person.page.evaluate("url => kinds[url]", source) == "image/png"
+            open_file(driver, tmp_path, f"{orientation}.jpg", exif_jpeg(WIDE, orientation))
+            expect_picture(driver, WIDE, orientation, orientation - 1)
+            click_blue(driver, WIDE, orientation)
+            source = driver.page.locator("#picture").get_attribute("src")
+            assert driver.page.evaluate("url => kinds[url]", source) == "image/png"
 
 
-def annotate_all(person: Person, folder: Path) -> None:
+def annotate_all(driver: PageDriver, folder: Path) -> None:
     """Open all files, and annotate the blue quarter of each."""
     for name, (content, size, orientation) in FILES.items():
-        open_file(person, folder, name, content)
-        click_blue(person, size, orientation)
-    wait_saved(person)
+        open_file(driver, folder, name, content)
+        click_blue(driver, size, orientation)
+    wait_saved(driver)
 
 
-def test_exported_images_fit_their_masks_also_for_programs_that_turn_by_other_rules(person, tmp_path):
-    annotate_all(person, tmp_path)
-    archive = zipfile.ZipFile(io.BytesIO(person.export("coco")))
+def test_exported_images_fit_their_masks_also_for_programs_that_turn_by_other_rules(driver, tmp_path):
+    annotate_all(driver, tmp_path)
+    archive = zipfile.ZipFile(io.BytesIO(driver.export("coco")))
     document = json.loads(archive.read("annotations/instances.json"))
     masks = {one["image_id"]: coco_mask.decode(one["segmentation"]).astype(bool) for one in document["annotations"]}
     assert len(masks) == len(FILES)
@@ -275,10 +275,10 @@ def turned_by_pillow(image: Image.Image) -> np.ndarray:
     return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
 
 
-def test_saved_project_keeps_files_and_how_they_are_turned(person, open_page, tmp_path):
-    annotate_all(person, tmp_path)
-    person.press_button("Export dataset…")
-    content = person.save("Save project")
+def test_saved_project_keeps_files_and_how_they_are_turned(driver, open_page, tmp_path):
+    annotate_all(driver, tmp_path)
+    driver.press_button("Export dataset…")
+    content = driver.save("Save project")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for number, (name, (file, *_)) in enumerate(FILES.items(), 1):
             assert archive.read(f"images/{number}/{name}") == file
@@ -294,39 +294,39 @@ def test_saved_project_keeps_files_and_how_they_are_turned(person, open_page, tm
 
 
 @pytest.mark.parametrize(("drawn", "seen"), [(3, 1), (1, 2), (6, 8)])
-def test_image_is_drawn_as_the_service_turns_it(person, tmp_path, drawn, seen):
-    change_answers(person, orientation=seen)
+def test_image_is_drawn_as_the_service_turns_it(driver, tmp_path, drawn, seen):
+    change_answers(driver, orientation=seen)
     (tmp_path / "a.jpg").write_bytes(exif_jpeg(SQUARE, drawn))
-    person.page.set_input_files("#file", tmp_path / "a.jpg")
-    expect(person.page.locator("#hint")).to_contain_text(OTHER_TURN)
-    person.wait_encoded(tmp_path / "a.jpg")
-    expect_picture(person, SQUARE, seen)
-    expect(person.page.get_by_role("alert")).to_be_hidden()
-    person.click(*middle(blue(SQUARE, seen)))
-    assert person.visible_mask().any()
-    reload(person)
-    expect_picture(person, SQUARE, seen)
+    driver.page.set_input_files("#file", tmp_path / "a.jpg")
+    expect(driver.page.locator("#hint")).to_contain_text(OTHER_TURN)
+    driver.wait_encoded(tmp_path / "a.jpg")
+    expect_picture(driver, SQUARE, seen)
+    expect(driver.page.get_by_role("alert")).to_be_hidden()
+    driver.click(*middle(blue(SQUARE, seen)))
+    assert driver.visible_mask().any()
+    reload(driver)
+    expect_picture(driver, SQUARE, seen)
 
 
-def test_image_whose_sides_the_service_exchanges_is_drawn_so(person, tmp_path):
-    change_answers(person, orientation=6, width=WIDE[1], height=WIDE[0])
+def test_image_whose_sides_the_service_exchanges_is_drawn_so(driver, tmp_path):
+    change_answers(driver, orientation=6, width=WIDE[1], height=WIDE[0])
     (tmp_path / "a.png").write_bytes(saved(quarters(WIDE), "PNG"))
-    person.page.set_input_files("#file", tmp_path / "a.png")
-    expect(person.page.locator("#hint")).to_contain_text(OTHER_TURN)
-    person.wait_encoded(tmp_path / "a.png")
-    expect_picture(person, WIDE, 6)
+    driver.page.set_input_files("#file", tmp_path / "a.png")
+    expect(driver.page.locator("#hint")).to_contain_text(OTHER_TURN)
+    driver.wait_encoded(tmp_path / "a.png")
+    expect_picture(driver, WIDE, 6)
 
 
-def test_mask_of_another_turn_is_refused_if_there_are_objects(person, tmp_path):
-    open_file(person, tmp_path, "a.jpg", exif_jpeg(SQUARE, 3))
-    mask = click_blue(person, SQUARE, 3)
-    change_answers(person, orientation=1)
-    person.press("n")
-    person.page.mouse.click(*person.screen_xy(*middle(~blue(SQUARE, 3))))
-    expect_refused(person, f"{OTHER_TURN} 1 there, and by 3 here. No mask is shown on another picture")
-    assert np.array_equal(person.visible_mask("others"), mask)
-    assert not person.visible_mask().any()
-    expect_picture(person, SQUARE, 3)
+def test_mask_of_another_turn_is_refused_if_there_are_objects(driver, tmp_path):
+    open_file(driver, tmp_path, "a.jpg", exif_jpeg(SQUARE, 3))
+    mask = click_blue(driver, SQUARE, 3)
+    change_answers(driver, orientation=1)
+    driver.press("n")
+    driver.page.mouse.click(*driver.screen_xy(*middle(~blue(SQUARE, 3))))
+    expect_refused(driver, f"{OTHER_TURN} 1 there, and by 3 here. No mask is shown on another picture")
+    assert np.array_equal(driver.visible_mask("others"), mask)
+    assert not driver.visible_mask().any()
+    expect_picture(driver, SQUARE, 3)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -343,20 +343,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_answer_about_another_picture_is_refused(person, tmp_path, case):
+def test_answer_about_another_picture_is_refused(driver, tmp_path, case):
     fields, reason = REFUSED[case]
-    change_answers(person, **fields)
+    change_answers(driver, **fields)
     (tmp_path / "a.jpg").write_bytes(exif_jpeg(WIDE, 6))
-    person.page.set_input_files("#file", tmp_path / "a.jpg")
-    expect_refused(person, reason)
-    expect(person.page.locator("#about")).to_be_empty()
-    person.press_button("Dismiss this message")
-    person.page.mouse.click(*person.screen_xy(40, 60))
-    expect_refused(person, reason)
-    assert not person.visible_mask().any()
+    driver.page.set_input_files("#file", tmp_path / "a.jpg")
+    expect_refused(driver, reason)
+    expect(driver.page.locator("#about")).to_be_empty()
+    driver.press_button("Dismiss this message")
+    driver.page.mouse.click(*driver.screen_xy(40, 60))
+    expect_refused(driver, reason)
+    assert not driver.visible_mask().any()
 
 
-def test_services_that_turn_by_turns_are_refused(person, tmp_path):
+def test_services_that_turn_by_turns_are_refused(driver, tmp_path):
     """Two versions behind one address: the image is drawn anew once, not for ever."""
     number = 0
 
@@ -366,22 +366,22 @@ def test_services_that_turn_by_turns_are_refused(person, tmp_path):
         response = route.fetch()
         route.fulfill(response=response, json={**response.json(), "orientation": 1 + number % 2})
 
-    person.page.route("**/embed", handle)
+    driver.page.route("**/embed", handle)
     (tmp_path / "a.png").write_bytes(saved(quarters(SQUARE), "PNG"))
-    person.page.set_input_files("#file", tmp_path / "a.png")
-    expect_refused(person, OTHER_TURN)
+    driver.page.set_input_files("#file", tmp_path / "a.png")
+    expect_refused(driver, OTHER_TURN)
     assert number == 2
 
 
-def test_mask_of_another_size_is_refused(person, tmp_path):
-    open_file(person, tmp_path, "a.png", saved(quarters(WIDE), "PNG"))
+def test_mask_of_another_size_is_refused(driver, tmp_path):
+    open_file(driver, tmp_path, "a.png", saved(quarters(WIDE), "PNG"))
     square = coco_mask.encode(np.ones((160, 160), np.uint8, order="F"))
     rle = {"size": [160, 160], "counts": square["counts"].decode()}
     mask = {"rle": rle, "score": 1, "area": 160 * 160, "box": [0, 0, 160, 160]}
-    change_answers(person, "**/mobile_sam", masks=[mask])
-    person.page.mouse.click(*person.screen_xy(40, 40))
-    expect_refused(person, "A mask has 160 x 160 pixels, and a.png 240 x 160: it is not shown.")
-    assert not person.visible_mask().any()
+    change_answers(driver, "**/mobile_sam", masks=[mask])
+    driver.page.mouse.click(*driver.screen_xy(40, 40))
+    expect_refused(driver, "A mask has 160 x 160 pixels, and a.png 240 x 160: it is not shown.")
+    assert not driver.visible_mask().any()
 
 
 STORE_SIZE = """() => new Promise((resolve) => {
@@ -395,14 +395,14 @@ STORE_SIZE = """() => new Promise((resolve) => {
 })"""
 
 
-def test_image_that_was_stored_with_another_size_is_refused(person, tmp_path):
-    open_file(person, tmp_path, "a.jpg", exif_jpeg(WIDE, 6))
-    wait_saved(person)
-    person.page.evaluate(STORE_SIZE)
-    person.page.reload()
+def test_image_that_was_stored_with_another_size_is_refused(driver, tmp_path):
+    open_file(driver, tmp_path, "a.jpg", exif_jpeg(WIDE, 6))
+    wait_saved(driver)
+    driver.page.evaluate(STORE_SIZE)
+    driver.page.reload()
     expected = "a.jpg was stored with 240 x 160 pixels, but its file has 160 x 240: another program turned it."
-    expect(person.page.get_by_role("alert")).to_contain_text(expected)
-    expect(person.page.get_by_role("application")).to_be_hidden()
+    expect(driver.page.get_by_role("alert")).to_contain_text(expected)
+    expect(driver.page.get_by_role("application")).to_be_hidden()
 
 
 DISC_AT, DISC_RADIUS, DEEP_SIZE = (150, 160), 60, (480, 320)
@@ -431,47 +431,47 @@ def stretched(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 255), (500, 1700), (0, 4095)], ids=str)
-def test_image_of_16_bits_is_shown_with_its_own_range_and_clicked(person, tmp_path, low, high):
+def test_image_of_16_bits_is_shown_with_its_own_range_and_clicked(driver, tmp_path, low, high):
     values = deep(low, high)
-    open_file(person, tmp_path, "scan.png", saved(values, "PNG"))
+    open_file(driver, tmp_path, "scan.png", saved(values, "PNG"))
     limits = percentiles(values)
     expected = stretched(values, *limits)
     assert expected.mean() > 30
     for selector in ("#picture", "#image-list img"):
-        picture = picture_of(person, selector)
+        picture = picture_of(driver, selector)
         assert picture[..., :3].mean() == pytest.approx(expected.mean(), abs=4)
-    assert np.array_equal(picture_of(person)[..., :3], np.repeat(expected[..., None], 3, axis=2))
+    assert np.array_equal(picture_of(driver)[..., :3], np.repeat(expected[..., None], 3, axis=2))
     shown = f"16-bit image, shown with values {limits[0]} to {limits[1]}"
-    expect(person.page.locator("#range")).to_have_text(shown)
-    person.click(*DISC_AT)
-    assert iou(person.visible_mask(), disc()) > MIN_IOU
-    with Image.open(io.BytesIO(person.save("Cutout"))) as cutout:
+    expect(driver.page.locator("#range")).to_have_text(shown)
+    driver.click(*DISC_AT)
+    assert iou(driver.visible_mask(), disc()) > MIN_IOU
+    with Image.open(io.BytesIO(driver.save("Cutout"))) as cutout:
         rgba = np.array(cutout)
     assert np.array_equal(rgba[..., 0][rgba[..., 3] > 0], expected[rgba[..., 3] > 0])
-    with zipfile.ZipFile(io.BytesIO(person.export("coco"))) as archive:
+    with zipfile.ZipFile(io.BytesIO(driver.export("coco"))) as archive:
         assert archive.read("images/scan.png") == (tmp_path / "scan.png").read_bytes()
 
-    reload(person)
-    assert np.array_equal(picture_of(person)[..., 0], expected)
-    expect(person.page.locator("#range")).to_be_visible()
+    reload(driver)
+    assert np.array_equal(picture_of(driver)[..., 0], expected)
+    expect(driver.page.locator("#range")).to_be_visible()
 
 
-def test_image_of_8_bits_has_no_range(person, tmp_path):
-    open_file(person, tmp_path, "a.png", saved(quarters(WIDE), "PNG"))
-    expect(person.page.locator("#range")).to_be_hidden()
+def test_image_of_8_bits_has_no_range(driver, tmp_path):
+    open_file(driver, tmp_path, "a.png", saved(quarters(WIDE), "PNG"))
+    expect(driver.page.locator("#range")).to_be_hidden()
 
 
-def test_turned_image_of_16_bits_is_shown_and_exported_upright(person, tmp_path):
+def test_turned_image_of_16_bits_is_shown_and_exported_upright(driver, tmp_path):
     values = deep(0, 4095)
     file = saved(values, "PNG")
     file = file[:33] + chunk(b"eXIf", exif(8)) + file[33:]
-    open_file(person, tmp_path, "scan.png", file)
+    open_file(driver, tmp_path, "scan.png", file)
     upright = np.rot90(values)
-    assert np.array_equal(picture_of(person)[..., 0], stretched(upright, *percentiles(values)))
+    assert np.array_equal(picture_of(driver)[..., 0], stretched(upright, *percentiles(values)))
     x, y = DISC_AT[1], DEEP_SIZE[0] - 1 - DISC_AT[0]
-    person.click(x, y)
-    assert iou(person.visible_mask(), np.rot90(disc())) > MIN_IOU
-    with zipfile.ZipFile(io.BytesIO(person.export("coco"))) as archive:
+    driver.click(x, y)
+    assert iou(driver.visible_mask(), np.rot90(disc())) > MIN_IOU
+    with zipfile.ZipFile(io.BytesIO(driver.export("coco"))) as archive:
         content = np.frombuffer(archive.read("images/scan.png"), np.uint8)
     assert np.array_equal(cv2.imdecode(content, cv2.IMREAD_UNCHANGED), upright)
 
@@ -481,22 +481,22 @@ def test_turned_image_of_16_bits_is_shown_and_exported_upright(person, tmp_path)
     [([1000, 2000], "values 1000 to 2000"), (None, "the upper byte of its values")],
     ids=["another range", "older service"],
 )
-def test_image_of_16_bits_is_drawn_as_the_service_stretches_it(person, tmp_path, seen, text):
+def test_image_of_16_bits_is_drawn_as_the_service_stretches_it(driver, tmp_path, seen, text):
     values = deep(0, 4095)
-    change_answers(person, range=seen)
+    change_answers(driver, range=seen)
     (tmp_path / "scan.png").write_bytes(saved(values, "PNG"))
-    person.page.set_input_files("#file", tmp_path / "scan.png")
-    expect(person.page.locator("#range")).to_have_text(f"16-bit image, shown with {text}")
-    person.wait_encoded(tmp_path / "scan.png")
+    driver.page.set_input_files("#file", tmp_path / "scan.png")
+    expect(driver.page.locator("#range")).to_have_text(f"16-bit image, shown with {text}")
+    driver.wait_encoded(tmp_path / "scan.png")
     expected = values >> 8 if seen is None else stretched(values, *seen)
-    assert np.array_equal(picture_of(person)[..., 0], expected)
-    expect(person.page.get_by_role("alert")).to_be_hidden()
+    assert np.array_equal(picture_of(driver)[..., 0], expected)
+    expect(driver.page.get_by_role("alert")).to_be_hidden()
 
 
-def test_damaged_image_of_16_bits_is_listed(person, tmp_path):
+def test_damaged_image_of_16_bits_is_listed(driver, tmp_path):
     content = saved(deep(0, 4095), "PNG")
     start = content.index(b"IDAT")
     (tmp_path / "scan.png").write_bytes(content[: start + 500])
-    person.page.set_input_files("#file", tmp_path / "scan.png")
-    expect(person.page.locator("#report li")).to_contain_text("scan.png: ")
-    expect(person.page.locator("#image-list li")).to_have_count(0)
+    driver.page.set_input_files("#file", tmp_path / "scan.png")
+    expect(driver.page.locator("#report li")).to_contain_text("scan.png: ")
+    expect(driver.page.locator("#image-list li")).to_have_count(0)

@@ -22,8 +22,8 @@ import requests
 from harness import Server
 from harness.load import Request, json_request
 from tests.chaos.callers import click, photo
-from tests.chaos.request_space import point, request
 from tests.chaos.tool_requests import TOOL_PATHS
+from tests.chaos.valid_requests import valid_request
 from tests.fuzz.corpus import expected_statuses, surprise
 
 OK = "ok"
@@ -58,7 +58,7 @@ def activities() -> Sequence[Activity]:
         Activity("everything", 10.0, lambda server: _sent(server, _everything(photo(next(new_images))))),
         Activity("lists of images", 12.0, lambda server: _list(server, _photos(new_images))),
         Activity("cancelled lists", 20.0, lambda server: _cancelled_list(server, _photos(new_images))),
-        Activity("requests of tools", 2.0, _rotating([request(point(path)) for path in TOOL_PATHS])),
+        Activity("requests of tools", 2.0, _rotating([valid_request(path) for path in TOOL_PATHS])),
         Activity("GETs", 1.0, _rotating([Request(path) for path in GETS])),
         Activity("embeddings", 5.0, _embedding),
         Activity("damaged images and bodies", 1.0, _damaged()),

@@ -1,4 +1,4 @@
-"""Attacks next to an innocent caller, and the figures of the service during and after them."""
+"""Attacks next to a control client, and the figures of the service during and after them."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from harness import Server, seconds_until
 from harness.load import Request, crowd
 from tests.chaos import hostile
 from tests.chaos.callers import NONE, mixed
+from tests.chaos.control_client import ControlClient
 from tests.chaos.figures import MEGABYTE, Figure, listed
-from tests.chaos.innocent import InnocentCaller
 from tests.chaos.processes import memory, sampling, shared_memory
 from utils.settings import Settings
 
@@ -23,18 +23,18 @@ MAX_SLOWDOWN, MIN_GOAL_MS = 4.0, 100.0
 
 
 class AttackedService:
-    """A service to attack, and an innocent caller of it."""
+    """A service to attack, and a control client of it."""
 
     def __init__(self, server: Server, alone_s: float = 6.0, headers: Mapping[str, str] = NONE) -> None:
         """Measure the service before the attacks.
 
         Args:
             server: a running service.
-            alone_s: see `InnocentCaller`.
-            headers: further headers of the innocent caller's requests.
+            alone_s: see `ControlClient`.
+            headers: further headers of the control client's requests.
         """
         self.server = server
-        self._innocent = InnocentCaller(server, alone_s, headers)
+        self._control = ControlClient(server, alone_s, headers)
         with crowd(server.port, mixed(images=10, new=0.5, prepared=20, headers=headers), 8):
             time.sleep(WARM_UP_S)
         self.connections = 2 * Settings.from_environment().max_requests * len(server.workers())
@@ -66,11 +66,11 @@ class AttackedService:
         name = f"{name}, {connections} connections, {seconds:g} s"
         before = self._sizes()
         attacking = hostile.attacking(attempt, server.port, connections, seconds, requests)
-        with sampling(self._sizes, SAMPLES_EVERY_S) as sizes, self._innocent.clicking(), attacking as attack:
+        with sampling(self._sizes, SAMPLES_EVERY_S) as sizes, self._control.clicking(), attacking as attack:
             counts = attack.result()
         taken = sum(count for result, count in counts.items() if "200" <= result < "500" or result == hostile.OPEN)
         yield Figure(name, f"requests of attackers taken ({listed(counts)})", taken, 1, at_least=True)
-        yield from self._innocent.figures(name, MAX_SLOWDOWN, MIN_GOAL_MS)
+        yield from self._control.figures(name, MAX_SLOWDOWN, MIN_GOAL_MS)
         kinds, goals = ("memory", "shared memory"), (MEMORY_MB, SHARED_MEMORY_MB)
         for kind, of_kind, goal in zip(kinds, zip(*sizes, strict=True), goals, strict=True):
             yield Figure(name, f"peak of {kind}", max(of_kind), goal, "MB")

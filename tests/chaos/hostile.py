@@ -1,4 +1,4 @@
-"""Hostile callers over many connections, in a separate process so that they do not slow down the innocent caller.
+"""Hostile callers over many connections, in a separate process so that they do not slow down the control client.
 
 `flood_requests`, `leave_unread`, `read_slowly`, `hold_uploads`, `send_endless_heads` and `hold_half_open` are
 coroutines for one connection, repeated until the time is over. Their results are counted: the status of the answer, or

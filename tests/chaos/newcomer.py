@@ -12,11 +12,11 @@ from functools import partial
 import requests
 from requests_toolbelt.adapters.source import SourceAddressAdapter
 
-from benchmarks.figures import percentile
+from benchmarks.stats import percentile
 from harness.load import Replies, Reply, Request, crowd, json_request
 from tests.chaos.callers import photo
+from tests.chaos.control_client import PAUSE_S, waits
 from tests.chaos.figures import Figure, listed
-from tests.chaos.innocent import PAUSE_S, waits
 
 ADDRESS = "127.0.0.200"
 KNOWN = photo(4711)

@@ -67,7 +67,7 @@ OVERLOADS: dict[str, Scenario] = {
     "overload": load.overload,
     "adapters": adapters.adapters,
     "everything": everything.everything,
-    "costly": partial(costly.costly, search_s=600 if FULL else 60),
+    "costly": costly.costly,
     "answers": costly.unread,
     **{f"sharing-{name}": partial(sharing.crowded, attack=attack) for name, attack in sharing.ATTACKS.items()},
     "sharing-ipv6": sharing.ipv6,

@@ -1,4 +1,4 @@
-"""Valid requests in the languages of annotation tools, at a point of `request_space.SPACE`."""
+"""Valid requests of annotation tools, with the options of `valid_requests.DEFAULTS`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ Clicks = list[list[list[int]]]
 
 
 Fields = Callable[[Mapping[str, Any], str, Clicks], dict[str, Any]]
-"""Function of the options by dimension, base64 of the image or its id, and the clicks; returns the body's fields.
+"""Function that returns a body's fields, given the options, the image or its id, and the clicks.
 
 The image is the last string of the body.
 """

@@ -18,8 +18,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
-from benchmarks.masks import BOXES, write_images
 from harness import ROOT, Server, wait_until
+from tests.e2e.boxed_images import BOXES, write_images
 
 pytest.importorskip("ray", reason="not installed: ray: make env-batch")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import ahead, bench, capacity, compare, gate, local, masks, quality, regions, scale
-from benchmarks.arms import CACHED, OURS, WITHOUT_TRITON
+from benchmarks import bench, capacity, compare, gate, quality, regions, scale
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
-from harness.browser import chromium, find_chromium
+from benchmarks.servers import CACHED, OURS, WITHOUT_TRITON
 from harness.load import client_process
-from tests.skips import missing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -32,7 +30,7 @@ def labelled(tmp_path: Path) -> LabelledObject:
 
 def test_bench_compares_the_service_with_the_raw_model_and_itself_without_triton():
     with client_process() as client:
-        closed = bench.measure("builtin", client, rounds=1, only=CACHED)["closed"]
+        closed = bench.measure("builtin", client, rounds=1, only=CACHED)[bench.CLOSED_LOOP]
     assert {OURS, WITHOUT_TRITON} < {row.split("|")[2].strip() for row in closed.splitlines()}
 
 
@@ -43,29 +41,12 @@ def test_compare_measures_another_revision_beside_this_checkout(monkeypatch):
     assert [row.split("|")[1].strip() for row in figures.splitlines()[2:]] == list(compare.REQUESTS)
 
 
-def test_ahead_compares_clicks_beside_a_queue_with_clicks_alone_and_the_queue_with_a_loop(builtin_server):
-    figures = ahead.measure(builtin_server, rounds=1, clicks=2, images=2, full=20)
-    assert [row.split("|")[1].strip() for row in figures.splitlines()[2:4]] == [ahead.KNOWN, ahead.NEW]
-    assert "Images per minute" in figures
-
-
 def test_capacity_measures_what_the_model_computes_with(builtin_server, monkeypatch):
     monkeypatch.setattr(capacity, "IMAGES", 2)
     monkeypatch.setattr(capacity, "IDLE_S", 0.1)
     figures = capacity.measure(builtin_server)
     assert figures.keys() == capacity.FIGURES["builtin"].keys() - {"source"}
     assert figures["embedding_bytes"] > 2 * 64 * 64 * 256
-
-
-def test_local_compares_callers_who_decode_with_the_service(builtin_server, tmp_path, monkeypatch):
-    if find_chromium() is None:
-        pytest.skip(missing("chromium"))
-    monkeypatch.setattr(local, "SITUATIONS", {"50 ms": (50, 1)})
-    monkeypatch.setattr("benchmarks.page.WARM_UP", 1)
-    with chromium() as browser:
-        figures = local.measure(builtin_server, browser, tmp_path, (1,) * 5)
-    assert [row.split("|")[1].strip() for row in figures.splitlines() if local.HOVERED in row] == [local.HOVERED]
-    assert "Ratio of annotators" in figures
 
 
 def test_quality_scores_all_kinds_of_prompts(builtin_server, labelled):
@@ -78,11 +59,6 @@ def test_masks_in_regions_are_scored_by_size(builtin_server, labelled, tmp_path,
     monkeypatch.setattr(regions, "MOSAICS", (1, 5))
     scores = regions.measure_all(builtin_server.url, [labelled], tmp_path)
     assert {at: np.shape(found) for at, found in scores.items()} == {(0, 5): (1, 9), (2, 1): (1, 9)}
-
-
-def test_masks_compares_the_command_with_encoding_and_requests_alone():
-    rows = masks.measure("builtin", rounds=1, images=3).splitlines()[2:]
-    assert [row.split("|")[1].strip() for row in rows] == [masks.COMMAND, masks.ENCODING, masks.REQUESTS]
 
 
 def test_gate_compares_the_engines_of_this_machine(builtin_repository, labelled):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pycocotools.coco import COCO
 
-from benchmarks.masks import BOXES, write_images
 from harness import ROOT, Server, wait_until
 from harness.server import base_environment
+from tests.e2e.boxed_images import BOXES, write_images
 
 pytestmark = pytest.mark.e2e
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from benchmarks import figures, gate, gpu
+from benchmarks import gate, gpu, stats
 from benchmarks.photo import POINTS
 from harness import serving
 from harness.load import client_process
@@ -39,7 +39,7 @@ def test_gpu_check_runs_the_plan_for_a_gpu_on_the_cpu(monkeypatch):
     monkeypatch.setattr(gpu, "POINTS_PER_SIDE", 4)
     monkeypatch.setattr("benchmarks.gpu.POINTS", POINTS[:1])
     monkeypatch.setattr(gate, "ROUNDS", 1)
-    monkeypatch.setattr(figures, "WARM_UP", 0)
+    monkeypatch.setattr(stats, "WARM_UP", 0)
     with client_process() as client:
         text, kept = gpu.check("builtin", client, on_gpu=False)
     assert text.startswith(gpu.NO_GPU)

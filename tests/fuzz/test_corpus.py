@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.problems import Rejected
 from tests.fuzz.corpus import BODIES, COLOURS, CORPUS, IMAGES, SIZE_HW
-from tests.fuzz.ways_in import MODELS, image_or_refusal, request_or_refusal
+from tests.fuzz.entry_points import MODELS, image_or_refusal, request_or_refusal
 from utils.errors import ServiceError
 
 MAX_PIXELS = 20_000_000

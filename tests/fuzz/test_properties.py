@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.corpus import CORPUS, IMAGES
+from tests.fuzz.entry_points import check_prompts, image_or_refusal, request_or_refusal
 from tests.fuzz.hostile_requests import DAMAGED_IMAGES, OPTIONS, damaged, hostile_bodies, valid_fields
-from tests.fuzz.ways_in import check_prompts, image_or_refusal, request_or_refusal
 from utils.inference.request import InferenceRequest
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))

@@ -11,25 +11,24 @@ from harness.load import JSON, Request, json_request
 from harness.repository import prepare
 from tests.chaos.attack import AttackedService
 from tests.chaos.callers import photo
-from tests.chaos.costliest import Trials, report
 from tests.chaos.figures import Figure, Start
-from tests.chaos.request_space import point, renew_image, request
 from tests.chaos.scenarios.costly import ALL_TOOLS
 from tests.chaos.tool_requests import label_config
+from tests.chaos.valid_requests import fitting, renew_image, valid_request
 
 PREDICT = "/label-studio/predict"
 MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_S = 25.0
 """Budget of one request's work."""
-OUTLINES = point(
-    "/sam2/segment_image",
-    format="json",
-    multimask_output=True,
-    content="flat",
-    image_source="by id",
-    objects=80,
-    size=(5000, 5000),
-)
+OUTLINES = {
+    "format": "json",
+    "multimask_output": True,
+    "content": "flat",
+    "image_source": "by id",
+    "objects": 80,
+    "size": (5000, 5000),
+}
+"""Options of a request for the outlines of many masks."""
 
 
 def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
@@ -37,17 +36,18 @@ def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
     # Random weights have masks of noise, with the longest outlines.
     noise = {"MOBILE_SAM_MODEL_REPOSITORY": str(prepare("random"))}
     with _images() as origin, start(**ALL_TOOLS | noise | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server:
-        target, trials = AttackedService(server), Trials(server, timeout_s=60)
-        outlines = trials.cost(OUTLINES)
-        print(report(trials, {"work in outlines": OUTLINES}), flush=True)
-        yield Figure("Roboflow: outlines of noise", f"one request ({outlines.status})", outlines.latency_s, MAX_S, "s")
+        target = AttackedService(server)
+        outlines, answer = fitting(server, "/sam2/segment_image", **OUTLINES)
+        name, took = f"one request ({answer.status_code})", answer.elapsed.total_seconds()
+        nested = valid_request("/label-studio/setup", nested=3600)
+        yield Figure("Roboflow: outlines of noise", name, took, MAX_S, "s")
         for name, hostile, connections in (
             ("X-AnyLabeling: 3,300 points x 1,980 rectangles", _points_by_rectangles(), 8),
-            ("Label Studio: 3,600 nested tags", request(point("/label-studio/setup", nested=3600)), 3),
+            ("Label Studio: 3,600 nested tags", nested, 3),
             ("Label Studio: 32 MB of empty objects", _empty_objects(), 8),
             ("Label Studio: URLs with fragments of 25 MB", _long_url(f"{origin}/photo.jpg#", 25), 4),
             ("Label Studio: refused URLs of 30 MB", _long_url("http://192.0.2.1/", 30), 4),
-            ("Roboflow: outlines of noise", trials.request(OUTLINES), 8),
+            ("Roboflow: outlines of noise", outlines, 8),
         ):
             yield from target.figures(name, [hostile], connections, seconds)
 
@@ -56,7 +56,7 @@ def _points_by_rectangles() -> Request:
     """Return 19,800 of 20,000 allowed values that stand for 6.5 million points."""
     marks = [{"type": "point", "data": [number % 640, 200]} for number in range(3300)]
     marks += [{"type": "rectangle", "data": [0, 0, 1 + number % 639, 200]} for number in range(1980)]
-    plain = request(point("/v1/predict"))
+    plain = valid_request("/v1/predict")
     fields = json.loads(plain.body or b"")
     fields["params"]["marks"] = marks
     return json_request(fields, plain.path)

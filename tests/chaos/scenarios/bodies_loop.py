@@ -6,9 +6,9 @@ from functools import partial
 
 from harness.load import Request, crowd
 from tests.chaos import hostile
+from tests.chaos.control_client import ADDRESS
 from tests.chaos.figures import Figure, Start, died, listed, ready_afterwards
 from tests.chaos.hostile_bodies import hostile_bodies
-from tests.chaos.innocent import ADDRESS
 from tests.chaos.scenarios.costly import ALL_TOOLS
 
 MAX_PROBE_S = 0.2

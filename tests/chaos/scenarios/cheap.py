@@ -7,13 +7,13 @@ from functools import partial
 
 import psutil
 
-from benchmarks.figures import percentile
+from benchmarks.stats import percentile
 from harness import Server
 from harness.load import Request, closed_loop, crowd
 from harness.server import cpu_seconds
 from tests.chaos.callers import photo
+from tests.chaos.control_client import ControlClient, waits
 from tests.chaos.figures import Figure, Start
-from tests.chaos.innocent import InnocentCaller, waits
 
 NAME = "cheap answers"
 CHEAPEST = "/livez"
@@ -32,13 +32,13 @@ def cheap_answers(start: Start, answers: int = 400, seconds: float = 10, connect
         for path, request in asked.items():
             taken_ms = 1000 * _seconds_per_answer(server, path, request, answers, idle_share)
             yield Figure(NAME, f"processor time of an answer: {path}", taken_ms, MAX_ANSWER_MS, "ms")
-        innocent = InnocentCaller(server)
+        control = ControlClient(server)
         goal_ms = float("inf")
         for path, request in asked.items():
             flood = partial(crowd, server.port, partial(lambda same: same, request), connections)
             with flood() as replies:
                 time.sleep(1.0)
-                with innocent.clicking() as clicks:
+                with control.clicking() as clicks:
                     time.sleep(seconds)
             p95_ms = 1000 * percentile(waits(clicks) or [float("inf")], 95)
             expected_status = EXPECTED_STATUS.get(path, 200)
@@ -49,7 +49,7 @@ def cheap_answers(start: Start, answers: int = 400, seconds: float = 10, connect
             yield Figure(NAME, label, p95_ms, goal_ms, "ms")
             if path == CHEAPEST:
                 goal_ms = MAX_RATIO * p95_ms
-        yield from innocent.figures(NAME)
+        yield from control.figures(NAME)
 
 
 def cheap_requests(server: Server) -> Mapping[str, Request]:

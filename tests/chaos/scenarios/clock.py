@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.chaos.control_client import ControlClient
 from tests.chaos.figures import Figure, Start, not_run
-from tests.chaos.innocent import InnocentCaller
 from tests.chaos.processes import readiness_over
 
 LIBRARY = "faketime/libfaketimeMT.so.1"
@@ -32,13 +32,13 @@ def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
             "DONT_FAKE_MONOTONIC": "1",
         }
         with start(**faked) as server:
-            innocent = InnocentCaller(server)
+            control = ControlClient(server)
             ready = list[bool]()
-            with innocent.clicking():
+            with control.clicking():
                 for step in STEPS:
                     setting.write_text(step)
                     ready += readiness_over(server, each_s)
-            yield from innocent.figures(name)
+            yield from control.figures(name)
             yield Figure(name, "probes without a 200", ready.count(False), 0)
             yield Figure(name, "years that the log shows", len(_years(server.log)), 2, at_least=True)
 

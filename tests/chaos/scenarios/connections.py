@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from harness import Server
 from harness.server import resident_bytes
 from tests.chaos import hostile
+from tests.chaos.control_client import ControlClient
 from tests.chaos.figures import MEGABYTE, Figure, Start, listed
-from tests.chaos.innocent import InnocentCaller
 from tests.chaos.processes import sampling
 
 
@@ -15,10 +15,10 @@ def heads(start: Start, seconds: float = 60, connections: int = 50) -> Iterator[
     """Send endless heads, trailers and chunk extensions."""
     name = f"endless heads and trailers over {connections} connections for {seconds:g} s"
     with start() as server:
-        innocent = InnocentCaller(server, alone_s=seconds / 10)
+        control = ControlClient(server, alone_s=seconds / 10)
         workers = server.workers()
         with (
-            innocent.clicking(),
+            control.clicking(),
             sampling(lambda: [resident_bytes([worker]) for worker in workers], 0.1) as sizes,
             hostile.attacking(hostile.send_endless_heads, server.port, connections, seconds) as attack,
         ):
@@ -28,16 +28,16 @@ def heads(start: Start, seconds: float = 60, connections: int = 50) -> Iterator[
         connected = counts.total() - counts[ConnectionRefusedError.__name__]
         yield Figure(name, f"attempts ({listed(counts, 6)})", connected, connections, at_least=True)
         yield Figure(name, "growth of a worker's memory", growth / MEGABYTE, 20, "MB")
-        yield from innocent.figures(name, max_slowdown=2)
+        yield from control.figures(name, max_slowdown=2)
 
 
 def half_open(start: Start, connections: int = 2000, seconds: float = 20) -> Iterator[Figure]:
     """Open many connections that send half a head and wait."""
     name = f"{connections} half-open connections"
     with start() as server:
-        innocent = InnocentCaller(server)
+        control = ControlClient(server)
         with (
-            innocent.clicking(),
+            control.clicking(),
             sampling(lambda: _readiness_s(server), 0.2) as answers,
             hostile.attacking(hostile.hold_half_open, server.port, connections, seconds) as attack,
         ):
@@ -47,7 +47,7 @@ def half_open(start: Start, connections: int = 2000, seconds: float = 20) -> Ite
         late = sum(taken > 1 for taken in answers)
         yield Figure(name, f"probes of {len(answers)} without a 200 within 1 s", late, 0)
         yield Figure(name, "slowest answer of /readyz", max(answers), 1, "s")
-        yield from innocent.figures(name)
+        yield from control.figures(name)
 
 
 def _readiness_s(server: Server) -> float:

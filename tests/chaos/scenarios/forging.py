@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from tests.chaos.control_client import ControlClient
 from tests.chaos.figures import Figure, Start, listed
-from tests.chaos.innocent import InnocentCaller
 from tests.fuzz.hostile_text import BEGINNINGS, MARK, hostile_text
 from utils.api.requests import EverythingRequest, SegmentRequest
 
@@ -39,9 +39,9 @@ def forged_lines(start: Start, count: int = 10_000) -> Iterator[Figure]:
     for number, log_format in enumerate(("text", "json")):
         name = f"{count // 2} hostile strings, log as {log_format}"
         with start(MOBILE_SAM_LOG_FORMAT=log_format) as server:
-            innocent = InnocentCaller(server)
+            control = ControlClient(server)
             begins = server.log.stat().st_size
-            with innocent.clicking():
+            with control.clicking():
                 statuses = Counter(_send(server.port, data) for data in attempts(number, count // 2))
             time.sleep(LOG_DELAY_S)
             log = server.log.read_bytes()[begins:]
@@ -53,7 +53,7 @@ def forged_lines(start: Start, count: int = 10_000) -> Iterator[Figure]:
             yield Figure(name, "control characters in the log", found["characters"], 0)
             failed = sum(count for status, count in statuses.items() if status >= "500")
             yield Figure(name, "answers of 500 and more", failed, 0)
-            yield from innocent.figures(name)
+            yield from control.figures(name)
 
 
 def _send(port: int, data: bytes) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.figures import percentile
+from benchmarks.stats import percentile
 from harness import ROOT
 from harness.load import crowd, open_loop
 from tests.chaos.callers import mixed

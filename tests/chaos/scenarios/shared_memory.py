@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from harness import seconds_until
 from harness.load import Replies, crowd
 from tests.chaos.callers import click
+from tests.chaos.control_client import ControlClient
 from tests.chaos.figures import Figure, Start, died, not_run, unexpected_outcomes
-from tests.chaos.innocent import InnocentCaller
-from tests.chaos.request_space import image_file
+from tests.chaos.valid_requests import image_file
 from tests.small_disk import full_shared_memory as full
 from tests.small_disk import own_shared_memory
 
@@ -25,12 +25,12 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
         yield not_run(name, "mounting is not allowed")
         return
     with start(through=through) as server:
-        innocent = InnocentCaller(server)
+        control = ControlClient(server)
         workers = server.workers()
 
         large = click(image_file(1200, 1200, "PNG", "noise"))
         untrue, asked = 0, 0
-        with innocent.clicking() as small, crowd(server.port, lambda: large, 1, pause=0.5) as outcomes:
+        with control.clicking() as small, crowd(server.port, lambda: large, 1, pause=0.5) as outcomes:
             with full(server):
                 until = time.monotonic() + seconds
                 time.sleep(MAX_DETECTION_S)

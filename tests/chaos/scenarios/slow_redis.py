@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from harness.load import crowd
 from tests.chaos.callers import mixed
+from tests.chaos.control_client import ControlClient
 from tests.chaos.figures import Figure, Start, unexpected_outcomes
-from tests.chaos.innocent import InnocentCaller
 from tests.chaos.processes import readiness_over
 
 BYTE_EVERY_S = 0.8
@@ -39,12 +39,12 @@ def slow_redis(start: Start, seconds: float = 25) -> Iterator[Figure]:
         threading.Thread(target=redis.serve_forever, daemon=True).start()
         url = f"redis://127.0.0.1:{redis.server_address[1]}"
         with start(MOBILE_SAM_REDIS_URL=url) as server:
-            innocent = InnocentCaller(server)
+            control = ControlClient(server)
             new = crowd(server.port, mixed(images=1, new=1.0, prepared=50), 4, pause=0.5)
-            with innocent.clicking(), new as outcomes:
+            with control.clicking(), new as outcomes:
                 ready = readiness_over(server, seconds)
             yield Figure(name, "connections to Redis", _Connection.connections, 1, at_least=True)
-            yield from innocent.figures(name)
+            yield from control.figures(name)
             yield unexpected_outcomes(f"{name}, new images", outcomes, {"ok"})
             slowest = max(outcome.seconds for outcome in outcomes.all)
             yield Figure(name, f"slowest of {len(outcomes.all)} new images", slowest, MAX_S, "s")

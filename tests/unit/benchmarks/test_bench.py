@@ -1,8 +1,8 @@
 """Tables of the comparisons, from made-up measurements."""
 
 from benchmarks import bench, bench_peers
-from benchmarks.arms import OURS, SAME_ENGINE, WITHOUT_TRITON, Turn
-from benchmarks.loops import Cells
+from benchmarks.closed_loop import Cells
+from benchmarks.servers import OURS, SAME_ENGINE, WITHOUT_TRITON, Turn
 
 
 def measured(planned, slower) -> Cells:

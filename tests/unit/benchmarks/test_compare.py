@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from benchmarks.arms import Turn
+from benchmarks.closed_loop import Cell, Cells
 from benchmarks.compare import BASELINE, OURS, REQUESTS, as_table, checked_out
-from benchmarks.loops import Cell, Cells
+from benchmarks.servers import Turn
 
 
 def test_ratio_above_one_means_that_this_checkout_is_slower():

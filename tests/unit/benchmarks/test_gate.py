@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import figures, gate
+from benchmarks import gate, stats
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32
 from benchmarks.gate import (
     BASELINE,
@@ -115,7 +115,7 @@ def test_weights_that_are_used_otherwise_are_compared(word, state, labelled, tmp
     assert keeping[:2] == [BASELINE, (OPENVINO_F32, OPENVINO_F32)]
     monkeypatch.setattr(gate, "ROUNDS", 1)
     monkeypatch.setattr(gate, "LARGE_BATCH", 2)
-    monkeypatch.setattr(figures, "WARM_UP", 0)
+    monkeypatch.setattr(stats, "WARM_UP", 0)
     table, times = time_graphs(repository, "small")
     assert "decoder, 1 prompt: openvino f32" in table
     assert {*fastest(keeping, times)} >= {"onnxruntime", "openvino"}

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks.annotators import Annotators, Call
-from benchmarks.scale import failures, p95, picture, recovery_s
+from benchmarks.scale import failures, p95, recovery_s
 
 
 def click(began, seconds, point=0, failed=0) -> Call:
@@ -33,8 +33,7 @@ def test_uploads_are_no_clicks_but_their_failures_count():
     assert failures(calls) == 1
 
 
-def test_load_has_the_calls_that_an_event_touched_and_a_picture():
+def test_load_has_the_calls_that_an_event_touched():
     calls = [click(at, 1.5) for at in range(10)]
     load = Annotators("", {"images": 0}, calls, {"kill": (4, 5)})
     assert load.during("kill") == calls[3:5]
-    assert picture([load]).count("<circle") == 5

@@ -1,4 +1,4 @@
-"""The Dockerfile, without a build; `make image-test` builds and runs the images."""
+"""Commands of the Dockerfile, run without a build; `make image-test` builds and runs the images."""
 
 import json
 import os
@@ -6,13 +6,11 @@ import re
 import subprocess
 import sys
 import threading
-from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from harness import ROOT
-from utils.triton.release import PATCHED_RELEASE
 
 TEXT = (ROOT / "Dockerfile").read_text()
 LINES = TEXT.replace("${HARDWARE}", "cpu").splitlines()
@@ -21,40 +19,6 @@ LINES = TEXT.replace("${HARDWARE}", "cpu").splitlines()
 def arguments(instruction: str) -> list[str]:
     """Return the arguments of each instruction of that name."""
     return [line.removeprefix(f"{instruction} ") for line in LINES if line.startswith(f"{instruction} ")]
-
-
-def copied_sources() -> list[str]:
-    """Return the paths that are copied from the repository."""
-    copied = [line.split()[:-1] for line in arguments("COPY")]
-    return [source for sources in copied for source in sources if not sources[0].startswith("--from")]
-
-
-def test_copied_sources_exist_and_are_not_ignored():
-    rules = (ROOT / ".dockerignore").read_text().splitlines()
-    assert rules[1] == "*"
-    assert len(copied_sources()) > 5
-    for source in copied_sources():
-        assert (ROOT / source).exists()
-        assert any(fnmatch(source, rule.strip("!/")) for rule in rules if rule.startswith("!")), source
-    assert {"model_repository/*/1/model.onnx", "model_repository/*/1/weights.json"} <= set(rules)
-
-
-def test_image_contains_the_files_of_the_bento():
-    included = re.findall(r'^  - "/(.+?)/?"$', (ROOT / "bentofile.yaml").read_text(), re.MULTILINE)
-    assert included
-    assert set(included) <= set(copied_sources())
-
-
-def test_gpu_base_has_a_triton_without_known_vulnerabilities():
-    (base,) = [line for line in arguments("ARG") if line.startswith("GPU_BASE=")]
-    release = re.search(r"tritonserver:(\d\d\.\d\d)-py3$", base)
-    assert release
-    assert release[1] >= PATCHED_RELEASE
-    assert base.partition("=")[2] in (ROOT / "docs" / "containers.md").read_text()
-
-
-def test_image_runs_as_another_user_than_root():
-    assert arguments("USER")[-1] == "10001:10001"
 
 
 @pytest.mark.parametrize("given", [[], ["ca.crt", "hf_token"]], ids=["no secrets", "all secrets"])

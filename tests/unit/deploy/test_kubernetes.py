@@ -30,7 +30,7 @@ from utils.edge.paths import STATIC
 from utils.errors import Unauthorized
 from utils.page import ROUTE
 from utils.settings import PREFIX, Settings
-from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
+from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 VERSIONS = ("1.30", kubernetes_validate.latest_version())
@@ -146,18 +146,6 @@ def test_settings_exist_in_the_service(overlay, monkeypatch):
     for name, value in own.items():
         monkeypatch.setenv(name, value)
     assert Settings.from_environment().redis_url == "redis://:$(REDIS_PASSWORD)@mobile-sam-redis:6379/0"
-
-
-def test_pod_matches_user_port_and_folders_of_the_images():
-    spec, only = pod("cpu"), container("cpu")
-    dockerfile = (ROOT / "Dockerfile").read_text()
-    cache_folders = set(re.findall(r"\bMOBILE_SAM_CACHE_DIR=(\S+)", dockerfile))
-    assert set(re.findall(r"^USER (\d+:\d+)$", dockerfile, re.MULTILINE)) == {
-        f"{spec['securityContext']['runAsUser']}:{spec['securityContext']['runAsGroup']}"
-    }
-    assert set(re.findall(r"^EXPOSE (\d+)$", dockerfile, re.MULTILINE)) == {str(only["ports"][0]["containerPort"])}
-    mounts = {mount["mountPath"] for mount in only["volumeMounts"]}
-    assert mounts == {str(SHARED_MEMORY), "/tmp", "/etc/mobile-sam/keys", *cache_folders}
 
 
 @each_overlay

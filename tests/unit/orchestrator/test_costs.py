@@ -2,16 +2,17 @@
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from orchestrator import costs
 from orchestrator.costs import PROMPT_S, Workload
-from orchestrator.masks import FORMATS, MaskPart
+from orchestrator.masks import MaskPart
 from orchestrator.pictures import Picture
 from orchestrator.problems import Rejected
+from utils.api.requests import MaskFormat
 from utils.settings import Settings
 
 BYTES = Settings().max_answer_bytes
@@ -36,7 +37,7 @@ def refusal(workload: Workload, size_hw: tuple[int, int], max_bytes: int = BYTES
 
 @pytest.mark.parametrize("style", costs.DRAW_NS)
 def test_ordinary_requests_are_accepted(style):
-    for mask_format in FORMATS:
+    for mask_format in get_args(MaskFormat):
         assert refusal(work(1, 1, mask_format, style, low_res=True), LARGEST) is None
     assert refusal(work(256, 768), PHOTO) is None
     assert refusal(work(256, 256, "png"), PHOTO) is None
@@ -94,7 +95,7 @@ def test_thirteen_objects_are_costly_on_any_image():
     assert not work(12).is_costly(1, new=False)
 
 
-@pytest.mark.parametrize("mask_format", FORMATS)
+@pytest.mark.parametrize("mask_format", get_args(MaskFormat))
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_answers_are_not_larger_than_estimated(mask_format, share):
     size_hw = (211, 307)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import get_args
 
 import cv2
 import numpy as np
@@ -14,6 +15,7 @@ from orchestrator import masks
 from orchestrator.masks import MaskPart, remove_small_regions
 from orchestrator.polygons import polygons
 from orchestrator.problems import Rejected
+from utils.api.requests import MaskFormat
 
 SIZES = [(1, 1), (1, 50), (50, 1), (3, 5), (5, 8), (5, 9), (31, 47), (64, 64), (333, 501)]
 
@@ -137,7 +139,7 @@ def test_polygon_masks_are_their_polygons():
     assert json.loads(encode("polygon", *several)) == [polygons(mask) for mask in several]
 
 
-@pytest.mark.parametrize("mask_format", masks.FORMATS)
+@pytest.mark.parametrize("mask_format", get_args(MaskFormat))
 def test_mask_list_with_one_mask_stays_a_list(mask_format):
     (mask,) = some((3, 5))
     made = MaskPart(mask_format, (3, 5), 1)
@@ -166,7 +168,7 @@ def test_png_mask_with_too_many_rows_is_rejected():
 
 
 def test_add_returns_the_size_of_the_mask():
-    for mask_format in masks.FORMATS:
+    for mask_format in get_args(MaskFormat):
         made = MaskPart(mask_format, (40, 60), 2)
         sizes = [made.add(mask) for mask in some((40, 60), 2)]
         if mask_format != "png":  # compressed at the end

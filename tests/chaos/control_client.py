@@ -1,11 +1,11 @@
-"""Innocent caller, who clicks during an attack, and the outcomes of the clicks."""
+"""Control client, which clicks during an attack, and the outcomes of the clicks."""
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from benchmarks.figures import percentile
+from benchmarks.stats import percentile
 from harness import Server
 from harness.load import Replies, Request, crowd
 from tests.chaos.callers import NONE, click, photo
@@ -17,7 +17,7 @@ PAUSE_S = 0.2
 """Time between the starts of two clicks."""
 
 
-class InnocentCaller:
+class ControlClient:
     """Caller who clicks on one image, over a new connection each time to notice a full accept queue."""
 
     def __init__(self, server: Server, alone_s: float = 0.0, headers: Mapping[str, str] = NONE) -> None:
@@ -53,8 +53,8 @@ class InnocentCaller:
         """
         reasons, answered = self._attacked.reasons(), len(self._attacked.answered())
         failed = len(self._attacked.all) - answered
-        yield Figure(name, f"innocent caller: failed clicks ({listed(reasons)})", failed, 0)
-        yield Figure(name, "innocent caller: answered clicks", answered, 1, at_least=True)
+        yield Figure(name, f"control client: failed clicks ({listed(reasons)})", failed, 0)
+        yield Figure(name, "control client: answered clicks", answered, 1, at_least=True)
         slowest = max((probe.seconds if probe.ok else float("inf") for probe in self._probes.all), default=float("inf"))
         yield Figure(name, f"slowest of {len(self._probes.all)} answers of /livez", slowest, 1, "s")
         if max_slowdown is not None:
@@ -62,7 +62,7 @@ class InnocentCaller:
                 1000 * percentile(waits(outcomes) or [0.0], 95) for outcomes in (self._alone, self._attacked)
             )
             goal = max(max_slowdown * alone, floor_ms)
-            yield Figure(name, f"innocent caller: p95 (alone {alone:.0f} ms)", attacked, goal, "ms")
+            yield Figure(name, f"control client: p95 (alone {alone:.0f} ms)", attacked, goal, "ms")
         yield Figure(name, "restarts of Triton", restarts(self._server) - self._restarts, 0)
         yield died(name, self._server, self._workers)
         yield ready_afterwards(name, self._server)

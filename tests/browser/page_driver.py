@@ -37,7 +37,7 @@ IMAGE_TO_SCREEN = """([x, y]) => {
 }"""
 
 
-class Person:
+class PageDriver:
     """A user of the page; records script errors and requests."""
 
     def __init__(self, page: Page, server: Server) -> None:
@@ -59,7 +59,7 @@ class Person:
         info: dict[str, Any] | None = None,
         decodes: bool = False,
         **options: Any,
-    ) -> Iterator[Person]:
+    ) -> Iterator[PageDriver]:
         """Open the page in a new browser context with `options`; fail on script errors and foreign requests.
 
         `script` runs in each page ahead of the page's own; `info` are values that replace those in `/info`; `decodes`:
@@ -69,15 +69,15 @@ class Person:
         context = browser.new_context(**settings)
         context.set_default_timeout(1000 * TIMEOUT_S)
         context.add_init_script(script if decodes else f"{SAVE_DATA}\n{script}")
-        person = cls(context.new_page(), server)
+        driver = cls(context.new_page(), server)
         if info:
-            person.answer_info(**info)
-        person.page.goto(f"{server.url}/ui")
-        yield person
-        hosts = {urlsplit(url).netloc for url in person.requests if not url.startswith(("data:", "blob:"))}
-        person.page.unroute_all(behavior="ignoreErrors")
+            driver.answer_info(**info)
+        driver.page.goto(f"{server.url}/ui")
+        yield driver
+        hosts = {urlsplit(url).netloc for url in driver.requests if not url.startswith(("data:", "blob:"))}
+        driver.page.unroute_all(behavior="ignoreErrors")
         context.close()
-        assert person.errors == []
+        assert driver.errors == []
         assert hosts == {urlsplit(server.url).netloc}
 
     def open(self, path: Path) -> None:

@@ -34,6 +34,8 @@ FORM, LARGE = "cold, in a form", "cold, 3 MB of PNG"
 """Every click on a new image that is sent as a form, or that is large; otherwise images are photographs in JSON."""
 EVERYTHING, POINTS_PER_SIDE = "all masks", 16
 """All masks of a new image, by a grid of clicks."""
+IN_ORDER = (*WORKLOADS, FORM, LARGE, EVERYTHING)
+"""All workloads, in the order of the tables."""
 NEW_OF_MIXED = 5
 MIN_IOU = 0.98
 """Mean IoU between the masks of two arms; engines and precisions differ in a few pixels."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tqdm import tqdm
 
-from benchmarks.arms import CACHED, WORKLOADS, Arm, ServerArm, Turn
-from benchmarks.figures import Spread, percentile, ratios, spread, table
+from benchmarks.servers import CACHED, IN_ORDER, Arm, ServerArm, Turn
+from benchmarks.stats import Spread, percentile, ratios, spread, table
 from harness.server import resident_bytes
 
 PAUSE_S = 0.05
@@ -22,6 +22,10 @@ class Cell:
     arm: str
     workload: str
     concurrency: int = 1
+
+
+def _place(cell: Cell) -> tuple[int, int]:
+    return IN_ORDER.index(cell.workload), cell.concurrency
 
 
 @dataclass
@@ -53,7 +57,7 @@ class Cells:
     def as_table(self, arms: Collection[str] = ()) -> str:
         """Return a table of the cells of these arms, or of all."""
         rows = []
-        for cell in sorted(self.rounds, key=lambda cell: (WORKLOADS.index(cell.workload), cell.concurrency)):
+        for cell in sorted(self.rounds, key=_place):
             if arms and cell.arm not in arms:
                 continue
             latencies = self.latencies(cell)
@@ -64,21 +68,34 @@ class Cells:
         return table(("load, callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms"), rows)
 
 
-def closed_loop(arms: Mapping[str, Arm], planned: Mapping[Cell, int], client: Executor, rounds: int) -> Cells:
+def closed_loop(
+    arms: Mapping[str, Arm],
+    planned: Mapping[Cell, int],
+    client: Executor,
+    rounds: int,
+) -> Cells:
     """Measure all cells in turn, round by round, after a short warm-up round.
+
+    If a turn fails, what was measured until then is printed.
 
     Raises:
         RuntimeError: a server returned an error, or encoded more or fewer images than were new.
     """
-    found = Cells()
-    for number in tqdm(range(rounds + 1), desc="closed loop", unit="round"):
-        for cell, count in planned.items():
-            warm_up = cell.concurrency if cell.workload == CACHED else 1
-            time.sleep(PAUSE_S)
-            outcome = arms[cell.arm].turn(cell.workload, cell.concurrency, count if number else warm_up, client)
-            if number:
-                found.add(cell, outcome)
-    return found
+    cells = Cells()
+    try:
+        for number in tqdm(range(rounds + 1), desc="closed loop", unit="round"):
+            for cell, count in planned.items():
+                warm_up = cell.concurrency if cell.workload == CACHED else 1
+                requests = count if number else warm_up
+                time.sleep(PAUSE_S)
+                turn = arms[cell.arm].turn(cell.workload, cell.concurrency, requests, client)
+                if number:
+                    cells.add(cell, turn)
+    except BaseException:
+        if cells.rounds:
+            print(f"Measured before the failure:\n{cells.as_table()}", flush=True)
+        raise
+    return cells
 
 
 def memory_line(arms: Mapping[str, ServerArm]) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.figures import ratios, short
+from benchmarks.stats import ratios, short
 
 
 def test_ratio_is_the_median_of_ratios_not_the_ratio_of_medians():
