@@ -172,6 +172,6 @@ def _image_box(reduction: Reduction, cells_xyxy: Box) -> Box:
 
 
 def _placed(mask: BoolMask, left: int, top: int) -> tuple[int, Box]:
-    """Return a mask's area, and its box in the image of which the mask's first pixel is at (left, top)."""
+    """Return a mask's area, and its box in the image; the mask's first pixel is at (left, top) there."""
     area, (x0, y0, x1, y1) = area_and_box(mask)
     return area, (left + x0, top + y0, left + x1, top + y1)

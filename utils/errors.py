@@ -204,7 +204,7 @@ class ImageNotFetched(InvalidRequest):
 
 
 class OtherWeights(ServiceError, status=409, slug="other-weights", title="The decoder belongs to other weights"):
-    """The decoder's file is not that of the requested weights, or by now not that of the loaded ones."""
+    """The decoder's file is not that of the requested weights, or other weights have been loaded since."""
 
 
 class BodyTooLarge(ServiceError, status=413, slug="body-too-large", title="The body is too large"):

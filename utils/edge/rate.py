@@ -30,7 +30,8 @@ LOCK_TIMEOUT_S, LOCK_RETRY_S = 1.0, 0.0005
 """Time that a request waits until another worker has counted its own, and between two attempts. A worker on a busy
 machine may have to wait for a core while it counts; only one that is stopped takes longer."""
 REFUSED_S = 1.0
-"""Time after a refusal in which this process refuses the caller without counting; no refusal says less."""
+"""Time after a refusal in which this process refuses the caller again without asking the counts; the shortest
+`Retry-After` of a refusal."""
 EXAMPLE = "'60/minute' or '10 per second; 1000 per hour'"
 
 Rates = tuple[RateLimitItem, ...]

@@ -202,7 +202,7 @@ class DatasetWriter:
             if owner == name:
                 yield path, image
             else:
-                reason = f"its files would have the names of those of {owner}"
+                reason = f"its files would overwrite those of {owner}"
                 self.failures.append({"file": name, "reason": reason})
 
     def _status(self, fields: dict[str, Any]) -> Status:

@@ -45,7 +45,7 @@ def check_head(scope: Scope) -> None:
 
     Raises:
         HeadTooLarge: it has too many bytes or fields.
-        MalformedRequest: it has two lengths of the body; a proxy may have taken the other one.
+        MalformedRequest: it has two lengths of the body: a proxy may have read the other one.
     """
     headers = scope["headers"]
     if len(headers) > MAX_FIELDS:

@@ -40,7 +40,7 @@ NEVER = -float("inf")
 
 @dataclass
 class Probe:
-    """A way to find out whether models work, and what came of it."""
+    """A check whether models work, and its latest result."""
 
     name: str
     run: Callable[[float], object]

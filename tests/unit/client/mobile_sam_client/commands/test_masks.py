@@ -261,7 +261,7 @@ def test_images_of_one_name_are_not_written_over_each_other(run, sam, data, docu
     document["images"][1]["file_name"] = "images/a.jpg"
     write(data, document)
     assert run(f"{MASKS} --to yolo-seg").exit_code == 1
-    assert failures(tmp_path) == [("images/a.jpg", None, "its files would have the names of those of a.png")]
+    assert failures(tmp_path) == [("images/a.jpg", None, "its files would overwrite those of a.png")]
     assert run(MASKS).exit_code == 0
 
 
