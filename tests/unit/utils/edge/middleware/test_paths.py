@@ -37,9 +37,9 @@ async def test_head_is_limited_in_fields_and_bytes_and_has_one_length(headers, e
 @pytest.mark.parametrize(
     ("path", "method", "error", "message"),
     [
-        pytest.param("/no", "GET", UnknownPath, None, id="unknown-path"),
-        pytest.param("/v1/tool", "POST", UnknownPath, "tool", id="tool-that-is-off"),
-        pytest.param("/work", "GET", WrongMethod, "POST", id="wrong-method"),
+        pytest.param("/no", "GET", UnknownPath, "there is no path", id="unknown-path"),
+        pytest.param("/v1/tool", "POST", UnknownPath, "tool in MOBILE_SAM_INTEGRATIONS", id="off"),
+        pytest.param("/work", "GET", WrongMethod, "expected POST for /work", id="wrong-method"),
     ],
 )
 async def test_unknown_path_and_method_are_refused(path, method, error, message):
