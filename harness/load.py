@@ -124,7 +124,7 @@ class Connection:
 
     async def ask(self, request: Request) -> Reply:
         """Send a request and wait for the answer."""
-        kept, began = self._streams is not None, time.monotonic()
+        was_open, began = self._streams is not None, time.monotonic()
         status, reason = 0, "refused"
         try:
             if not self._streams:
@@ -135,7 +135,7 @@ class Connection:
         except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
             self.close()
             no_answer = isinstance(error, asyncio.IncompleteReadError) and not error.partial
-            if kept and (no_answer or isinstance(error, ConnectionError)):
+            if was_open and (no_answer or isinstance(error, ConnectionError)):
                 reason = "closed"
         return Reply(began, time.monotonic() - began, status, reason)
 
@@ -166,10 +166,12 @@ def slug(answer: bytes) -> str:
         return f"no problem: {answer[:50]!r}"
 
 
-async def _call(connection: Connection, requests: Iterable[Request], found: Replies, pause: float, keep: bool) -> None:
+async def _call(
+    connection: Connection, requests: Iterable[Request], replies: Replies, pause: float, keep: bool
+) -> None:
     for request in requests:
         outcome = await connection.ask(request)
-        found.all.append(outcome)
+        replies.all.append(outcome)
         if not keep:
             connection.close()
         await asyncio.sleep(max(pause - outcome.seconds, RETRY_S if outcome.status in (0, 503) else 0))
@@ -178,26 +180,26 @@ async def _call(connection: Connection, requests: Iterable[Request], found: Repl
 
 def closed_loop(port: int, requests: Sequence[Request], callers: int = 1) -> Replies:
     """Send requests from callers, each of which sends the next one once it has its answer."""
-    found, left = Replies(), iter(requests)
-    _run(_call(Connection(port), left, found, 0.0, True) for _ in range(callers))
-    return found
+    replies, left = Replies(), iter(requests)
+    _run(_call(Connection(port), left, replies, 0.0, True) for _ in range(callers))
+    return replies
 
 
 def open_loop(port: int, requests: Sequence[Request], rate: float) -> Replies:
     """Send evenly spaced requests, `rate` per second, whether or not earlier ones are answered."""
-    found, idle, began = Replies(), deque[Connection](), time.monotonic()
+    replies, idle, began = Replies(), deque[Connection](), time.monotonic()
 
     async def ask(number: int, request: Request) -> None:
         await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
         connection = idle.pop() if idle else Connection(port)
-        found.all.append(await connection.ask(request))
+        replies.all.append(await connection.ask(request))
         idle.append(connection)
-        if len(found.all) == len(requests):
-            for each in idle:
-                each.close()
+        if len(replies.all) == len(requests):
+            for unused in idle:
+                unused.close()
 
     _run(ask(number, request) for number, request in enumerate(requests))
-    return found
+    return replies
 
 
 def client_process() -> ProcessPoolExecutor:
@@ -225,18 +227,18 @@ def crowd(
         keep: reuse connections.
         address: source address, one of this machine's.
     """
-    found, stopped = Replies(), threading.Event()
+    replies, stopped = Replies(), threading.Event()
 
     def requests() -> Iterator[Request]:
         while not stopped.is_set():
             yield source()
 
     left = requests()
-    calls = (_call(Connection(port, address), left, found, pause, keep) for _ in range(callers))
+    calls = (_call(Connection(port, address), left, replies, pause, keep) for _ in range(callers))
     thread = threading.Thread(target=_run, args=(calls,), daemon=True)
     thread.start()
     try:
-        yield found
+        yield replies
     finally:
         stopped.set()
         thread.join(TIMEOUT_S)

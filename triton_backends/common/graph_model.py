@@ -196,6 +196,7 @@ def check_signature(config: dict[str, Any], side: str, graph: Signature, path: P
     """
     batch = 1 if int(config.get("max_batch_size", 0)) > 0 else 0
     declared = {entry["name"]: (entry["data_type"], len(entry["dims"]) + batch) for entry in config[side]}
-    found = {name: (TRITON_TYPES.get(data_type, data_type), len(shape)) for name, (data_type, shape) in graph.items()}
-    if found != declared:
-        raise pb_utils.TritonModelException(f"{path}: {side}s are {found}, config.pbtxt declares {declared}")
+    actual = {name: (TRITON_TYPES.get(data_type, data_type), len(shape)) for name, (data_type, shape) in graph.items()}
+    if actual != declared:
+        message = f"{path}: {side}s are {actual}, config.pbtxt declares {declared}"
+        raise pb_utils.TritonModelException(message)

@@ -77,8 +77,9 @@ def accelerators(config: dict[str, Any]) -> int:
 def cuda_provider(config: dict[str, Any], device: int) -> Provider:
     """Return the CUDA provider with the model's `parameters`."""
     options = {"device_id": str(device)}
-    given = parameters_of(config)
+    parameters = parameters_of(config)
     for key, names in CUDA_OPTIONS.items():
-        if key in given:
-            options[key] = names[given[key]] if names else given[key]
+        if key in parameters:
+            value = parameters[key]
+            options[key] = names[value] if names else value
     return CUDA, options

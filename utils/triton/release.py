@@ -34,12 +34,12 @@ def flags(arguments: Sequence[str]) -> dict[str, str]:
 
 def public_addresses(arguments: Sequence[str]) -> list[str]:
     """Return protocols and addresses, other than loopback, on which a `tritonserver` with these arguments listens."""
-    given = flags(arguments)
-    http = given.get("http-address", DEFAULT_ADDRESS)
+    options = flags(arguments)
+    http = options.get("http-address", DEFAULT_ADDRESS)
     public = []
     for protocol, default in (("grpc", DEFAULT_ADDRESS), ("metrics", http), ("http", http)):
-        address = given.get(f"{protocol}-address", default)
-        if given.get(f"allow-{protocol}", "true").lower() in ("true", "1") and not _is_loopback(address):
+        address = options.get(f"{protocol}-address", default)
+        if options.get(f"allow-{protocol}", "true").lower() in ("true", "1") and not _is_loopback(address):
             public.append(f"{protocol} {address}")
     return public
 

@@ -43,7 +43,7 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     if not engines_of_versions:
         engines_of_versions = [MOBILE_SAM_ENGINES]
     newest = engines_of_versions[-1]
-    common = [engine for engine in newest if all(engine in each for each in engines_of_versions)]
+    common = [engine for engine in newest if all(engine in engines for engines in engines_of_versions)]
     encoders = repository.glob(f"{tensors.ENCODER}/*/model.onnx*") if repository else ()
     size = sum(path.stat().st_size for path in encoders if path.is_file())
     return make_plan(this_machine(), common, settings, size)

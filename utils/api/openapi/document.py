@@ -130,7 +130,10 @@ def _schemas(*, admin: bool) -> dict[str, JsonSchemaValue]:
     _, schema = models_json_schema(
         [(model, "validation") for model in models], ref_template=REFERENCE, schema_generator=_Schema
     )
-    return {name: {key: found[key] for key in found if key != "title"} for name, found in schema["$defs"].items()}
+    schemas = {}
+    for name, definition in schema["$defs"].items():
+        schemas[name] = {key: definition[key] for key in definition if key != "title"}
+    return schemas
 
 
 def pages(info: Info, **options: Any) -> dict[str, Response]:

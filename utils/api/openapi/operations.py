@@ -94,8 +94,8 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
         problems=[*problems.SERVICE, *problems.IMAGE, *problems.QUEUE],
         requestBody=_body(EmbedRequest, "embed"),
     )
-    for each in (segment, embed):
-        _add_header(each, "X-Image-Orientation", "ImageOrientation")
+    for described in (segment, embed):
+        _add_header(described, "X-Image-Orientation", "ImageOrientation")
     progress = _json(EmbedJob, "One of two images is encoded", examples.JOB)
     embed["responses"]["202"] = response(202, "the job of several images", progress)
     id_of_job = {"name": "job", "in": "path", "required": True, "description": "id", "schema": {"type": "string"}}
@@ -117,7 +117,9 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
             "embed_cancel", "Cancel a job", "Encoded images stay.", problems=[*problems.JOB, problems.FOREIGN_PAGE]
         ),
     }
-    return {f"/{each['operationId']}": {"post": each} for each in (segment, embed, everything)} | {"/embed/{job}": jobs}
+    posts = segment, embed, everything
+    paths: dict[str, Methods] = {f"/{post['operationId']}": {"post": post} for post in posts}
+    return {**paths, "/embed/{job}": jobs}
 
 
 def local_paths(need_key: bool) -> dict[str, Methods]:
@@ -150,9 +152,9 @@ def local_paths(need_key: bool) -> dict[str, Methods]:
         problems=[*problems.WITHOUT_BODY, problems.OTHER_WEIGHTS],
         parameters=_query(DecoderRequest, "weights", "model_version"),
     )
-    for each in (embedding, decoder):
-        _add_header(each, "ETag", "ETag")
-        each["responses"]["304"] = response(304, "the file that `If-None-Match` names is current", {})
+    for download in (embedding, decoder):
+        _add_header(download, "ETag", "ETag")
+        download["responses"]["304"] = response(304, "the file that `If-None-Match` names is current", {})
     return {"/embeddings/{image_id}": {"get": embedding}, "/decoder.onnx": {"get": decoder}}
 
 
@@ -161,12 +163,12 @@ def service_paths(metrics_need_key: bool) -> dict[str, Methods]:
     info = _json(Info, "A service without API keys", examples.INFO)
     alive, ready = _text("Alive", "alive\n"), _text("Ready", "ready\n")
     metrics = _text("An excerpt", examples.METRICS)
-    found = "Whether an API key is required, and what the service has loaded."
+    told = "Whether an API key is required, and what the service has loaded."
     probed = "Ready when every model has completed an inference recently."
     measured = "Requests, durations and the state of the models."
     is_ready = partial(_operation, returns="`ready`", content=ready, problems=problems.NOT_READY)
     operations = [
-        _operation("info", "Service information", found, "information about the service", info),
+        _operation("info", "Service information", told, "information about the service", info),
         _operation("livez", "Liveness probe", "Answers while the process runs.", "`alive`", alive),
         _operation("healthz", "Liveness probe", "The same as `/livez`.", "`alive`", alive),
         is_ready("readyz", "Readiness probe", probed),
@@ -175,7 +177,7 @@ def service_paths(metrics_need_key: bool) -> dict[str, Methods]:
             "metrics", "Prometheus metrics", measured, "Prometheus text format", metrics, need_key=metrics_need_key
         ),
     ]
-    return {f"/{each['operationId']}": {"get": each} for each in operations}
+    return {f"/{described['operationId']}": {"get": described} for described in operations}
 
 
 def admin_paths() -> dict[str, Methods]:
@@ -280,10 +282,16 @@ def _body(model: type[ImageFields], operation: str) -> dict[str, Any]:
 
 def _query(model: type[BaseModel], *names: str) -> list[dict[str, Any]]:
     """Return optional fields of a model as parameters of a query, where lists are separated by commas."""
-    fields = {name: model.model_json_schema()["properties"][name] for name in names}
+    fields = model.model_json_schema()["properties"]
     return [
-        {"name": name, "in": "query", "explode": False, "description": each["description"], "schema": each["anyOf"][0]}
-        for name, each in fields.items()
+        {
+            "name": name,
+            "in": "query",
+            "explode": False,
+            "description": fields[name]["description"],
+            "schema": fields[name]["anyOf"][0],
+        }
+        for name in names
     ]
 
 

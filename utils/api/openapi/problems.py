@@ -95,16 +95,16 @@ def reference(model: type) -> dict[str, str]:
     return {"$ref": REFERENCE.format(model=model.__name__)}
 
 
-def problem_responses(found: Iterable[Problem]) -> dict[str, Any]:
+def problem_responses(problems_of_operation: Iterable[Problem]) -> dict[str, Any]:
     """Return a response for each status with an example of each of its problems."""
     by_status: dict[int, list[Problem]] = {}
-    for problem in sorted(found, key=lambda problem: problem.status):
+    for problem in sorted(problems_of_operation, key=lambda problem: problem.status):
         by_status.setdefault(problem.status, []).append(problem)
     responses = {}
-    for status, each in by_status.items():
-        examples = {problem.slug: {"summary": problem.title, "value": problem.as_json()} for problem in each}
+    for status, same_status in by_status.items():
+        examples = {problem.slug: {"summary": problem.title, "value": problem.as_json()} for problem in same_status}
         content = {MEDIA_TYPE: {"schema": reference(Problem), "examples": examples}}
-        described = "; ".join(f"`{problem.slug}`: {problem.title}" for problem in each)
+        described = "; ".join(f"`{problem.slug}`: {problem.title}" for problem in same_status)
         responses[str(status)] = response(status, described, content)
     return responses
 

@@ -86,11 +86,14 @@ class LocalTriton:
         self, model: str, inputs: Values, outputs: list[str], timeout_s: float, version: int | None = None
     ) -> Values:
         """Run a model, by default its newest version, and return the outputs."""
-        given = [infer_input(name, value) for name, value in inputs.items()]
-        wanted, headers = [InferRequestedOutput(name) for name in outputs], dict(self.key_header)
+        infer_inputs = [infer_input(name, value) for name, value in inputs.items()]
+        infer_outputs = [InferRequestedOutput(name) for name in outputs]
+        headers = dict(self.key_header)
         with self._client(timeout_s) as client:
             try:
-                result = client.infer(model, given, str(version or ""), wanted, REQUEST_ID, headers=headers)
+                result = client.infer(
+                    model, infer_inputs, str(version or ""), infer_outputs, REQUEST_ID, headers=headers
+                )
             except InferenceServerException as error:
                 unloaded = [name for name in LOAD_ORDER if not client.is_model_ready(name)]
                 if unloaded:
@@ -147,9 +150,9 @@ class LocalTriton:
 
 def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:
     """Return a request input in Triton's binary format."""
-    made = InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
-    made.set_data_from_numpy(value, binary_data=True)
-    return made
+    tensor = InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
+    tensor.set_data_from_numpy(value, binary_data=True)
+    return tensor
 
 
 def click(triton: LocalTriton, model: str, timeout_s: float) -> None:

@@ -64,11 +64,11 @@ class Watchdog:
         self._command, self._run, self._timings = command, run, timings
         self._file = run.health_file
         self._manager, self._workers = manager, Workers(manager)
-        given = flags(command)
-        self._local = LocalTriton(int(given["http-port"]), run.key_header, run.metrics_port)
+        options = flags(command)
+        self._local = LocalTriton(int(options["http-port"]), run.key_header, run.metrics_port)
         self._hang_timeout_s = run.timeout_s + timings.hang_margin_s
-        self._models_change = given["model-control-mode"] != "none"
-        self._deployment = Deployment(Path(run.source), Path(given["model-repository"])) if run.source else None
+        self._models_change = options["model-control-mode"] != "none"
+        self._deployment = Deployment(Path(run.source), Path(options["model-repository"])) if run.source else None
         self._restarts: Counter[str] = Counter()
         self._started_at = time.monotonic()
         self._last: tuple[State, str] = ("starting", STARTING)
