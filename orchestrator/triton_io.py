@@ -340,8 +340,8 @@ def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
     """Return the decoder of a version as an `Engine` in this process, None if it runs in Triton.
 
     It runs here if its backend, named in the parameters of this model, is one of `triton_backends`:
-    the same engine in another process would be a hop away. Of a bucket, Triton copies each model to
-    a folder of its own, without the file.
+    the same engine in another process would be a hop away. From a bucket, Triton copies each model
+    into a folder of its own, and the decoder's file is not beside this model.
     """
     backend, path = config.get("decoder_backend"), models / tensors.DECODER / version / "model.onnx"
     if backend not in os.environ.get(PYTHON_BACKENDS, "").split() or not path.is_file():
