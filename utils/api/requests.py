@@ -175,6 +175,6 @@ class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
 
 
 class EverythingRequest(AutomaticMasks, ImageFields):
-    """An image to segment completely."""
+    """An image to segment completely. Parameter names and most defaults match Segment Anything's generator."""
 
     progress: bool = Field(False, description="stream JSON lines (`application/x-ndjson`); the last one has the result")

@@ -39,7 +39,9 @@ SERVICE: tuple[Problem, ...] = (
     errors.UnsupportedEncoding("gzip").problem(),
     errors.InvalidRequest(errors=INVALID_FIELDS).problem(),
     errors.TooManyRequests("rate limit exceeded (10 requests per second); retry in 1 s").problem(),
-    errors.HeadTooLarge("expected at most 100 headers and trailers together, got more").problem(),
+    errors.HeadTooLarge(
+        "expected a request line, headers and trailers of at most 65536 bytes together, got more"
+    ).problem(),
     errors.ServiceError("unexpected error; see the server's log").problem(),
     errors.InferenceFailed("the model could not process this request; see the server's log").problem(),
     *NOT_READY,
