@@ -28,8 +28,8 @@ from utils.app import build
 from utils.inference.everything import everything as segment_everything
 from utils.inference.everything import result_of
 
-# The Runner is made in utils/triton/runner.py (`make_runner`, which `build` calls), the InferInputs of a request in
-# utils/inference/triton_segmenter.py.
+# The Runner is made in utils/triton/runner.py (`make_runner`, which `build` calls), the InferInputs
+# of a request in utils/inference/triton_segmenter.py.
 app = build()
 svc = app.service
 gc.freeze()  # otherwise a full collection searches all modules: 80 ms without an answer
@@ -38,7 +38,9 @@ gc.enable()
 
 @svc.api(
     input=RawJson(),
-    output=RawMultipart(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
+    output=RawMultipart(
+        mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()
+    ),
     route="/mobile_sam",
 )
 @errors_as_problems
@@ -54,7 +56,9 @@ async def mobile_sam(request: Request) -> Response:
 @svc.api(input=RawJson(), output=RawJson(), route="/embed")
 @errors_as_problems
 async def embed(request: Request) -> Response:
-    """Encode an image before its first prompt and return its id, or queue several and return the job."""
+    """Encode an image before its first prompt and return its id, or queue several and return the
+    job.
+    """
     received = await receive(request, EmbedRequest)
     if several := list_of_images(received.fields, received.files):
         job = await app.background.add(several, received.fields.model_version)
@@ -66,7 +70,9 @@ async def embed(request: Request) -> Response:
 @svc.api(input=RawJson(), output=RawJson(), route="/everything")
 @errors_as_problems
 async def everything(request: Request) -> Response:
-    """Segment everything in an image; return the records of Segment Anything's automatic mask generator."""
+    """Segment everything in an image; return the records of Segment Anything's automatic mask
+    generator.
+    """
     received = await receive(request, EverythingRequest)
     image = image_source(received.fields, received.file)
     fields = received.fields

@@ -1,4 +1,6 @@
-"""Annotators who click on shared images through the Python client, and the record of their calls."""
+"""Annotators who click on shared images through the Python client, and the record of their
+calls.
+"""
 
 import random
 import threading
@@ -61,7 +63,9 @@ class _Noting(httpx.HTTPTransport):
 
 @dataclass
 class Annotators:
-    """Annotators who work at the same time, each with a new image after the other, drawn from the same ones."""
+    """Annotators who work at the same time, each with a new image after the other, drawn from
+    the same ones.
+    """
 
     url: str
     plan: dict[str, Any]
@@ -78,7 +82,9 @@ class Annotators:
         """Let all work during the block, and a while before and after it."""
         over = threading.Event()
         with ThreadPoolExecutor(self.plan["annotators"]) as pool:
-            done = [pool.submit(self._work, number, over) for number in range(self.plan["annotators"])]
+            done = [
+                pool.submit(self._work, number, over) for number in range(self.plan["annotators"])
+            ]
             try:
                 time.sleep(self.plan["quiet_s"])
                 yield
@@ -110,12 +116,20 @@ class Annotators:
     def _work(self, number: int, over: threading.Event) -> None:
         draw = random.Random(number)
         # The service limits the requests of each address.
-        noting = _Noting(local_address=f"127.0.1.{1 + number}" if "//127.0.0.1:" in self.url else None)
+        noting = _Noting(
+            local_address=f"127.0.1.{1 + number}" if "//127.0.0.1:" in self.url else None
+        )
         with Client(self.url, retries=1, transport=noting) as client:
             over.wait(draw.uniform(0, self.plan["image_s"]))
             while not over.is_set():
-                image, leaves_at = draw.randrange(len(self.files)), time.monotonic() + self.plan["image_s"]
-                opened = self._call(noting, image, -1, partial(client.embed, self.files[image])) or self.files[image]
+                image, leaves_at = (
+                    draw.randrange(len(self.files)),
+                    time.monotonic() + self.plan["image_s"],
+                )
+                opened = (
+                    self._call(noting, image, -1, partial(client.embed, self.files[image]))
+                    or self.files[image]
+                )
                 click = partial(client.segment, opened, segmented_image="none")
                 while time.monotonic() < leaves_at and not over.wait(
                     draw.uniform(0.5, 1.5) * 60 / self.plan["clicks_per_minute"]

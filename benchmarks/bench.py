@@ -2,7 +2,8 @@
 
     python -m benchmarks.bench                  a quick run of about 3 minutes
     python -m benchmarks.bench --full           more rounds, and both weights
-    python -m benchmarks.bench --only cached    one workload of the service, the raw model, the service without Triton
+    python -m benchmarks.bench --only cached    one workload of the service, the raw model, and the
+                                                service without Triton
 
 A full run also measures the built-in weights: their encoder is many times smaller, which makes
 overhead visible. The arms take turns within each round, so that other load on the machine affects
@@ -54,10 +55,23 @@ COLUMNS = {
 def plan(raw: str) -> dict[Cell, int]:
     """Return the requests per round of each cell; `raw` is the name of the raw model's arm."""
     cells = {Cell(raw, COLD): 4, Cell(raw, CACHED): 20}
-    cells |= {Cell(PLAIN_BENTOML, COLD): 2, Cell(PLAIN_BENTOML, COLD, 8): 8, Cell(PLAIN_BENTOML, CACHED, 8): 8}
-    cells |= {Cell(SAME_ENGINE, COLD): 3, Cell(SAME_ENGINE, COLD, 8): 10, Cell(SAME_ENGINE, CACHED, 8): 40}
+    cells |= {
+        Cell(PLAIN_BENTOML, COLD): 2,
+        Cell(PLAIN_BENTOML, COLD, 8): 8,
+        Cell(PLAIN_BENTOML, CACHED, 8): 8,
+    }
+    cells |= {
+        Cell(SAME_ENGINE, COLD): 3,
+        Cell(SAME_ENGINE, COLD, 8): 10,
+        Cell(SAME_ENGINE, CACHED, 8): 40,
+    }
     for arm in (OURS, WITHOUT_TRITON):
-        cells |= {Cell(arm, COLD): 4, Cell(arm, COLD, 8): 12, Cell(arm, CACHED): 20, Cell(arm, CACHED, 8): 40}
+        cells |= {
+            Cell(arm, COLD): 4,
+            Cell(arm, COLD, 8): 12,
+            Cell(arm, CACHED): 20,
+            Cell(arm, CACHED, 8): 40,
+        }
         cells |= {Cell(arm, MIXED): 10, Cell(arm, MIXED, 8): 24}
     return cells
 
@@ -68,7 +82,10 @@ def summary(cells: Cells) -> str:
         (title, *(spread(cells.throughputs(Cell(arm, *load))) for load in COLUMNS.values()))
         for arm, title in ROWS.items()
     ]
-    shares = (cells.throughput_ratio(Cell(OURS, *load), Cell(WITHOUT_TRITON, *load)) for load in COLUMNS.values())
+    shares = (
+        cells.throughput_ratio(Cell(OURS, *load), Cell(WITHOUT_TRITON, *load))
+        for load in COLUMNS.values()
+    )
     rows.append(("**ratio: with / without Triton**", *shares))
     return table(("answers per second (quartiles)", *COLUMNS), rows)
 
@@ -100,7 +117,9 @@ def measure(weights: str, client: Executor, rounds: int, only: str | None = None
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--full", action="store_true", help="everything, about 10 minutes")
     parser.add_argument("--only", choices=WORKLOADS, help="one workload")
     given = parser.parse_args()

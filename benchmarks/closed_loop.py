@@ -1,4 +1,6 @@
-"""Closed loops, in rounds: a number of callers, each of whom sends its next request when it has its answer."""
+"""Closed loops, in rounds: a number of callers, each of whom sends its next request when it has
+its answer.
+"""
 
 import time
 from collections.abc import Collection, Mapping
@@ -65,7 +67,9 @@ class Cells:
             cpu = sum(outcome.cpu_seconds for outcome in self.rounds[cell]) / len(latencies) * 1e3
             speed = spread(self.throughputs(cell))
             rows.append((f"{cell.workload}, {cell.concurrency}", cell.arm, *times, speed, cpu))
-        return table(("load, callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms"), rows)
+        return table(
+            ("load, callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms"), rows
+        )
 
 
 def closed_loop(
@@ -100,5 +104,7 @@ def closed_loop(
 
 def memory_line(arms: Mapping[str, ServerArm]) -> str:
     """Return a sentence with the resident memory of all arms."""
-    sizes = ", ".join(f"{name} {resident_bytes(arm.server.family()) / 1e9:.2f} GB" for name, arm in arms.items())
+    sizes = ", ".join(
+        f"{name} {resident_bytes(arm.server.family()) / 1e9:.2f} GB" for name, arm in arms.items()
+    )
     return f"Resident memory, shared pages in each process: {sizes}."

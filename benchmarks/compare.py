@@ -1,11 +1,12 @@
 """Comparison of this checkout's service with the one of another revision.
 
-    python -m benchmarks.compare main           this checkout, as it is, with a branch, a tag or a commit
-    make bench-compare BASELINE=main            the same
+    python -m benchmarks.compare main    this checkout, as it is, with a branch, a tag or a commit
+    make bench-compare BASELINE=main     the same
 
-Both services run at once and take turns, so that other load on the machine affects them alike: clicks on a known image,
-and on new ones as JSON, as a form and as a large file in JSON. A ratio is the median of the rounds' ratios, each of two
-medians. The other revision runs in this environment, with its own packages' code and model repository.
+Both services run at once and take turns, so that other load on the machine affects them alike:
+clicks on a known image, and on new ones as JSON, as a form and as a large file in JSON. A ratio is
+the median of the rounds' ratios, each of two medians. The other revision runs in this environment,
+with its own packages' code and model repository.
 """
 
 import argparse
@@ -30,7 +31,14 @@ ROUNDS = 15
 REQUESTS = {CACHED: 10, COLD: 2, FORM: 2, LARGE: 2}
 """Requests of a round, by workload."""
 OURS, BASELINE = "this checkout", "baseline"
-HEADER = ("clicks", f"{BASELINE}, p50 ms", "p95", f"{OURS}, p50 ms", "p95", "ratio of medians (quartiles)")
+HEADER = (
+    "clicks",
+    f"{BASELINE}, p50 ms",
+    "p95",
+    f"{OURS}, p50 ms",
+    "p95",
+    "ratio of medians (quartiles)",
+)
 PREPARE = "import sys; from harness.repository import prepare; print(prepare(sys.argv[1]))"
 
 
@@ -44,7 +52,15 @@ def checked_out(revision: str, repository: Path = ROOT) -> Iterator[Path]:
     CACHE.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=CACHE, prefix="baseline-") as folder:
         archive = Path(folder) / "files.tar"
-        command = ["git", "-C", str(repository), "archive", f"--output={archive}", "--end-of-options", revision]
+        command = [
+            "git",
+            "-C",
+            str(repository),
+            "archive",
+            f"--output={archive}",
+            "--end-of-options",
+            revision,
+        ]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
             raise SystemExit(f"error: {ended.stderr.strip()}")
@@ -59,7 +75,9 @@ def repository_of(root: Path, weights: str) -> Path:
     if root == ROOT:
         return prepare(weights)
     command = [sys.executable, "-c", PREPARE, weights]
-    printed = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True).stdout
+    printed = subprocess.run(
+        command, cwd=root, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     return Path(printed.splitlines()[-1])
 
 
@@ -72,7 +90,9 @@ def measure(baseline: Path, weights: str, client: Executor, rounds: int) -> str:
             service = running_checkout(root, repository_of(root, weights), folder)
             arms[name] = ServerArm(stack.enter_context(service))
         print(compare_masks(arms))
-        planned = {Cell(arm, workload): count for workload, count in REQUESTS.items() for arm in arms}
+        planned = {
+            Cell(arm, workload): count for workload, count in REQUESTS.items() for arm in arms
+        }
         return as_table(closed_loop(arms, planned, client, rounds))
 
 
@@ -81,7 +101,11 @@ def as_table(cells: Cells) -> str:
     rows: list[Sequence[object]] = []
     for workload in REQUESTS:
         pair = [Cell(BASELINE, workload), Cell(OURS, workload)]
-        times = [1e3 * percentile(cells.latencies(cell), percent) for cell in pair for percent in (50, 95)]
+        times = [
+            1e3 * percentile(cells.latencies(cell), percent)
+            for cell in pair
+            for percent in (50, 95)
+        ]
         theirs, ours = map(cells.medians, pair)
         rows.append((workload, *times, ratios(ours, theirs)))
     return table(HEADER, rows)
@@ -89,12 +113,18 @@ def as_table(cells: Cells) -> str:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("revision", help="branch, tag or commit to compare with")
     given = parser.parse_args()
     with checked_out(given.revision) as baseline, client_process() as client:
         for weights in (OFFICIAL, BUILTIN):
-            print(f"== {weights} weights, {ROUNDS} rounds ==\n{measure(baseline, weights, client, ROUNDS)}", flush=True)
+            print(
+                f"== {weights} weights, {ROUNDS} rounds"
+                f" ==\n{measure(baseline, weights, client, ROUNDS)}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Inference engines with a common interface, named as in the service's `result`: "onnxruntime f32"."""
+"""Inference engines with a common interface, named as in the service's `result`: "onnxruntime
+f32".
+"""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +15,8 @@ from utils.triton.machine import this_machine
 
 Array = npt.NDArray[Any]
 Graph = Callable[[Sequence[str], Mapping[str, Array]], list[Array]]
-"""Loaded graph: takes the names of the outputs, and the inputs. Any number of threads may call it."""
+"""Loaded graph: takes the names of the outputs, and the inputs. Any number of threads may call
+it."""
 
 ONNX_RUNTIME, CUDA, OPENVINO_F32, OPENVINO_BF16 = ENGINES = (
     "onnxruntime f32",
@@ -31,14 +34,22 @@ def available() -> list[str]:
 
 
 def load(repository: Path, part: str, engine: str) -> Graph:
-    """Load the `encoder` or the `decoder` of a model repository into an engine, one of `ENGINES`."""
+    """Load the `encoder` or the `decoder` of a model repository into an engine, one of
+    `ENGINES`.
+    """
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    graph, (name, precision) = repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine.split()
+    graph, (name, precision) = (
+        repository / f"mobile_sam_{part}" / "1" / "model.onnx",
+        engine.split(),
+    )
     if name == "openvino":
         return _openvino(graph, precision)
-    # As in config.pbtxt: the default measures all convolutions first, and the decoder would run in TF32.
-    cuda = {"cudnn_conv_algo_search": "HEURISTIC"} | ({"use_tf32": "0"} if part == "decoder" else {})
+    # As in config.pbtxt: the default measures all convolutions first, and the decoder would run in
+    # TF32.
+    cuda = {"cudnn_conv_algo_search": "HEURISTIC"} | (
+        {"use_tf32": "0"} if part == "decoder" else {}
+    )
     return _onnxruntime(graph, [(onnxruntime_engine.CUDA, cuda)] if name == "cuda" else [])
 
 

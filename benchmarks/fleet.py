@@ -108,7 +108,9 @@ def running(folder: Path, repository: Path, count: int, **settings: str) -> Iter
 
 
 def _name_replicas(configuration: dict[str, Any]) -> None:
-    manager = configuration["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    manager = configuration["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0][
+        "typed_config"
+    ]
     header = {"header": {"key": REPLICA, "value": "%UPSTREAM_REMOTE_ADDRESS%"}}
     manager["route_config"]["response_headers_to_add"] = [header]
 

@@ -1,12 +1,13 @@
 """Comparison of engines by masks and times: `python -m benchmarks.gate OBJECTS`
 
-For each set of weights, every object in the folder OBJECTS (see `benchmarks.objects`) is prompted on the raw graphs
-with a box, and with `CLICKS` clicks, each refining the previous mask, unless the weights accept only boxes. Engines
-get the same clicks, which correct ONNX Runtime's masks in float32 (see `benchmarks.clicks`), and refine their own
-masks; `keeps_masks` compares these with ONNX Runtime's, and `keeps_first_candidates` those of a decoder in bfloat16.
-Then the graphs are timed, the engines taking turns; without OBJECTS nothing else is done. The last line is for
-`sam_onnx.descriptor`: the engines that keep the masks, the fastest first. Masks of untrained weights say nothing, so
-that engines in bfloat16 are left out.
+For each set of weights, every object in the folder OBJECTS (see `benchmarks.objects`) is prompted
+on the raw graphs with a box, and with `CLICKS` clicks, each refining the previous mask, unless the
+weights accept only boxes. Engines get the same clicks, which correct ONNX Runtime's masks in
+float32 (see `benchmarks.clicks`), and refine their own masks; `keeps_masks` compares these with
+ONNX Runtime's, and `keeps_first_candidates` those of a decoder in bfloat16. Then the graphs are
+timed, the engines taking turns; without OBJECTS nothing else is done. The last line is for
+`sam_onnx.descriptor`: the engines that keep the masks, the fastest first. Masks of untrained
+weights say nothing, so that engines in bfloat16 are left out.
 """
 
 import argparse
@@ -20,7 +21,15 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.clicks import Click, next_click
-from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, available, load
+from benchmarks.engines import (
+    CUDA,
+    ONNX_RUNTIME,
+    OPENVINO_BF16,
+    OPENVINO_F32,
+    Array,
+    available,
+    load,
+)
 from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
 from benchmarks.raw import RawModel, descriptor_of, record_of
 from benchmarks.service import BUILTIN, OFFICIAL
@@ -46,10 +55,17 @@ SERVICE_ENGINES: dict[str, Pair] = {
 ON_GPU: Pair = (CUDA, CUDA)
 PAIRS: tuple[Pair, ...] = (*SERVICE_ENGINES.values(), ON_GPU, (OPENVINO_BF16, OPENVINO_BF16))
 HUMAN, BEST = "human", "best of 3"
-COLUMNS = ("figure", *(f"click {number}" for number in range(1, CLICKS + 1)), "all clicks", "box", "masks kept")
+COLUMNS = (
+    "figure",
+    *(f"click {number}" for number in range(1, CLICKS + 1)),
+    "all clicks",
+    "box",
+    "masks kept",
+)
 LEGEND = (
-    f"single, candidates: mean IoU with float32's masks; below {LOW_IOU}: share of single masks; "
-    f"{HUMAN}: mean IoU of single masks with human masks, or its change; {BEST}: the same for the best candidate"
+    f"single, candidates: mean IoU with float32's masks; below {LOW_IOU}: share of single masks;"
+    f" {HUMAN}: mean IoU of single masks with human masks, or its change; {BEST}: the same for the"
+    " best candidate"
 )
 ROUNDS = 20
 ENCODER, ONE_PROMPT = "encoder", "decoder, 1 prompt"
@@ -74,7 +90,8 @@ class Networks:
     def answer(
         self, labelled: LabelledObject, engines: Pair, clicks: Sequence[Click] = ()
     ) -> tuple[list[Masks], list[Click]]:
-        """Return the masks after each of `CLICKS` clicks, if the weights accept any, then the box's, and the clicks.
+        """Return the masks after each of `CLICKS` clicks, if the weights accept any, then the
+        box's, and the clicks.
 
         Args:
             labelled: object with its human mask.
@@ -128,7 +145,9 @@ class Networks:
         frame = self._scaling.frame(picture)
         inputs = encoder_inputs(frame.pixels, frame.size_hw)
         tensors = self._graph("encoder", engine)(self._tensors, inputs)
-        embedding = {name: tensor.copy() for name, tensor in zip(self._tensors, tensors, strict=True)}
+        embedding = {
+            name: tensor.copy() for name, tensor in zip(self._tensors, tensors, strict=True)
+        }
         return embedding, (picture.shape[0], picture.shape[1])
 
 
@@ -149,12 +168,14 @@ def human_iou(answers: Sequence[Masks], wanted: Mask) -> list[tuple[float, float
 def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
     """Return whether an engine keeps the masks.
 
-    For each prompt, the mean IoU with float32 is at least `MIN_IOU`, for single masks and for candidates,
-    and at most `MAX_LOW_SHARE` of the single masks are below `LOW_IOU`. No mean IoU with human masks
-    falls by more than `MAX_DROP`, neither for single masks nor for the first prompt's best candidate.
+    For each prompt, the mean IoU with float32 is at least `MIN_IOU`, for single masks and for
+    candidates, and at most `MAX_LOW_SHARE` of the single masks are below `LOW_IOU`. No mean IoU
+    with human masks falls by more than `MAX_DROP`, neither for single masks nor for the first
+    prompt's best candidate.
 
     Args:
-        agreed: (objects, prompts, 4) IoU with float32's masks; the prompts are the clicks and the box.
+        agreed: (objects, prompts, 4) IoU with float32's masks; the prompts are the clicks and the
+            box.
         human: (objects, prompts, 2) IoU with human masks, as returned by `human_iou`.
         human_f32: (objects, prompts, 2), the same for float32.
     """
@@ -166,24 +187,33 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
 
 
 def keeps_first_candidates(agreed: Array) -> bool:
-    """Return whether the candidates of first clicks are kept, as `keeps_masks` does; `agreed` as there."""
+    """Return whether the candidates of first clicks are kept, as `keeps_masks` does; `agreed` as
+    there.
+    """
     return bool(agreed[:, 0, 1:].mean() >= MIN_IOU)
 
 
 def compare(
     weights: str, repository: Path, objects: Sequence[LabelledObject], pairs: Sequence[Pair] = PAIRS
 ) -> tuple[list[list[str]], list[Pair]]:
-    """Return the rows of the mask table, and the engines that keep the masks, of those that this machine can run."""
+    """Return the rows of the mask table, and the engines that keep the masks, of those that this
+    machine can run.
+    """
     networks = Networks(repository)
     pairs = [pair for pair in pairs if set(pair) <= set(available())]
     keeping = [BASELINE]
-    measured: dict[Pair, list[tuple[list[list[float]], list[tuple[float, float]]]]] = {pair: [] for pair in pairs}
+    measured: dict[Pair, list[tuple[list[list[float]], list[tuple[float, float]]]]] = {
+        pair: [] for pair in pairs
+    }
     for labelled in tqdm(objects, desc=f"{weights}, masks", unit="object"):
         expected, clicks = networks.answer(labelled, BASELINE)
         for pair in pairs:
             made = expected if pair == BASELINE else networks.answer(labelled, pair, clicks)[0]
             measured[pair].append((agreement(made, expected), human_iou(made, labelled.mask)))
-    arrays = {pair: [np.array(each) for each in zip(*found, strict=True)] for pair, found in measured.items()}
+    arrays = {
+        pair: [np.array(each) for each in zip(*found, strict=True)]
+        for pair, found in measured.items()
+    }
     human_f32, in_bf16 = arrays[BASELINE][1], arrays.get((OPENVINO_BF16, OPENVINO_BF16))
     rows = [
         [weights, *BASELINE, HUMAN, *means_by_prompt(human_f32[..., 0], ".4f"), ""],
@@ -192,7 +222,9 @@ def compare(
     for pair in pairs[1:]:
         agreed, human = arrays[pair]
         kept = keeps_masks(agreed, human, human_f32)
-        if pair == SERVICE_ENGINES["openvino-bf16"] and in_bf16:  # all masks of an image are decoded in bfloat16
+        if (
+            pair == SERVICE_ENGINES["openvino-bf16"] and in_bf16
+        ):  # all masks of an image are decoded in bfloat16
             kept = kept and keeps_first_candidates(in_bf16[0])
         keeping += [pair] * kept
         figures = (
@@ -203,12 +235,16 @@ def compare(
             (BEST, human[..., 1] - human_f32[..., 1], "+.4f"),
         )
         answer = "yes" if kept else "no"
-        rows += [[weights, *pair, name, *means_by_prompt(values, form), answer] for name, values, form in figures]
+        rows += [
+            [weights, *pair, name, *means_by_prompt(values, form), answer]
+            for name, values, form in figures
+        ]
     return rows, keeping
 
 
 def means_by_prompt(values: Array, form: str) -> list[str]:
-    """Return the means over objects for each click, over all clicks, and for the box; `values`: (objects, prompts).
+    """Return the means over objects for each click, over all clicks, and for the box; `values`:
+    (objects, prompts).
 
     Without clicks their texts are empty.
     """
@@ -218,10 +254,12 @@ def means_by_prompt(values: Array, form: str) -> list[str]:
 
 
 def time_graphs(repository: Path, title: str) -> tuple[str, dict[str, list[float]]]:
-    """Return a table of the times of encoder and decoder on each engine, with ratios to OpenVINO in float32.
+    """Return a table of the times of encoder and decoder on each engine, with ratios to OpenVINO in
+    float32.
 
     Returns:
-        The table, and the seconds of each round by its first column, such as "encoder: openvino f32".
+        The table, and the seconds of each round by its first column, such as "encoder: openvino
+        f32".
     """
     arms: dict[str, Callable[[], object]] = {}
     for engine in available():
@@ -238,28 +276,50 @@ def time_graphs(repository: Path, title: str) -> tuple[str, dict[str, list[float
 
 
 def fastest(keeping: Collection[Pair], times: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return the service's engines among those that keep the masks, the fastest for a click on a new image first."""
+    """Return the service's engines among those that keep the masks, the fastest for a click on a
+    new image first.
+    """
 
     def click_s(engine: str) -> float:
         encoder, decoder = SERVICE_ENGINES[engine]
-        return sum(statistics.median(times[name]) for name in (f"{ENCODER}: {encoder}", f"{ONE_PROMPT}: {decoder}"))
+        return sum(
+            statistics.median(times[name])
+            for name in (f"{ENCODER}: {encoder}", f"{ONE_PROMPT}: {decoder}")
+        )
 
     return sorted((name for name, pair in SERVICE_ENGINES.items() if pair in keeping), key=click_s)
 
 
 def engines_line(weights: str, repository: Path, engines: Sequence[str]) -> str:
-    """Return the `engines` that a descriptor should have; untrained weights say nothing of bfloat16."""
+    """Return the `engines` that a descriptor should have; untrained weights say nothing of
+    bfloat16.
+    """
     record = record_of(repository)
-    found = [engine for engine in engines if record["trained"] or OPENVINO_BF16 not in SERVICE_ENGINES[engine]]
+    found = [
+        engine
+        for engine in engines
+        if record["trained"] or OPENVINO_BF16 not in SERVICE_ENGINES[engine]
+    ]
     kind, now = record["descriptor"]["architecture"], json.dumps(record["descriptor"]["engines"])
-    return f'{weights}, {kind} in sam_onnx/descriptor.py: "engines": {json.dumps(found)}; it has {now}'
+    return (
+        f'{weights}, {kind} in sam_onnx/descriptor.py: "engines": {json.dumps(found)}; it has {now}'
+    )
 
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, help="photographs with outlined objects; without: only times")
-    parser.add_argument("--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        help="photographs with outlined objects; without: only times",
+    )
+    parser.add_argument(
+        "--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin"
+    )
     options = parser.parse_args()
     objects = read_objects(options.folder) if options.folder else []
     rows, times, lines = list[list[str]](), [], []

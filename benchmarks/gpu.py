@@ -41,24 +41,38 @@ REQUESTS = {ALONE: 10, KNOWN: 30, TOGETHER: 80}
 ROUNDS = 5
 POINTS_PER_SIDE = 32
 MIN_WORKERS, CORES_PER_WORKER = 3, 4
-"""Parallel processes of the tests: at least as many as in `make test`, and one for this many cores."""
+"""Parallel processes of the tests: at least as many as in `make test`, and one for this many
+cores."""
 NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figures of a GPU."
 
 
 def devices() -> str:
     """Return the GPUs, their memory in use, and the driver; raise `NVMLError` without a driver."""
     pynvml.nvmlInit()
-    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    gpus = [
+        pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+    ]
     used = sum(pynvml.nvmlDeviceGetMemoryInfo(each).used for each in gpus) / 1e9
-    names, driver = ", ".join(map(pynvml.nvmlDeviceGetName, gpus)), pynvml.nvmlSystemGetDriverVersion()
+    names, driver = (
+        ", ".join(map(pynvml.nvmlDeviceGetName, gpus)),
+        pynvml.nvmlSystemGetDriverVersion(),
+    )
     return f"{names}, {used:.2f} GB in use, driver {driver}."
 
 
 def with_cpu_provider(repository: Path, folder: Path) -> Path:
-    """Write a copy of a model repository with the plan for a GPU, but with instances on the CPU; return the folder."""
-    export(repository, make_plan(replace(this_machine(), gpus=1), MOBILE_SAM_ENGINES, Settings()), folder)
+    """Write a copy of a model repository with the plan for a GPU, but with instances on the CPU;
+    return the folder.
+    """
+    export(
+        repository,
+        make_plan(replace(this_machine(), gpus=1), MOBILE_SAM_ENGINES, Settings()),
+        folder,
+    )
     for file in folder.glob(f"*/{CONFIG}"):
-        file.write_text(file.read_text().replace("KIND_GPU", "KIND_CPU").replace(CUDA, ONNX_RUNTIME))
+        file.write_text(
+            file.read_text().replace("KIND_GPU", "KIND_CPU").replace(CUDA, ONNX_RUNTIME)
+        )
     return folder
 
 
@@ -68,11 +82,15 @@ def photo_objects(arm: ServerArm, folder: Path) -> list[LabelledObject]:
     file.write_bytes(photo())
     picture, masks = read_picture(file), arm.masks(POINTS)
     found = zip(masks, POINTS, strict=True)
-    return [LabelledObject(file, picture, mask, point, area_and_box(mask)[1]) for mask, point in found]
+    return [
+        LabelledObject(file, picture, mask, point, area_and_box(mask)[1]) for mask, point in found
+    ]
 
 
 def everything_ms(arm: ServerArm) -> float:
-    """Return the median time to find all masks of the known photo; raise RuntimeError if they are not found."""
+    """Return the median time to find all masks of the known photo; raise RuntimeError if they
+    are not found.
+    """
     fields = {"image_id": hashlib.sha256(photo()).hexdigest(), "points_per_side": POINTS_PER_SIDE}
     request = json_request({**fields, "progress": True}, "/everything")  # has no time limit
 
@@ -91,8 +109,18 @@ def goals_table(cells: Cells, everything: float) -> str:
     rows = [
         ("click on a new image, p50 ms", new, "<= 25", new <= 25),
         ("click on a known image, p50 ms", known, "<= 8", known <= 8),
-        (f"new images per second, {TOGETHER.concurrency} callers", together, ">= 100", together >= 100),
-        (f"all masks, {POINTS_PER_SIDE} x {POINTS_PER_SIDE} points, ms", everything, "<= 120", everything <= 120),
+        (
+            f"new images per second, {TOGETHER.concurrency} callers",
+            together,
+            ">= 100",
+            together >= 100,
+        ),
+        (
+            f"all masks, {POINTS_PER_SIDE} x {POINTS_PER_SIDE} points, ms",
+            everything,
+            "<= 120",
+            everything <= 120,
+        ),
     ]
     return table(("", "", "goal", ""), [(*row, "met" if met else "missed") for *row, met in rows])
 
@@ -106,12 +134,18 @@ def check(weights: str, client: Executor, *, on_gpu: bool) -> tuple[str, bool]:
     engine, pair = (CUDA, gate.ON_GPU) if on_gpu else (ONNX_RUNTIME, (OPENVINO_F32, OPENVINO_F32))
     repository = prepare(weights)
     with tempfile.TemporaryDirectory() as temporary:
-        served = repository if on_gpu else with_cpu_provider(repository, Path(temporary, "model_repository"))
+        served = (
+            repository
+            if on_gpu
+            else with_cpu_provider(repository, Path(temporary, "model_repository"))
+        )
         # With `poll`, the service does not replace the plan.
         settings = {} if on_gpu else {"MOBILE_SAM_MODEL_CONTROL_MODE": "poll"}
         with running(served, **settings) as service:
             if (found := engines_of(service)) != (engine, engine):
-                raise RuntimeError(f"expected encoder and decoder on {engine}, got {' and '.join(found)}")
+                raise RuntimeError(
+                    f"expected encoder and decoder on {engine}, got {' and '.join(found)}"
+                )
             arm = ServerArm(service)
             objects = photo_objects(arm, Path(temporary))
             cells = closed_loop({OURS: arm}, REQUESTS, client, ROUNDS)
@@ -126,17 +160,37 @@ def check(weights: str, client: Executor, *, on_gpu: bool) -> tuple[str, bool]:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--provider", choices=("cuda", "cpu"), default="cuda", help="of ONNX Runtime; default: cuda")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--provider", choices=("cuda", "cpu"), default="cuda", help="of ONNX Runtime; default: cuda"
+    )
     on_gpu = parser.parse_args().provider == "cuda"
     if on_gpu and not this_machine().gpus:
-        parser.error("no NVIDIA GPU with its driver, or no onnxruntime-gpu: `make gpu-check PROVIDER=cpu` needs no GPU")
+        parser.error(
+            "no NVIDIA GPU with its driver, or no onnxruntime-gpu: `make gpu-check PROVIDER=cpu`"
+            " needs no GPU"
+        )
     workers = max(MIN_WORKERS, this_machine().cores // CORES_PER_WORKER)
-    tests = ["-m", "pytest", "-n", str(workers), "--dist", "loadfile", "-m", "e2e and not slow", "tests/e2e"]
+    tests = [
+        "-m",
+        "pytest",
+        "-n",
+        str(workers),
+        "--dist",
+        "loadfile",
+        "-m",
+        "e2e and not slow",
+        "tests/e2e",
+    ]
     failed = subprocess.run([sys.executable, *tests], cwd=ROOT, check=False).returncode
     with client_process() as client:
         text, kept = check(OFFICIAL, client, on_gpu=on_gpu)
-    text += f"\n\nMasks kept: {'yes' if kept else 'no'}. End-to-end tests: {'failed' if failed else 'passed'}."
+    text += (
+        f"\n\nMasks kept: {'yes' if kept else 'no'}. End-to-end tests:"
+        f" {'failed' if failed else 'passed'}."
+    )
     print(f"\n{text}")
     sys.exit(bool(failed) or not kept)
 

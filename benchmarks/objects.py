@@ -1,7 +1,7 @@
 """Objects that people have outlined on photographs.
 
-A folder holds the pictures, label maps in which an object has the value `label`, and `objects.json`, a list of
-{"image", "mask", "label", "point" [x, y], "box" [x0, y0, x1, y1]}.
+A folder holds the pictures, label maps in which an object has the value `label`, and
+`objects.json`, a list of {"image", "mask", "label", "point" [x, y], "box" [x0, y0, x1, y1]}.
 """
 
 import io
@@ -21,7 +21,9 @@ Picture = NDArray[np.uint8]
 
 @dataclass
 class LabelledObject:
-    """Object with its human mask: `image` (H, W, 3) uint8 RGB, `mask` (H, W) bool, `point` xy, `box` xyxy."""
+    """Object with its human mask: `image` (H, W, 3) uint8 RGB, `mask` (H, W) bool, `point` xy,
+    `box` xyxy.
+    """
 
     file: Path
     image: Picture
@@ -35,8 +37,13 @@ def read_objects(folder: Path) -> list[LabelledObject]:
     entries = json.loads((folder / "objects.json").read_text())
     found = []
     for entry in sorted(entries, key=lambda entry: str(entry["image"])):
-        file, mask = folder / entry["image"], np.asarray(Image.open(folder / entry["mask"])) == entry["label"]
-        found.append(LabelledObject(file, read_picture(file), mask, tuple(entry["point"]), entry["box"]))
+        file, mask = (
+            folder / entry["image"],
+            np.asarray(Image.open(folder / entry["mask"])) == entry["label"],
+        )
+        found.append(
+            LabelledObject(file, read_picture(file), mask, tuple(entry["point"]), entry["box"])
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Image of the measurements: one of the page's samples at 2 megapixels, with clicks on its objects."""
+"""Image of the measurements: one of the page's samples at 2 megapixels, with clicks on its
+objects.
+"""
 
 import io
 import itertools
@@ -27,7 +29,9 @@ POINTS = (
 """Clicks on ten objects, x then y."""
 CLICK = POINTS[0]
 NOISE_CLICK = (500, 500)
-_numbers = itertools.count(time.time_ns())  # not those of earlier runs, whose images a cache may hold
+_numbers = itertools.count(
+    time.time_ns()
+)  # not those of earlier runs, whose images a cache may hold
 
 
 @cache

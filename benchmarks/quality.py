@@ -2,10 +2,10 @@
 
     python -m benchmarks.quality DIR --weights official builtin
 
-prompts a running service with every object of a folder (see `benchmarks.objects`): a click, three candidates, a box,
-and further clicks (see `benchmarks.clicks`), each refining the previous mask through `mask_input`. Every click gets the
-default answer, a single mask. Prints tables of all weights, and one of masks in regions by the first of them (see
-`benchmarks.regions`).
+prompts a running service with every object of a folder (see `benchmarks.objects`): a click, three
+candidates, a box, and further clicks (see `benchmarks.clicks`), each refining the previous mask
+through `mask_input`. Every click gets the default answer, a single mask. Prints tables of all
+weights, and one of masks in regions by the first of them (see `benchmarks.regions`).
 """
 
 import argparse
@@ -48,12 +48,18 @@ class Score:
 
 
 def click_until_good(client: Client, labelled: LabelledObject) -> Score:
-    """Click on an object until the IoU reaches all `TARGETS`, at least `CLICKS` and at most `MAX_CLICKS` times."""
+    """Click on an object until the IoU reaches all `TARGETS`, at least `CLICKS` and at most
+    `MAX_CLICKS` times.
+    """
     result = Score()
     earlier: dict[str, Any] = {}
     click: Click | None = Click(labelled.point, 1)
     clicks: list[Click] = []
-    while click and len(clicks) < MAX_CLICKS and (len(clicks) < CLICKS or result.after[-1] < max(TARGETS)):
+    while (
+        click
+        and len(clicks) < MAX_CLICKS
+        and (len(clicks) < CLICKS or result.after[-1] < max(TARGETS))
+    ):
         clicks.append(click)
         points, labels = [click.point_xy for click in clicks], [click.label for click in clicks]
         answer = ask(client, labelled.file, pos_coords=points, labels=labels, **earlier)
@@ -82,8 +88,13 @@ def measure(url: str, labelled: LabelledObject) -> Score:
 
 
 def iou_table(scores: Mapping[str, Sequence[Score]]) -> str:
-    """Return a table of mean IoU and the share of objects above 0.75, one row per kind of prompt."""
-    header = ["asked with", *(title for name in scores for title in (f"{name}: mean IoU", "over 0.75"))]
+    """Return a table of mean IoU and the share of objects above 0.75, one row per kind of
+    prompt.
+    """
+    header = [
+        "asked with",
+        *(title for name in scores for title in (f"{name}: mean IoU", "over 0.75")),
+    ]
     rows = []
     for prompt in next(iter(scores.values()))[0].iou:
         rows.append([prompt])
@@ -94,18 +105,29 @@ def iou_table(scores: Mapping[str, Sequence[Score]]) -> str:
 
 
 def clicks_table(scores: Mapping[str, Sequence[Score]]) -> str:
-    """Return a table of the clicks needed and of the agreement between the first click's score and IoU."""
+    """Return a table of the clicks needed and of the agreement between the first click's score
+    and IoU.
+    """
     rows: list[list[str]] = []
     for target in TARGETS:
-        needed = {name: [clicks_to_reach(score.after, target) for score in each] for name, each in scores.items()}
+        needed = {
+            name: [clicks_to_reach(score.after, target) for score in each]
+            for name, each in scores.items()
+        }
         means = (np.mean([clicks or MAX_CLICKS for clicks in each]) for each in needed.values())
         rows.append([f"NoC@{target * 100:.0f}", *(f"{mean:.2f}" for mean in means)])
         never = (f"{each.count(None)} of {len(each)}" for each in needed.values())
         rows.append([f"IoU {target:.2f} not reached with {MAX_CLICKS} clicks", *never])
-    means = (np.mean([iou_after(score.after, CLICKS) for score in each]) for each in scores.values())
+    means = (
+        np.mean([iou_after(score.after, CLICKS) for score in each]) for each in scores.values()
+    )
     rows.append([f"mIoU at {CLICKS} clicks", *(f"{mean:.3f}" for mean in means)])
-    first = {name: [[score.after[0], score.score] for score in each] for name, each in scores.items()}
-    rows.append(["mean score of 1 click", *(f"{np.mean(each, axis=0)[1]:.3f}" for each in first.values())])
+    first = {
+        name: [[score.after[0], score.score] for score in each] for name, each in scores.items()
+    }
+    rows.append(
+        ["mean score of 1 click", *(f"{np.mean(each, axis=0)[1]:.3f}" for each in first.values())]
+    )
     agreement = (f"{np.corrcoef(np.transpose(each))[0, 1]:.2f}" for each in first.values())
     rows.append(["correlation of that score with its IoU", *agreement])
     return table(["", *scores], rows)
@@ -113,9 +135,13 @@ def clicks_table(scores: Mapping[str, Sequence[Score]]) -> str:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
-    parser.add_argument("--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin")
+    parser.add_argument(
+        "--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin"
+    )
     options = parser.parse_args()
     objects, engine = read_objects(options.folder), os.environ.get("MOBILE_SAM_ENGINE", "auto")
     scores: dict[str, list[Score]] = {}
@@ -123,7 +149,10 @@ def main() -> None:
     for weights in options.weights:
         name = Path(weights).stem
         with running(prepare(weights), engine) as service, TemporaryDirectory() as folder:
-            scores[name] = [measure(service.url, labelled) for labelled in tqdm(objects, desc=name, unit="object")]
+            scores[name] = [
+                measure(service.url, labelled)
+                for labelled in tqdm(objects, desc=name, unit="object")
+            ]
             by_region = by_region or regions.measure_all(service.url, objects, Path(folder))
     print(f"Objects: {len(objects)}.\n\n{iou_table(scores)}\n\n{clicks_table(scores)}")
     print(f"\nMean IoU with `region`, {options.weights[0]}:\n\n{regions.region_table(by_region)}")

@@ -16,7 +16,9 @@ from sam_onnx.descriptor import Descriptor
 
 def record_of(repository: Path) -> dict[str, Any]:
     """Return the record of the weights in a model repository, `weights.json`."""
-    record: dict[str, Any] = json.loads((repository / "mobile_sam" / "1" / "weights.json").read_text())
+    record: dict[str, Any] = json.loads(
+        (repository / "mobile_sam" / "1" / "weights.json").read_text()
+    )
     return record
 
 
@@ -26,10 +28,17 @@ def descriptor_of(repository: Path) -> Descriptor:
 
 
 class RawModel:
-    """Encoder and decoder of a model repository, each on an engine with its default number of threads."""
+    """Encoder and decoder of a model repository, each on an engine with its default number of
+    threads.
+    """
 
-    def __init__(self, repository: Path, encoder: str = ONNX_RUNTIME, decoder: str = ONNX_RUNTIME) -> None:
-        self._encoder, self._decoder = load(repository, "encoder", encoder), load(repository, "decoder", decoder)
+    def __init__(
+        self, repository: Path, encoder: str = ONNX_RUNTIME, decoder: str = ONNX_RUNTIME
+    ) -> None:
+        self._encoder, self._decoder = (
+            load(repository, "encoder", encoder),
+            load(repository, "decoder", decoder),
+        )
         descriptor = descriptor_of(repository)
         side = descriptor.side
         self._inputs: dict[str, Array] = {
@@ -65,5 +74,8 @@ class RawModel:
     def turn(self, workload: str, callers: int, count: int, client: Executor) -> Turn:  # noqa: ARG002
         """Run a workload in this process, for one caller."""
         before = time.process_time()
-        latencies = [seconds(lambda: self.decode(None if workload == CACHED else self.encode())) for _ in range(count)]
+        latencies = [
+            seconds(lambda: self.decode(None if workload == CACHED else self.encode()))
+            for _ in range(count)
+        ]
         return Turn(latencies, sum(latencies), time.process_time() - before)

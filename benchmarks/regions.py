@@ -1,8 +1,9 @@
-"""Quality with `region`: IoU with human masks by the size of the object, without it, with "auto" and with a view.
+"""Quality with `region`: IoU with human masks by the size of the object, without it, with "auto"
+and with a view.
 
-Photographs stand alone and in mosaics, where the same objects are small parts of large pictures. The region of a view
-is what a user sees who has zoomed in: `VIEW` times the object's box, which is not in the middle. Later clicks name the
-region of the first answer, unless they are outside of it.
+Photographs stand alone and in mosaics, where the same objects are small parts of large pictures.
+The region of a view is what a user sees who has zoomed in: `VIEW` times the object's box, which is
+not in the middle. Later clicks name the region of the first answer, unless they are outside of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +30,12 @@ Scores = dict[tuple[int, int], list[list[float]]]
 """IoU by prompt and arm of the objects of a mosaic and a size."""
 
 
-def in_mosaics(objects: Sequence[LabelledObject], per_side: int, folder: Path) -> Iterator[LabelledObject]:
-    """Yield the objects on pictures of `per_side` x `per_side` photographs, which are written to a folder."""
+def in_mosaics(
+    objects: Sequence[LabelledObject], per_side: int, folder: Path
+) -> Iterator[LabelledObject]:
+    """Yield the objects on pictures of `per_side` x `per_side` photographs, which are written to
+    a folder.
+    """
     by_file: dict[Path, list[LabelledObject]] = {}
     for each in objects:
         by_file.setdefault(each.file, []).append(each)
@@ -41,7 +46,9 @@ def in_mosaics(objects: Sequence[LabelledObject], per_side: int, folder: Path) -
             # The last mosaic is filled up with photographs whose objects were in an earlier one.
             tiles = [files[index % len(files)] for index in range(start, start + per_side**2)]
             rows = [tiles[at : at + per_side] for at in range(0, len(tiles), per_side)]
-            picture = np.concatenate([np.concatenate(list(map(read_picture, row)), axis=1) for row in rows])
+            picture = np.concatenate(
+                [np.concatenate(list(map(read_picture, row)), axis=1) for row in rows]
+            )
             path = folder / f"{per_side}-{height}-{start}.jpg"
             Image.fromarray(picture).save(path, quality=95)
             for index, file in enumerate(tiles[: len(files) - start]):
@@ -50,18 +57,27 @@ def in_mosaics(objects: Sequence[LabelledObject], per_side: int, folder: Path) -
                     mask = np.zeros(picture.shape[:2], bool)
                     mask[y : y + height, x : x + width] = each.mask
                     point, (x0, y0, x1, y1) = (each.point[0] + x, each.point[1] + y), each.box
-                    yield LabelledObject(path, picture, mask, point, (x0 + x, y0 + y, x1 + x, y1 + y))
+                    yield LabelledObject(
+                        path, picture, mask, point, (x0 + x, y0 + y, x1 + x, y1 + y)
+                    )
 
 
 def measure(client: Client, labelled: LabelledObject, region: Any) -> list[float]:
     """Return the IoU by box, by one click, and by three clicks, with a region."""
     options: dict[str, Any] = {"segmented_image": "none", "low_res_mask": True}
     asked, earlier = region, dict[str, Any]()
-    ious = [iou(client.segment(labelled.file, box=labelled.box, region=region, **options).mask, labelled.mask)]
+    ious = [
+        iou(
+            client.segment(labelled.file, box=labelled.box, region=region, **options).mask,
+            labelled.mask,
+        )
+    ]
     clicks = [Click(labelled.point, 1)]
     while True:
         points, labels = [click.point_xy for click in clicks], [click.label for click in clicks]
-        answer = client.segment(labelled.file, pos_coords=points, labels=labels, region=region, **earlier, **options)
+        answer = client.segment(
+            labelled.file, pos_coords=points, labels=labels, region=region, **earlier, **options
+        )
         click = next_click(answer.mask, labelled.mask, clicks)
         if len(clicks) in (1, 3) or click is None:
             ious.append(iou(answer.mask, labelled.mask))
@@ -91,7 +107,9 @@ def measure_all(url: str, objects: Sequence[LabelledObject], folder: Path) -> Sc
         for per_side in MOSAICS:
             for labelled in in_mosaics(objects, per_side, folder):
                 regions = (None, "auto", view_of(labelled, generator))
-                size = next(at for at, (low, high) in enumerate(SIZES) if low <= labelled.mask.mean() < high)
+                size = next(
+                    at for at, (low, high) in enumerate(SIZES) if low <= labelled.mask.mean() < high
+                )
                 found = [measure(client, labelled, region) for region in regions]
                 scores.setdefault((size, per_side), []).append(np.transpose(found).ravel().tolist())
     return scores
@@ -99,10 +117,17 @@ def measure_all(url: str, objects: Sequence[LabelledObject], folder: Path) -> Sc
 
 def region_table(scores: Mapping[tuple[int, int], Sequence[Sequence[float]]]) -> str:
     """Return a table of mean IoU, one row per size of objects and kind of pictures."""
-    header = ["objects", "photographs", "number", *(f"{prompt}: {arm}" for prompt in PROMPTS for arm in ARMS)]
+    header = [
+        "objects",
+        "photographs",
+        "number",
+        *(f"{prompt}: {arm}" for prompt in PROMPTS for arm in ARMS),
+    ]
     rows = []
     for (size, per_side), found in sorted(scores.items()):
         low, high = SIZES[size]
         means = (f"{mean:.3f}" for mean in np.mean(found, axis=0))
-        rows.append([f"{low:.0%} to {high:.0%}", f"{per_side} x {per_side}", str(len(found)), *means])
+        rows.append(
+            [f"{low:.0%} to {high:.0%}", f"{per_side} x {per_side}", str(len(found)), *means]
+        )
     return table(header, rows)

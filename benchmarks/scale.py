@@ -59,7 +59,9 @@ class Bench:
 
     @contextmanager
     def load(self, routing: str = BY_IMAGE) -> Iterator[Annotators]:
-        """Empty Redis, and let annotators work on new images during the block, and a while before and after it."""
+        """Empty Redis, and let annotators work on new images during the block, and a while
+        before and after it.
+        """
         if self.redis:
             with self.redis.client() as client:
                 client.flushall()
@@ -77,12 +79,16 @@ class Bench:
         return p95(calls) / self.usual_s
 
     def spent(self) -> NDArray[np.float64]:
-        """Return the processor seconds of the replicas, the bytes written to Redis, and those read from it."""
+        """Return the processor seconds of the replicas, the bytes written to Redis, and those
+        read from it.
+        """
         cpu_s, found = sum(cpu_seconds(server.family()) for server in self.fleet.replicas), {}
         if self.redis:
             with self.redis.client() as client:
                 found = client.info("stats")
-        return np.array([cpu_s, *(found.get(f"total_net_{way}_bytes", 0) for way in ("input", "output"))])
+        return np.array(
+            [cpu_s, *(found.get(f"total_net_{way}_bytes", 0) for way in ("input", "output"))]
+        )
 
 
 def clicks_of(calls: Iterable[Call]) -> list[Call]:
@@ -91,7 +97,9 @@ def clicks_of(calls: Iterable[Call]) -> list[Call]:
 
 
 def p95(calls: Iterable[Call]) -> float:
-    """Return the 95th percentile of the seconds of clicks, repeated requests included; NaN without clicks."""
+    """Return the 95th percentile of the seconds of clicks, repeated requests included; NaN
+    without clicks.
+    """
     times = [call.seconds for call in clicks_of(calls)]
     return percentile(times, 95) if times else math.nan
 
@@ -133,18 +141,32 @@ def encodes(bench: Bench, routings: Collection[str] = (TURNS, BY_IMAGE)) -> None
 
 
 def check_model(bench: Bench, calls: Sequence[Call], cores: float, *redis_bytes: float) -> None:
-    """Compare the capacity model, given the calls, with the cores and the bytes of Redis per second."""
+    """Compare the capacity model, given the calls, with the cores and the bytes of Redis per
+    second.
+    """
     opened, people = sum(call.point < 0 for call in calls), bench.plan["annotators"]
     each = 60 / bench.plan["steady_s"] / people
     rates = {"images_per_minute": opened * each, "clicks_per_minute": (len(calls) - opened) * each}
     rates["new_share"] = min(1.0, max(0.05, sum(call.encodes for call in calls) / opened))
-    habits = {"annotators": people, "replicas": bench.plan["replicas"], "active": 1, "requests_per_click": 1}
-    found = predict(scenario(**habits, **rates, file_bytes=len(photo()), hashed=1, redis=1), FIGURES[BUILTIN])
+    habits = {
+        "annotators": people,
+        "replicas": bench.plan["replicas"],
+        "active": 1,
+        "requests_per_click": 1,
+    }
+    found = predict(
+        scenario(**habits, **rates, file_bytes=len(photo()), hashed=1, redis=1), FIGURES[BUILTIN]
+    )
     carried = found["written to Redis, MB/s"] + found["read from Redis, MB/s"]
-    pairs = {"cores in use": (found["cores in use"], cores), "MB/s of Redis": (carried, sum(redis_bytes) / 1e6)}
+    pairs = {
+        "cores in use": (found["cores in use"], cores),
+        "MB/s of Redis": (carried, sum(redis_bytes) / 1e6),
+    }
     for name, (predicted, measured) in pairs.items():
         text = f"predicted {short(predicted)}, measured {short(measured)}"
-        bench.add(f"capacity model, {name}", "within 20 %", text, abs(predicted / measured - 1) <= 0.2)
+        bench.add(
+            f"capacity model, {name}", "within 20 %", text, abs(predicted / measured - 1) <= 0.2
+        )
 
 
 def join(bench: Bench) -> None:
@@ -157,11 +179,21 @@ def join(bench: Bench) -> None:
             fleet.proxies[BY_IMAGE].set_replicas([server.port for server in fleet.replicas])
             time.sleep(NOTICED_S)
         after = all_images.open_all()
-    moved = sum(new.replica != old.replica for old, new in zip(before, after, strict=True)) / len(after)
-    again, failed = sum(call.encodes for call in after) / len(after), failures([*load.calls, *before, *after])
+    moved = sum(new.replica != old.replica for old, new in zip(before, after, strict=True)) / len(
+        after
+    )
+    again, failed = (
+        sum(call.encodes for call in after) / len(after),
+        failures([*load.calls, *before, *after]),
+    )
     met = 0.15 <= moved <= 0.25 and again <= moved and not failed
     goal = "15 to 25 % of the images move, no more are encoded again, 0 failed requests"
-    bench.add("one more replica", goal, f"{moved:.0%} moved, {again:.0%} encoded again, {failed} failed", met)
+    bench.add(
+        "one more replica",
+        goal,
+        f"{moved:.0%} moved, {again:.0%} encoded again, {failed} failed",
+        met,
+    )
 
 
 def restart(bench: Bench) -> None:
@@ -170,7 +202,12 @@ def restart(bench: Bench) -> None:
         bench.fleet.restart_all()
     failed, slowdown = failures(load.calls), bench.slowdown(load.during(name))
     measured = f"{failed} failed, p95 {short(slowdown)} x"
-    bench.add(f"{name} of all replicas", "0 failed requests, p95 <= 2 x", measured, not failed and slowdown <= 2)
+    bench.add(
+        f"{name} of all replicas",
+        "0 failed requests, p95 <= 2 x",
+        measured,
+        not failed and slowdown <= 2,
+    )
 
 
 def fault(bench: Bench, name: str, cause: AbstractContextManager[None]) -> None:
@@ -180,8 +217,14 @@ def fault(bench: Bench, name: str, cause: AbstractContextManager[None]) -> None:
     touched, victim = load.during(name), f"127.0.0.1:{bench.fleet.replicas[0].port}"
     homes = {call.image: call.replica for call in load.calls if call not in touched}
     slowdown = bench.slowdown(call for call in touched if homes.get(call.image, victim) != victim)
-    lost, back_s = sum(call.lost for call in load.calls), recovery_s(touched, load.events[name][0], 2 * bench.usual_s)
-    measured = f"{lost} lost, {failures(load.calls)} repeated, {back_s:.1f} s, others' p95 {short(slowdown)} x"
+    lost, back_s = (
+        sum(call.lost for call in load.calls),
+        recovery_s(touched, load.events[name][0], 2 * bench.usual_s),
+    )
+    measured = (
+        f"{lost} lost, {failures(load.calls)} repeated, {back_s:.1f} s, others' p95"
+        f" {short(slowdown)} x"
+    )
     goal = "0 lost after one retry, back within 10 s, others' p95 <= 2 x"
     bench.add(name, goal, measured, not lost and back_s <= 10 and slowdown <= 2)
 
@@ -194,7 +237,11 @@ def redis_faults(bench: Bench) -> None:
         for name, begin, end in (
             ("Redis killed and restarted", redis.stop, redis.start),
             ("Redis slow", lambda: redis.send(signal.SIGSTOP), lambda: redis.send(signal.SIGCONT)),
-            ("Redis full", lambda: client.config_set("maxmemory", 1), lambda: client.config_set("maxmemory", 0)),
+            (
+                "Redis full",
+                lambda: client.config_set("maxmemory", 1),
+                lambda: client.config_set("maxmemory", 0),
+            ),
         ):
             with load.event(name):
                 begin()
@@ -202,12 +249,18 @@ def redis_faults(bench: Bench) -> None:
                 end()
     for name in load.events:
         failed, slowdown = failures(load.during(name)), bench.slowdown(load.during(name))
-        bench.add(name, "0 failed requests", f"{failed} failed, p95 {short(slowdown)} x", not failed)
+        bench.add(
+            name, "0 failed requests", f"{failed} failed, p95 {short(slowdown)} x", not failed
+        )
 
 
-def send_flood(port: int, request: Request, connections: int, rate: float, seconds: float) -> tuple[int, int]:
+def send_flood(
+    port: int, request: Request, connections: int, rate: float, seconds: float
+) -> tuple[int, int]:
     """Return how many requests of one caller with many connections were answered, and sent."""
-    with crowd(port, lambda: request, connections, pause=connections / rate, address=FLOODER) as replies:
+    with crowd(
+        port, lambda: request, connections, pause=connections / rate, address=FLOODER
+    ) as replies:
         time.sleep(seconds)
     return len(replies.answered()), len(replies.all)
 
@@ -218,14 +271,21 @@ def flood(bench: Bench) -> None:
     with client_process() as process, bench.load() as load:
         with Client(proxy.url) as client:  # all replicas find the new image in Redis
             image_id = client.embed(new_photo()).image_id
-        request = json_request({"image_id": image_id, "pos_coords": [CLICK], "segmented_image": "none"})
+        request = json_request(
+            {"image_id": image_id, "pos_coords": [CLICK], "segmented_image": "none"}
+        )
         process.submit(int).result()  # it has started
         with load.event("one caller floods"):
-            flood_of = request, *(bench.plan[f"flood_{key}"] for key in ("connections", "per_second", "s"))
+            flood_of = (
+                request,
+                *(bench.plan[f"flood_{key}"] for key in ("connections", "per_second", "s")),
+            )
             answered, sent = process.submit(send_flood, proxy.port, *flood_of).result()
     slowdown = bench.slowdown(load.during("one caller floods"))
     measured = f"others' p95 {short(slowdown)} x, {answered} of {sent} requests answered"
-    most = int(limit * (1 + bench.plan["flood_s"] / 60))  # more than the limit if a new window begins
+    most = int(
+        limit * (1 + bench.plan["flood_s"] / 60)
+    )  # more than the limit if a new window begins
     goal = f"others' p95 <= 2 x, all replicas together answer at most {most}"
     bench.add("one caller floods", goal, measured, slowdown <= 2 and answered <= most)
 
@@ -234,7 +294,9 @@ def masks(url: str) -> dict[tuple[str, int], str]:
     """Return the masks by weights and point, of a new image with the pixels of all others."""
     with Client(url) as client:
         opened = client.embed(new_photo())
-        found = [client.segment(opened, pos_coords=point, segmented_image="none") for point in POINTS]
+        found = [
+            client.segment(opened, pos_coords=point, segmented_image="none") for point in POINTS
+        ]
     return {(each.weights.name, index): each.rle["counts"] for index, each in enumerate(found)}
 
 
@@ -252,7 +314,10 @@ def weights(bench: Bench) -> None:
     clicks = [call for call in clicks_of(load.calls) if not call.lost]
     mixed = sum(call.mask != expected[call.weights, call.point] for call in clicks)
     in_redis = " and ".join(map(str, kept.values()))
-    measured = f"{mixed} of {len(clicks)} mix, {in_redis} embeddings in Redis, {failures(load.calls)} failed"
+    measured = (
+        f"{mixed} of {len(clicks)} mix, {in_redis} embeddings in Redis, {failures(load.calls)}"
+        " failed"
+    )
     goal = "no answer mixes weights, the embeddings of both in Redis"
     bench.add("new weights", goal, measured, not mixed and len(kept) == 2)
 
@@ -264,7 +329,10 @@ ROWS: dict[str, tuple[Callable[[Bench], None], bool]] = {
     "restart": (restart, True),
     "kill": (lambda bench: fault(bench, "kill -9 of a replica", bench.fleet.killed(0)), True),
     "hang": (lambda bench: fault(bench, "a replica hangs", bench.fleet.slowed(0, 0)), True),
-    "slow": (lambda bench: fault(bench, "a replica is 5 x slower", bench.fleet.slowed(0, 0.2)), True),
+    "slow": (
+        lambda bench: fault(bench, "a replica is 5 x slower", bench.fleet.slowed(0, 0.2)),
+        True,
+    ),
     "redis": (redis_faults, True),
     "flood": (flood, True),
     "weights": (weights, True),
@@ -276,14 +344,22 @@ def measure(plan: dict[str, Any], folder: Path, rows: Collection[str]) -> Bench:
     """Measure rows on replicas without and with Redis on this machine."""
     found = Bench(plan, {}, Fleet(folder, folder, {}))
     for shared in (False, True):
-        works = [work for name, (work, needs_redis) in ROWS.items() if name in rows and needs_redis == shared]
+        works = [
+            work
+            for name, (work, needs_redis) in ROWS.items()
+            if name in rows and needs_redis == shared
+        ]
         if not works and ENCODES not in rows:
             continue
         with ExitStack() as stack:
             redis = stack.enter_context(redis_server(folder)) if shared else None
             limit = f"{plan['requests_per_second']}/second; {plan['requests_per_minute']}/minute"
-            settings = {"MOBILE_SAM_REDIS_URL": redis.url, "MOBILE_SAM_RATE_LIMIT": limit} if redis else {}
-            fleet = stack.enter_context(running(folder / f"{shared}", prepare(BUILTIN), plan["replicas"], **settings))
+            settings = (
+                {"MOBILE_SAM_REDIS_URL": redis.url, "MOBILE_SAM_RATE_LIMIT": limit} if redis else {}
+            )
+            fleet = stack.enter_context(
+                running(folder / f"{shared}", prepare(BUILTIN), plan["replicas"], **settings)
+            )
             urls = {routing: proxy.url for routing, proxy in fleet.proxies.items()}
             bench = Bench(plan, urls, fleet, redis, found.loads, found.rows)
             encodes(bench, urls if ENCODES in rows else [BY_IMAGE])
@@ -294,10 +370,19 @@ def measure(plan: dict[str, Any], folder: Path, rows: Collection[str]) -> Bench:
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="+", choices=[ENCODES, *ROWS], default=[ENCODES, *ROWS], help="some rows")
-    parser.add_argument("--target", help="URL of replicas elsewhere: encodes, latencies and failures are measured")
-    given, plan = parser.parse_args(), yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", nargs="+", choices=[ENCODES, *ROWS], default=[ENCODES, *ROWS], help="some rows"
+    )
+    parser.add_argument(
+        "--target", help="URL of replicas elsewhere: encodes, latencies and failures are measured"
+    )
+    given, plan = (
+        parser.parse_args(),
+        yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()),
+    )
     if given.target:
         encodes(Bench(plan, {BY_IMAGE: given.target}, Fleet(ROOT, ROOT, {})), [BY_IMAGE])
         print(f"not measured, because they need replicas on this machine: {', '.join(ROWS)}")

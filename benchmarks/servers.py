@@ -1,4 +1,6 @@
-"""Servers under measurement: their requests for the mask of a click, and readers of their answers."""
+"""Servers under measurement: their requests for the mask of a click, and readers of their
+answers.
+"""
 
 import hashlib
 import itertools
@@ -31,7 +33,8 @@ WITHOUT_TRITON, PLAIN_BENTOML = "ours without Triton", "plain BentoML"
 COLD, CACHED, MIXED = WORKLOADS = ("cold", "cached", "mixed")
 """Every click on a new image; every click on a known one; every fifth on a new one."""
 FORM, LARGE = "cold, in a form", "cold, 3 MB of PNG"
-"""Every click on a new image that is sent as a form, or that is large; otherwise images are photographs in JSON."""
+"""Every click on a new image that is sent as a form, or that is large; otherwise images are
+photographs in JSON."""
 EVERYTHING, POINTS_PER_SIDE = "all masks", 16
 """All masks of a new image, by a grid of clicks."""
 IN_ORDER = (*WORKLOADS, FORM, LARGE, EVERYTHING)
@@ -89,32 +92,48 @@ class ServerArm:
         return [self.read(answer) for answer in answers]
 
     def requests_of(self, workload: str, count: int) -> list[Request]:
-        """Return the requests of a workload; known images are named by their id if the server supports that."""
+        """Return the requests of a workload; known images are named by their id if the server
+        supports that.
+        """
         if workload == EVERYTHING:
             grid = {"points_per_side": POINTS_PER_SIDE}
-            return [json_request(image_fields(new_photo()) | grid, "/everything") for _ in range(count)]
+            return [
+                json_request(image_fields(new_photo()) | grid, "/everything") for _ in range(count)
+            ]
         if workload == FORM:
             return [form_request(new_photo(), next(_points)) for _ in range(count)]
         if workload == LARGE:
             return [self.click(new(noise()), NOISE_CLICK) for _ in range(count)]
         known = hashlib.sha256(photo()).hexdigest() if self.takes_image_ids else photo()
-        return [self.click(new_photo() if is_new(workload, index) else known, next(_points)) for index in range(count)]
+        return [
+            self.click(new_photo() if is_new(workload, index) else known, next(_points))
+            for index in range(count)
+        ]
 
     def turn(self, workload: str, callers: int, count: int, client: Executor) -> Turn:
         """Perform `count` requests of a workload.
 
         Raises:
-            RuntimeError: the server returned an error, or encoded more or fewer images than were new.
+            RuntimeError: the server returned an error, or encoded more or fewer images than were
+                new.
         """
         requests = self.requests_of(workload, count)
         encoded, cpu = self._encoded(), cpu_seconds(self.server.family())
         answers = client.submit(closed_loop, self.server.port, requests, callers).result().all_ok()
         cpu = cpu_seconds(self.server.family()) - cpu
         if self.server.metrics_url:
-            found, expected = self._encoded() - encoded, sum(is_new(workload, index) for index in range(count))
+            found, expected = (
+                self._encoded() - encoded,
+                sum(is_new(workload, index) for index in range(count)),
+            )
             if found != expected:
-                raise RuntimeError(f"{workload}, {callers} callers: expected {expected} encoded images, got {found}")
-        seconds = max(each.began + each.seconds for each in answers) - min(each.began for each in answers)
+                raise RuntimeError(
+                    f"{workload}, {callers} callers: expected {expected} encoded images, got"
+                    f" {found}"
+                )
+        seconds = max(each.began + each.seconds for each in answers) - min(
+            each.began for each in answers
+        )
         return Turn([answer.seconds for answer in answers], seconds, cpu)
 
     def _encoded(self) -> int:
@@ -129,7 +148,10 @@ class PlainBentoml(ServerArm):
     def click(self, image: bytes | str, point: Point) -> Request:
         """Return the request for a click on an image file."""
         assert isinstance(image, bytes)
-        fields: dict[str, Any] = {"input_image": ("image.jpg", image, "image/jpeg"), "pos_coords": json.dumps([point])}
+        fields: dict[str, Any] = {
+            "input_image": ("image.jpg", image, "image/jpeg"),
+            "pos_coords": json.dumps([point]),
+        }
         body, content_type = encode_multipart_formdata(fields)
         return Request("/segment", body, {"Content-Type": content_type})
 
@@ -147,7 +169,11 @@ PEER_SERVERS: dict[str, tuple[type[ServerArm], str]] = {
 
 def image_fields(image: bytes | str) -> dict[str, Any]:
     """Return the field with the image or its id."""
-    return {"image_id": image} if isinstance(image, str) else {"input_image": pybase64.b64encode(image).decode()}
+    return (
+        {"image_id": image}
+        if isinstance(image, str)
+        else {"input_image": pybase64.b64encode(image).decode()}
+    )
 
 
 def click_request(image: bytes | str, point: Point, mask_format: str) -> Request:
@@ -202,7 +228,9 @@ def start_arms(
         }
         arms = {OURS: ServerArm(service)}
         if SAME_ENGINE in names:
-            arms[SAME_ENGINE] = ServerArm(stack.enter_context(running(repository, engine="onnxruntime")))
+            arms[SAME_ENGINE] = ServerArm(
+                stack.enter_context(running(repository, engine="onnxruntime"))
+            )
         for name, (kind, command) in PEER_SERVERS.items():
             if name in names:
                 arms[name] = kind(stack.enter_context(serving(name, command.split(), environment)))
@@ -211,19 +239,24 @@ def start_arms(
 
 
 def compare_masks(arms: Mapping[str, ServerArm]) -> str:
-    """Compare the masks of clicks at `POINTS` with the first arm's; return the mean and least IoU of each other arm.
+    """Compare the masks of clicks at `POINTS` with the first arm's; return the mean and least IoU
+    of each other arm.
 
     Only two clicks are compared if an arm encodes the image every time.
 
     Raises:
         RuntimeError: the mean IoU is below `MIN_IOU`.
     """
-    found = {name: arm.masks(POINTS if arm.takes_image_ids else POINTS[:2]) for name, arm in arms.items()}
+    found = {
+        name: arm.masks(POINTS if arm.takes_image_ids else POINTS[:2]) for name, arm in arms.items()
+    }
     (first, expected), *others = found.items()
     texts = []
     for name, masks in others:
         ious = [iou(*pair) for pair in zip(masks, expected, strict=False)]
         if (mean := statistics.mean(ious)) < MIN_IOU:
-            raise RuntimeError(f"{name}: expected masks of mean IoU {MIN_IOU} or more, got {mean:.4f}")
+            raise RuntimeError(
+                f"{name}: expected masks of mean IoU {MIN_IOU} or more, got {mean:.4f}"
+            )
         texts.append(f"{name} {mean:.3f} ({min(ious):.3f})")
     return f"Mean (least) IoU with the masks of {first}: {', '.join(texts)}."

@@ -13,7 +13,9 @@ OFFICIAL, BUILTIN = "official", "builtin"
 CACHE = ROOT / ".cache"
 
 
-def running(repository: Path, engine: str = "auto", **settings: str) -> AbstractContextManager[Server]:
+def running(
+    repository: Path, engine: str = "auto", **settings: str
+) -> AbstractContextManager[Server]:
     """Run the service of this checkout with an empty embedding cache.
 
     Args:
@@ -35,17 +37,25 @@ def running_checkout(root: Path, repository: Path, folder: Path) -> AbstractCont
         folder: folder of its caches and its log.
     """
     settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_CACHE_DIR": str(folder)}
-    return _until_gone(launch_server(folder / "log", port=None, wrapper=["env", f"--chdir={root}"], **settings))
+    return _until_gone(
+        launch_server(folder / "log", port=None, wrapper=["env", f"--chdir={root}"], **settings)
+    )
 
 
-def serving(name: str, command: Sequence[str], environment: Mapping[str, str]) -> AbstractContextManager[Server]:
-    """Run another server, with a log of this name; `command` as for `launch`, `environment` beside this process's."""
+def serving(
+    name: str, command: Sequence[str], environment: Mapping[str, str]
+) -> AbstractContextManager[Server]:
+    """Run another server, with a log of this name; `command` as for `launch`, `environment`
+    beside this process's.
+    """
     return _until_gone(launch(CACHE / f"benchmark-{name}.log", command, None, **environment))
 
 
 @contextmanager
 def _until_gone(server: Server) -> Iterator[Server]:
-    """Run a server until the block ends, and wait for its exit: the next one uses the same files and cores."""
+    """Run a server until the block ends, and wait for its exit: the next one uses the same files
+    and cores.
+    """
     with until_end(server):
         yield server
     server.process.wait(STOP_TIMEOUT_S)

@@ -1,4 +1,6 @@
-"""Times of functions that take turns, their percentiles, quartiles and ratios, and Markdown tables."""
+"""Times of functions that take turns, their percentiles, quartiles and ratios, and Markdown
+tables.
+"""
 
 import math
 import time
@@ -52,10 +54,16 @@ def short(value: float) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table with aligned columns; floats are shortened."""
-    cells = [list(header), *([short(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in rows)]
+    cells = [
+        list(header),
+        *([short(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in rows),
+    ]
     widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
     lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
@@ -68,7 +76,9 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(arms: Mapping[str, Callable[[], object]], rounds: int, title: str) -> dict[str, list[float]]:
+def interleaved(
+    arms: Mapping[str, Callable[[], object]], rounds: int, title: str
+) -> dict[str, list[float]]:
     """Time the arms in turns; return the seconds of each arm in each round after the warm-up."""
     times: dict[str, list[float]] = {name: [] for name in arms}
     for index in tqdm(range(WARM_UP + rounds), desc=title, unit="round"):

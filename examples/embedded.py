@@ -1,11 +1,13 @@
-"""Triton for a BentoML service with any model repository: setup, start through BentoML, supervision and shutdown.
+"""Triton for a BentoML service with any model repository: setup, start through BentoML, supervision
+and shutdown.
 
 triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
 svc = bentoml.legacy.Service("name", runners=[triton_runner])
 embedded.prepare(svc)
 
-With EXAMPLE_OPEN=8000, Triton listens on this machine's ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics), where its
-control API needs no key. MODEL_REPOSITORY is a folder to serve instead of the service's own.
+With EXAMPLE_OPEN=8000, Triton listens on this machine's ports 8000 (HTTP), 8001 (gRPC) and 8002
+(metrics), where its control API needs no key. MODEL_REPOSITORY is a folder to serve instead of the
+service's own.
 """
 
 import os
@@ -50,23 +52,31 @@ def runner(repository: Path, *, auto_complete: bool = False) -> Any:
         os.environ.setdefault(METRICS_PORT_VARIABLE, str(METRICS_PORT))
     replace(RunState.current(), probe_models=False).publish()
     mode = "explicit" if OPEN else "none"
-    flags = server_flags(mode, auto_complete=auto_complete or bool(OPEN), restricted="" if OPEN else CONTROL_APIS)
+    flags = server_flags(
+        mode, auto_complete=auto_complete or bool(OPEN), restricted="" if OPEN else CONTROL_APIS
+    )
     made = make_runner(os.environ.get("MODEL_REPOSITORY") or repository, flags)
     if OPEN:
         # After BentoML's own flags, which disable gRPC.
-        made.cli_args.extend(["--allow-grpc=true", "--grpc-address=127.0.0.1", f"--grpc-port={GRPC_PORT}"])
+        made.cli_args.extend(
+            ["--allow-grpc=true", "--grpc-address=127.0.0.1", f"--grpc-port={GRPC_PORT}"]
+        )
         set_triton_address(made, f"127.0.0.1:{HTTP_PORT}")
     return made
 
 
 def prepare(service: bentoml.legacy.Service) -> None:
-    """Check this machine before the service starts; keep its Swagger page from loading anything from other hosts."""
+    """Check this machine before the service starts; keep its Swagger page from loading anything
+    from other hosts.
+    """
     service.on_deployment(check)
     service.add_asgi_middleware(own_content_only)
 
 
 def own_content_only(app: ASGIApp) -> ASGIApp:
-    """Add a Content-Security-Policy to an application: BentoML's page loads scripts and images from other hosts."""
+    """Add a Content-Security-Policy to an application: BentoML's page loads scripts and images
+    from other hosts.
+    """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_policy(message: Message) -> None:
@@ -80,14 +90,16 @@ def own_content_only(app: ASGIApp) -> ASGIApp:
 
 
 def check() -> None:
-    """Clean up after killed services, and exit with an error if Triton lacks shared memory or a port."""
+    """Clean up after killed services, and exit with an error if Triton lacks shared memory or a
+    port.
+    """
     clean_up()
     if OPEN:
         for port in (HTTP_PORT, GRPC_PORT, METRICS_PORT):
             check_address("127.0.0.1", port)
         print(
-            f"Triton, with its control API: HTTP http://127.0.0.1:{HTTP_PORT}, gRPC 127.0.0.1:{GRPC_PORT}, "
-            f"metrics http://127.0.0.1:{METRICS_PORT}/metrics"
+            f"Triton, with its control API: HTTP http://127.0.0.1:{HTTP_PORT}, gRPC"
+            f" 127.0.0.1:{GRPC_PORT}, metrics http://127.0.0.1:{METRICS_PORT}/metrics"
         )
     try:
         check_shared_memory()

@@ -15,7 +15,9 @@ sheet = Image.new("RGB", (4 * 320, -(-len(files) // 4) * 240)) if files else sys
 try:
     with Client(*sys.argv[3:]) as client:
         for number, file in enumerate(files):
-            found = client.segment(photo := client.embed(file), pos_coords=[[photo.width / 2, photo.height / 2]])
+            found = client.segment(
+                photo := client.embed(file), pos_coords=[[photo.width / 2, photo.height / 2]]
+            )
             tile = ImageOps.pad(found.image or Image.open(file), (320, 240))
             sheet.paste(tile, (number % 4 * 320, number // 4 * 240))
     sheet.save(sys.argv[2])

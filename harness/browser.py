@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""Programs, the one that takes the least processor time first: the shell has no tabs, menus and profiles."""
+"""Programs, the one that takes the least processor time first: the shell has no tabs, menus and
+profiles."""
 
 
 def find_chromium() -> str | None:
@@ -24,7 +25,9 @@ def chromium() -> Iterator[Browser]:
     """
     program = find_chromium()
     if program is None:
-        raise FileNotFoundError(f"expected one of {', '.join(NAMES)} on PATH: on Debian, `apt-get install {NAMES[0]}`")
+        raise FileNotFoundError(
+            f"expected one of {', '.join(NAMES)} on PATH: on Debian, `apt-get install {NAMES[0]}`"
+        )
     with sync_playwright() as playwright:
         # The sandbox does not work for root or in containers; only this project's pages are opened.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])

@@ -20,7 +20,10 @@ from harness.server import ROOT, Server
 from harness.waiting import free_ports
 
 CONFIGURATION = ROOT / "deploy" / "kubernetes" / "components" / "envoy" / "envoy.yaml"
-REPLICAS = {"@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment", "cluster_name": "replicas"}
+REPLICAS = {
+    "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+    "cluster_name": "replicas",
+}
 
 
 class Envoy(Server):
@@ -31,17 +34,26 @@ class Envoy(Server):
         endpoints = [{"endpoint": {"address": _address(port)}} for port in ports]
         file = self.log.with_name("replicas.json")
         new = file.with_suffix(".new")
-        new.write_text(json.dumps({"resources": [{**REPLICAS, "endpoints": [{"lb_endpoints": endpoints}]}]}))
+        new.write_text(
+            json.dumps({"resources": [{**REPLICAS, "endpoints": [{"lb_endpoints": endpoints}]}]})
+        )
         new.replace(file)
 
     def healthy(self) -> int:
         """Return the number of replicas that answer Envoy's health checks."""
-        counts = re.findall(r"^envoy_cluster_membership_healthy\S* (\d+)", get(self.metrics_url, timeout=60).text, re.M)
+        counts = re.findall(
+            r"^envoy_cluster_membership_healthy\S* (\d+)",
+            get(self.metrics_url, timeout=60).text,
+            re.M,
+        )
         return min(map(int, counts))
 
 
-def start(folder: Path, ports: Sequence[int], change: Callable[[dict[str, Any]], None] = lambda _: None) -> Envoy:
-    """Start Envoy before the replicas on these ports, without waiting for it; its files are in `folder`.
+def start(
+    folder: Path, ports: Sequence[int], change: Callable[[dict[str, Any]], None] = lambda _: None
+) -> Envoy:
+    """Start Envoy before the replicas on these ports, without waiting for it; its files are in
+    `folder`.
 
     `change` changes the configuration.
     """
@@ -53,13 +65,25 @@ def start(folder: Path, ports: Sequence[int], change: Callable[[dict[str, Any]],
     source = {"path_config_source": {"path": str(log.with_name("replicas.json"))}}
     for cluster in configuration["static_resources"]["clusters"]:
         name = cluster.pop("load_assignment")["cluster_name"]
-        cluster |= {"type": "EDS", "eds_cluster_config": {"eds_config": source, "service_name": name}}
+        cluster |= {
+            "type": "EDS",
+            "eds_cluster_config": {"eds_config": source, "service_name": name},
+        }
     change(configuration)
     log.with_name("envoy.json").write_text(json.dumps(configuration))
     with log.open("wb") as output:
-        command = [str(Path(sys.executable).with_name("envoy")), "--disable-hot-restart", "--config-path", "envoy.json"]
-        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, start_new_session=True)
-    envoy = Envoy(process, f"http://127.0.0.1:{port}", log, f"http://127.0.0.1:{admin_port}/stats/prometheus")
+        command = [
+            str(Path(sys.executable).with_name("envoy")),
+            "--disable-hot-restart",
+            "--config-path",
+            "envoy.json",
+        ]
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=output, stderr=output, start_new_session=True
+        )
+    envoy = Envoy(
+        process, f"http://127.0.0.1:{port}", log, f"http://127.0.0.1:{admin_port}/stats/prometheus"
+    )
     envoy.set_replicas(ports)
     return envoy
 

@@ -1,4 +1,5 @@
-"""Load on a server of this machine: callers in a loop, or requests on schedule, and the replies to them.
+"""Load on a server of this machine: callers in a loop, or requests on schedule, and the replies to
+them.
 
 with crowd(server.port, lambda: request, callers=8) as replies:
     time.sleep(10)
@@ -47,7 +48,11 @@ class Request:
     def data(self) -> bytes:
         """Return the next request as it is sent."""
         body = self.content()
-        headers = {"Host": "x", **self.headers, **({} if body is None else {"Content-Length": len(body)})}
+        headers = {
+            "Host": "x",
+            **self.headers,
+            **({} if body is None else {"Content-Length": len(body)}),
+        }
         lines = [f"{'GET' if body is None else 'POST'} {self.path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
@@ -128,9 +133,13 @@ class Connection:
         status, reason = 0, "refused"
         try:
             if not self._streams:
-                self._streams = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(self._address, 0))
+                self._streams = await asyncio.open_connection(
+                    "127.0.0.1", self._port, local_addr=(self._address, 0)
+                )
             reason = "lost"
-            status, answer = await asyncio.wait_for(self._exchange(*self._streams, request.data()), TIMEOUT_S)
+            status, answer = await asyncio.wait_for(
+                self._exchange(*self._streams, request.data()), TIMEOUT_S
+            )
             reason = "ok" if status == 200 else slug(answer)
         except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
             self.close()
@@ -159,7 +168,9 @@ class Connection:
 
 
 def slug(answer: bytes) -> str:
-    """Return the last part of a problem's type, or the beginning of an answer that is no problem."""
+    """Return the last part of a problem's type, or the beginning of an answer that is no
+    problem.
+    """
     try:
         return str(json.loads(answer)["type"]).rpartition(":")[2]
     except (ValueError, KeyError, TypeError):
@@ -174,7 +185,9 @@ async def _call(
         replies.all.append(outcome)
         if not keep:
             connection.close()
-        await asyncio.sleep(max(pause - outcome.seconds, RETRY_S if outcome.status in (0, 503) else 0))
+        await asyncio.sleep(
+            max(pause - outcome.seconds, RETRY_S if outcome.status in (0, 503) else 0)
+        )
     connection.close()
 
 
@@ -203,7 +216,9 @@ def open_loop(port: int, requests: Sequence[Request], rate: float) -> Replies:
 
 
 def client_process() -> ProcessPoolExecutor:
-    """Return a process for load that must not slow down this one: `client.submit(closed_loop, port, requests, 8)`."""
+    """Return a process for load that must not slow down this one: `client.submit(closed_loop,
+    port, requests, 8)`.
+    """
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 

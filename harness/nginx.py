@@ -1,4 +1,5 @@
-"""nginx, configured as docs/deployment.md has it but without TLS, in front of a service on this machine.
+"""nginx, configured as docs/deployment.md has it but without TLS, in front of a service on this
+machine.
 
 with running(folder, server.port) as proxy:
     requests.get(f"{proxy.url}/livez")
@@ -68,7 +69,10 @@ def running(folder: Path, service_port: int) -> Iterator[Server]:
         process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
     server = Server(process, f"http://127.0.0.1:{port}", log)
     try:
-        wait_until(lambda: process.poll() is not None or server.readiness() == 200, what="nginx does not answer")
+        wait_until(
+            lambda: process.poll() is not None or server.readiness() == 200,
+            what="nginx does not answer",
+        )
         yield server
     finally:
         server.stop()

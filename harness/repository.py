@@ -25,4 +25,6 @@ def make_repository(folder: Path, weights: str) -> Path:
 
 def prepare(weights: str) -> Path:
     """Return a model repository with these weights in `.cache`, apart from the checkout's own."""
-    return make_repository(ROOT / ".cache" / f"benchmark-{Path(weights).name}" / "model_repository", weights)
+    return make_repository(
+        ROOT / ".cache" / f"benchmark-{Path(weights).name}" / "model_repository", weights
+    )

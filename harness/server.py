@@ -51,12 +51,20 @@ class Server:
 
     def send(self, request: Request, *, stream: bool = False) -> requests.Response:
         """Send a request that is ready; `stream` as for Requests."""
-        method, url, headers = "GET" if request.body is None else "POST", self.url + request.path, request.headers
-        return requests.request(method, url, data=request.content(), headers=dict(headers), stream=stream, timeout=60)
+        method, url, headers = (
+            "GET" if request.body is None else "POST",
+            self.url + request.path,
+            request.headers,
+        )
+        return requests.request(
+            method, url, data=request.content(), headers=dict(headers), stream=stream, timeout=60
+        )
 
     @contextlib.contextmanager
     def sending(self, path: str = "/mobile_sam", **fields: object) -> Iterator[socket.socket]:
-        """Send a request without waiting for the answer; yield its connection, which is closed at the end."""
+        """Send a request without waiting for the answer; yield its connection, which is closed
+        at the end.
+        """
         with socket.create_connection(("127.0.0.1", self.port), READY_TIMEOUT_S) as connection:
             connection.sendall(json_request(fields, path).data())
             yield connection
@@ -69,11 +77,15 @@ class Server:
             return 0
 
     def embeddings(self) -> dict[str, int]:
-        """Return the number of embeddings since start-up by source: `found`, `shared`, `encoded`."""
+        """Return the number of embeddings since start-up by source: `found`, `shared`,
+        `encoded`.
+        """
         return embedding_counts(self.metrics_url)
 
     def count(self, series: str) -> int:
-        """Return the value of a series of Triton's metrics, with its labels, on any one GPU; 0 without it."""
+        """Return the value of a series of Triton's metrics, with its labels, on any one GPU; 0
+        without it.
+        """
         text = requests.get(self.metrics_url, timeout=60).text
         text = re.sub(r'gpu_uuid="[^"]*",', "", text)
         found = re.search(rf"^{re.escape(series)} (\d+)", text, re.MULTILINE)
@@ -82,7 +94,8 @@ class Server:
     def wait_for_metric(self, series: str) -> str:
         """Wait until a series that begins so is above 0 in `/metrics`, and return the whole text.
 
-        Stage times are reported up to a second late, and each API worker's text may be a second old.
+        Stage times are reported up to a second late, and each API worker's text may be a second
+        old.
         """
         text = ""
 
@@ -108,7 +121,9 @@ class Server:
         """Return the processes of a Python model, or of all Python models."""
         part = f"/{model}/1/" if model else ""
         return self._find(
-            lambda process: process.name().startswith("triton_python") and part in " ".join(process.cmdline())
+            lambda process: (
+                process.name().startswith("triton_python") and part in " ".join(process.cmdline())
+            )
         )
 
     def workers(self) -> list[psutil.Process]:
@@ -137,9 +152,14 @@ class Server:
         def settled() -> bool:
             return self.process.poll() is not None or self.readiness() == 200
 
-        if seconds_until(settled, READY_TIMEOUT_S, 0.1) > READY_TIMEOUT_S or self.process.poll() is not None:
+        if (
+            seconds_until(settled, READY_TIMEOUT_S, 0.1) > READY_TIMEOUT_S
+            or self.process.poll() is not None
+        ):
             self.kill()
-            raise ServerError(f"the server did not become ready; its log:\n{self.log.read_text()[-5000:]}")
+            raise ServerError(
+                f"the server did not become ready; its log:\n{self.log.read_text()[-5000:]}"
+            )
         return self
 
     def kill(self) -> None:
@@ -156,7 +176,8 @@ class Server:
         return self.process.wait(STOP_TIMEOUT_S)
 
     def request_stop(self) -> None:
-        """Send SIGTERM and return at once, as a stop takes seconds: `wait_for_stopped_servers` waits for the exit.
+        """Send SIGTERM and return at once, as a stop takes seconds: `wait_for_stopped_servers`
+        waits for the exit.
 
         Does nothing after `kill`.
         """
@@ -180,10 +201,16 @@ def resident_bytes(processes: list[psutil.Process]) -> int:
 
 
 def embedding_counts(metrics_url: str) -> dict[str, int]:
-    """Return the number of embeddings by source, from Triton's metrics: `found`, `shared`, `encoded`."""
+    """Return the number of embeddings by source, from Triton's metrics: `found`, `shared`,
+    `encoded`.
+    """
     text = requests.get(metrics_url, timeout=60).text
-    counted = re.findall(r'^mobile_sam_embeddings_total\{source="(\w+)"\} (\d+)', text, re.MULTILINE)
-    return {"found": 0, "shared": 0, "encoded": 0} | {source: int(count) for source, count in counted}
+    counted = re.findall(
+        r'^mobile_sam_embeddings_total\{source="(\w+)"\} (\d+)', text, re.MULTILINE
+    )
+    return {"found": 0, "shared": 0, "encoded": 0} | {
+        source: int(count) for source, count in counted
+    }
 
 
 def wait_for_stopped_servers() -> dict[Path, int]:
@@ -194,20 +221,32 @@ def wait_for_stopped_servers() -> dict[Path, int]:
 
 
 def base_environment() -> dict[str, str]:
-    """Return this process's environment without the variables that the processes of one service share."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
+    """Return this process's environment without the variables that the processes of one service
+    share.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MOBILE_SAM_TRITON_")
+    }
 
 
 def launch(
-    log: Path, command: Sequence[str], port: int | None = None, wrapper: Sequence[str] = (), **environment: str
+    log: Path,
+    command: Sequence[str],
+    port: int | None = None,
+    wrapper: Sequence[str] = (),
+    **environment: str,
 ) -> Server:
     """Launch a server without waiting for it, so that several can start at once.
 
     Args:
         log: file for its output.
-        command: program beside this Python, or a path, and arguments; `--host` and `--port` are appended.
+        command: program beside this Python, or a path, and arguments; `--host` and `--port` are
+            appended.
         port: port on 127.0.0.1; a free one by default.
-        wrapper: a command that executes the command appended to it, such as `prlimit --nofile=256 --`.
+        wrapper: a command that executes the command appended to it, such as `prlimit --nofile=256
+            --`.
         environment: variables added to this process's environment.
     """
     port = port or free_ports(1)[0]
@@ -226,9 +265,15 @@ def launch(
 
 
 def launch_server(
-    log: Path, target: str = SERVICE, port: int | None = None, wrapper: Sequence[str] = (), **environment: str
+    log: Path,
+    target: str = SERVICE,
+    port: int | None = None,
+    wrapper: Sequence[str] = (),
+    **environment: str,
 ) -> Server:
-    """Launch a BentoML service; embeddings go to a folder beside its log unless `environment` sets another."""
+    """Launch a BentoML service; embeddings go to a folder beside its log unless `environment`
+    sets another.
+    """
     (metrics_port,) = free_ports(1)
     own = {
         "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(log.parent / "embeddings"),
@@ -258,7 +303,9 @@ def serving(
 def serve_expecting_failure(
     port: int | None = None, target: str = SERVICE, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Start the service where it cannot run and wait until it exits; `port` defaults to a free one."""
+    """Start the service where it cannot run and wait until it exits; `port` defaults to a free
+    one.
+    """
     address = ["--host", "127.0.0.1", "--port", str(port or free_ports(1)[0])]
     return subprocess.run(
         [Path(sys.executable).parent / "bentoml", "serve", target, *address],

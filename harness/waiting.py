@@ -12,7 +12,9 @@ TIMEOUT_S = 120
 
 
 def free_ports(count: int) -> list[int]:
-    """Return unused ports below the range for outgoing connections, because a server may bind them much later."""
+    """Return unused ports below the range for outgoing connections, because a server may bind
+    them much later.
+    """
     ports: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(ports) < count:
@@ -36,5 +38,7 @@ def seconds_until(condition: Callable[[], object], seconds: float, every: float 
 def wait_until(
     condition: Callable[[], object], seconds: float = TIMEOUT_S, what: str = "", every: float = 0.02
 ) -> None:
-    """Wait until a condition holds; fail the test if it does not in time, with `what` as the message."""
+    """Wait until a condition holds; fail the test if it does not in time, with `what` as the
+    message.
+    """
     assert math.isfinite(seconds_until(condition, seconds, every)), what

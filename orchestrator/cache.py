@@ -1,4 +1,5 @@
-"""Disk cache of embeddings: shared by all processes of the orchestrator, kept across restarts, bounded in bytes.
+"""Disk cache of embeddings: shared by all processes of the orchestrator, kept across restarts,
+bounded in bytes.
 
 One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
 
@@ -118,7 +119,13 @@ def pack(entry: CachedImage, layout: Layout, caller: str = "") -> list[memoryvie
     names = layout.shapes if entry.embedding else ()
     body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in names]
     image = (*entry.size_hw, entry.orientation, *(entry.sample_range or NO_RANGE))
-    fields = (*image, len(entry.file), caller_hash(caller), layout.weights.encode(), sum(map(len, body)))
+    fields = (
+        *image,
+        len(entry.file),
+        caller_hash(caller),
+        layout.weights.encode(),
+        sum(map(len, body)),
+    )
     checksum = zlib.crc32(HEADER.pack(MAGIC, *fields, 0))
     for piece in (*body, entry.file):
         checksum = zlib.crc32(piece, checksum)
@@ -144,7 +151,9 @@ def unpack(data: Any, layout: Layout) -> CachedImage:
     weights, body, entry = _checked(data)
     if weights != layout.weights or len(body) not in (0, layout.nbytes):
         expected = f"{layout.nbytes} bytes by the weights {layout.weights}"
-        raise InvalidEntry(f"expected an embedding of {expected}, got {len(body)} bytes by {weights}")
+        raise InvalidEntry(
+            f"expected an embedding of {expected}, got {len(body)} bytes by {weights}"
+        )
     embedding = {}
     for name, shape in layout.shapes.items() if body else ():
         piece, body = body[: 2 * math.prod(shape)], body[2 * math.prod(shape) :]
@@ -168,10 +177,14 @@ def _checked(data: Any) -> tuple[str, memoryview, CachedImage]:
     if zlib.crc32(body, zlib.crc32(HEADER.pack(*fields, 0))) != checksum:
         raise InvalidEntry("the checksum does not match the content")
     if not (0 < height <= MAX_SIDE_PIXELS and 0 < width <= MAX_SIDE_PIXELS):
-        raise InvalidEntry(f"expected an image with sides of 1 to {MAX_SIDE_PIXELS} pixels, got {width} x {height}")
+        raise InvalidEntry(
+            f"expected an image with sides of 1 to {MAX_SIDE_PIXELS} pixels, got {width} x {height}"
+        )
     sample_range = None if (low, high) == NO_RANGE else (low, high)
     if orientation not in range(1, 9) or (sample_range and low >= high):
-        raise InvalidEntry(f"expected an orientation of 1 to 8 and a range, got {orientation} and {low} to {high}")
+        raise InvalidEntry(
+            f"expected an orientation of 1 to 8 and a range, got {orientation} and {low} to {high}"
+        )
     name = weights.rstrip(b"\0").decode("ascii", "replace")
     return (
         name,
@@ -200,11 +213,15 @@ class EmbeddingCache:
 
     def __post_init__(self) -> None:
         self._failing = False
-        self._memory: OrderedDict[str, tuple[CachedImage, bool]] = OrderedDict()  # entry, and whether it is on disk
+        self._memory: OrderedDict[str, tuple[CachedImage, bool]] = (
+            OrderedDict()
+        )  # entry, and whether it is on disk
         self._memory_bytes = 0
 
     def split_crops(self) -> "EmbeddingCache":
-        """Give a part of the disk space to a cache for crops, in a subfolder, and return that cache."""
+        """Give a part of the disk space to a cache for crops, in a subfolder, and return that
+        cache.
+        """
         share = self.max_bytes // CROPS_SHARE
         self.max_bytes -= share
         return EmbeddingCache(self.folder / "crops", self.layout, share, self.warn)
@@ -237,7 +254,9 @@ class EmbeddingCache:
         """
         on_disk = False
         try:
-            on_disk = self._write(self._path(image_id), pack(entry, self.layout, caller), caller_hash(caller))
+            on_disk = self._write(
+                self._path(image_id), pack(entry, self.layout, caller), caller_hash(caller)
+            )
             self._failing = False
         except OSError as error:
             self._report_failure(error)
@@ -316,7 +335,9 @@ class EmbeddingCache:
     def _report_failure(self, error: OSError) -> None:
         """Warn of the first failure in a row."""
         if not self._failing:
-            self.warn(f"embedding cache: {self.folder} cannot be used, embeddings are not kept: {error}")
+            self.warn(
+                f"embedding cache: {self.folder} cannot be used, embeddings are not kept: {error}"
+            )
         self._failing = True
 
     def _write(self, path: Path, pieces: list[memoryview | bytes], caller: bytes) -> bool:
@@ -351,7 +372,9 @@ class EmbeddingCache:
             with contextlib.suppress(OSError):
                 status = path.stat()
                 files.append((status.st_mtime_ns, status.st_size, path, status.st_ino))
-                if status.st_mtime_ns > now:  # the clock was set back; the entry would outlive all others
+                if (
+                    status.st_mtime_ns > now
+                ):  # the clock was set back; the entry would outlive all others
                     os.utime(path)
         excess = sum(file[1] for file in files) + size - self.max_bytes
         if excess <= 0:
@@ -380,7 +403,9 @@ class EmbeddingCache:
 
 @functools.lru_cache(maxsize=MAX_KNOWN_CALLERS)
 def _caller_of(path: Path, _inode: int) -> bytes:
-    """Return the hash of the caller in a file's header, empty for other formats and files that are gone."""
+    """Return the hash of the caller in a file's header, empty for other formats and files that
+    are gone.
+    """
     try:
         with path.open("rb") as file:
             magic, *_, caller, _, _, _ = HEADER.unpack(file.read(HEADER.size))

@@ -1,4 +1,5 @@
-"""One request to the orchestrator: its inputs, its deadline, its stages, and the file that carries large values.
+"""One request to the orchestrator: its inputs, its deadline, its stages, and the file that carries
+large values.
 
 The service creates a memory file for each request (memfd_create(2)), and both sides open it by its
 name below /proc: the service with a `MemoryFile`, a model with a `ModelRequest`. Large values take
@@ -41,7 +42,20 @@ UPSAMPLE = "upsample"  # masks to the image's size
 MASK = "mask"  # masks to the answer's format, their areas and boxes
 PICTURE = "picture"  # picture: drawing and PNG encoding
 RECORD = "record"  # automatic masks: filtering, and the records of those kept
-STAGES = (CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE, RECORD)
+STAGES = (
+    CACHE,
+    WAIT,
+    REDIS,
+    DECODE,
+    RESIZE,
+    ENCODE,
+    STORE,
+    DECODER,
+    UPSAMPLE,
+    MASK,
+    PICTURE,
+    RECORD,
+)
 REPORT_INTERVAL_S = 1.0
 
 Part = Sequence[Any]
@@ -54,7 +68,9 @@ class RequestCancelled(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a request ended, in JSON in the output `outcome`: with an answer, unless one of the other three is set."""
+    """How a request ended, in JSON in the output `outcome`: with an answer, unless one of the
+    other three is set.
+    """
 
     spooled: Sequence[int] = ()
     """Bytes of each part of the answer in the request's file, where the parts follow each other; 0:
@@ -93,7 +109,9 @@ class MemoryFile:
         self.close()
 
     def put(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Write the large inputs of a model to the file, unless it already has them, and return the others."""
+        """Write the large inputs of a model to the file, unless it already has them, and return
+        the others.
+        """
         inline = {}
         for name, value in inputs.items():
             size = input_bytes(value)
@@ -107,7 +125,12 @@ class MemoryFile:
                 while written < size:
                     written += os.pwrite(self._fd, data[written:], self._size + written)
                 dtype = "bytes" if is_bytes else value.dtype.str
-                self._inputs[name] = {"offset": self._size, "bytes": size, "dtype": dtype, "shape": value.shape}
+                self._inputs[name] = {
+                    "offset": self._size,
+                    "bytes": size,
+                    "dtype": dtype,
+                    "shape": value.shape,
+                }
                 self._size += size
         return inline
 
@@ -155,7 +178,9 @@ class ModelRequest:
         call: dict[str, Any] = {} if description is None else orjson.loads(description[0])
         self._file, self._inode = str(call.get("file", "")), int(call.get("inode", 0))
         if self._file and not FILE.fullmatch(self._file):
-            raise ValueError(f"{CALL.name}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}")
+            raise ValueError(
+                f"{CALL.name}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}"
+            )
         self._deadline = float(call.get("deadline", "inf"))
         self._inputs: dict[str, dict[str, Any]] = call.get("inputs", {})
         self.costly: bool = call.get("costly", True)
@@ -235,7 +260,9 @@ class ModelRequest:
                 for part, size in zip(parts, spooled, strict=True):
                     if size:
                         file.writelines(part)
-        return [b"" if size else b"".join(part) for part, size in zip(parts, spooled, strict=True)], Outcome(spooled)
+        return [
+            b"" if size else b"".join(part) for part, size in zip(parts, spooled, strict=True)
+        ], Outcome(spooled)
 
     def _open(self, mode: str) -> IO[bytes]:
         try:
@@ -251,7 +278,8 @@ class ModelRequest:
 
 
 class Stages:
-    """Stage timer of a process that works on one request at a time, in several threads: two clock reads for each stage.
+    """Stage timer of a process that works on one request at a time, in several threads: two clock
+    reads for each stage.
 
     A stage does not start if the request has been cancelled.
 
@@ -272,7 +300,9 @@ class Stages:
         self._sums: dict[str, tuple[int, float]] = {}
         self.begin()
 
-    def begin(self, raise_if_cancelled: Callable[[], None] = lambda: None, *, counts: bool = True) -> None:
+    def begin(
+        self, raise_if_cancelled: Callable[[], None] = lambda: None, *, counts: bool = True
+    ) -> None:
         """Begin a request.
 
         Args:

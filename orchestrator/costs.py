@@ -119,7 +119,10 @@ class Workload:
             Rejected: it does; the error says how many objects would fit.
         """
         pixels = size_hw[0] * size_hw[1]
-        kind = f"objects as {self.mask_format} with picture {self.style} on a {size_hw[1]} x {size_hw[0]} image"
+        kind = (
+            f"objects as {self.mask_format} with picture {self.style} on a {size_hw[1]} x"
+            f" {size_hw[0]} image"
+        )
         size = self.answer_bytes(pixels)
         if size > max_bytes:
             fits = self._max_objects(lambda load: load.answer_bytes(pixels) <= max_bytes)
@@ -173,11 +176,16 @@ def max_batch_points(pixels: int, crop_pixels: int, *, remove_small_regions: boo
 
     Arguments as in `batch_s`.
     """
-    none, one = (batch_s(points, pixels, crop_pixels, remove_small_regions=remove_small_regions) for points in (0, 1))
+    none, one = (
+        batch_s(points, pixels, crop_pixels, remove_small_regions=remove_small_regions)
+        for points in (0, 1)
+    )
     return max(0, int((MAX_BATCH_S - none) / (one - none)))
 
 
-def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int], *, remove_small_regions: bool) -> None:
+def check_batch(
+    points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int], *, remove_small_regions: bool
+) -> None:
     """Check that a batch of `/everything` does not take too long.
 
     Arguments as in `batch_s`, sizes as height and width.

@@ -81,14 +81,18 @@ def sample_range(samples: Samples) -> SampleRange:
     for part in _strips(samples):
         counts += np.bincount(part.ravel(), minlength=len(counts))
     at_most = 1000 * counts.cumsum()
-    low, high = np.searchsorted(at_most, [CLIPPED_PER_MILLE * samples.size, (1000 - CLIPPED_PER_MILLE) * samples.size])
+    low, high = np.searchsorted(
+        at_most, [CLIPPED_PER_MILLE * samples.size, (1000 - CLIPPED_PER_MILLE) * samples.size]
+    )
     if low == high or high - low >= MIN_WIDE_RANGE:
         return FULL_RANGE
     return int(low), int(high)
 
 
 def to_8_bits(samples: Samples, shown: SampleRange) -> npt.NDArray[np.uint8]:
-    """Scale samples to 8 bits: the range becomes 0 to 255, rounded half up, and values outside it 0 or 255."""
+    """Scale samples to 8 bits: the range becomes 0 to 255, rounded half up, and values outside
+    it 0 or 255.
+    """
     low, high = shown
     width = high - low
     above = np.arange(FULL_RANGE[1] + 1, dtype=np.int64).clip(low, high) - low

@@ -14,7 +14,17 @@ import numpy as np
 from orchestrator import images, reduced
 from orchestrator.arrays import BoolMask, Logits
 from orchestrator.cache import CachedImage, Embedding, EmbeddingCache
-from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, ModelRequest, Stages
+from orchestrator.call import (
+    CACHE,
+    DECODE,
+    ENCODE,
+    REDIS,
+    RESIZE,
+    STORE,
+    WAIT,
+    ModelRequest,
+    Stages,
+)
 from orchestrator.depth import SampleRange
 from orchestrator.masks import area_and_box, upsample
 from orchestrator.pictures import Strip
@@ -110,17 +120,23 @@ class EncodedImage:
         return self.reduction.cells(box_xyxy) if self.reduction else box_xyxy
 
     def upsample(self, logits: Logits) -> Logits:
-        """Scale low-resolution logits (256, 256) to the size of the image's masks, as `masks.upsample`."""
+        """Scale low-resolution logits (256, 256) to the size of the image's masks, as
+        `masks.upsample`.
+        """
         x0, y0, x1, y1 = self.in_grid(self.region)
         return upsample(logits, self.preprocessing.valid_hw(self.size_hw), (y1 - y0, x1 - x0))
 
     def box(self, logits: Logits) -> Box:
-        """Return the box around a mask as low-resolution logits (256, 256), in pixels of the image."""
+        """Return the box around a mask as low-resolution logits (256, 256), in pixels of the
+        image.
+        """
         scale = np.divide(self.size_hw, self.frame_hw)[::-1] * FRAME_SIDE / len(logits)
         return tuple(np.multiply(area_and_box(logits > 0)[1], np.tile(scale, 2)).tolist())
 
     def mask(self, logits: Logits, threshold: float) -> BoolMask:
-        """Return where low-resolution logits (256, 256) are above a threshold: `grid_hw` bool, of the whole image."""
+        """Return where low-resolution logits (256, 256) are above a threshold: `grid_hw` bool,
+        of the whole image.
+        """
         inside: BoolMask = self.upsample(logits) > threshold
         if self.part_of is None:
             return inside
@@ -135,7 +151,9 @@ class EncodedImage:
         return open_image(file, self.max_pixels)
 
     def decode(self) -> DecodedImage:
-        """Return the image's pixels, as large as its grid, decoded only if this is not the image decoded last."""
+        """Return the image's pixels, as large as its grid, decoded only if this is not the image
+        decoded last.
+        """
         decoded = self.last.get(self.key)
         if decoded is None:
             with self.stages(DECODE):
@@ -191,7 +209,11 @@ class Embeddings:
             image_id = hashlib.sha256(file).hexdigest()
         if not IMAGE_ID.fullmatch(image_id):
             raise UnknownImage
-        key = hashlib.sha256(f"{request.owner} {image_id}".encode()).hexdigest() if request.owner else image_id
+        key = (
+            hashlib.sha256(f"{request.owner} {image_id}".encode()).hexdigest()
+            if request.owner
+            else image_id
+        )
         unknown = CachedImage({}, (0, 0), b"")
         image = EncodedImage(
             image_id,
@@ -283,7 +305,11 @@ class Embeddings:
             shared = self._usable(self.redis.get(image.key), image)
         # The checksum is of the entry alone: one under the name of another image would give that
         # one's masks.
-        if shared is None or not shared.embedding or hashlib.sha256(shared.file).hexdigest() != image.image_id:
+        if (
+            shared is None
+            or not shared.embedding
+            or hashlib.sha256(shared.file).hexdigest() != image.image_id
+        ):
             return FOUND, entry
         self._store(replace(image, entry=shared))
         return SHARED, shared
@@ -296,7 +322,9 @@ class Embeddings:
         with self.stages(ENCODE):
             embedding = encode(frame)
         encode_s = time.monotonic() - began_at
-        entry = replace(image.entry, embedding=embedding, sample_range=decoded.sample_range, encode_s=encode_s)
+        entry = replace(
+            image.entry, embedding=embedding, sample_range=decoded.sample_range, encode_s=encode_s
+        )
         self._store(replace(image, entry=entry))
         if self.redis is not None and not image.part_of:
             self.redis.put(image.key, entry)
@@ -310,7 +338,9 @@ class Embeddings:
 
     def _frame(self, image: EncodedImage, pixels: images.RGB) -> images.Frame:
         if image.reduction:
-            return self.preprocessing.frame(pixels, image.size_hw, image.reduction.scaled_box(image.region))
+            return self.preprocessing.frame(
+                pixels, image.size_hw, image.reduction.scaled_box(image.region)
+            )
         x0, y0, x1, y1 = image.region
         return self.preprocessing.frame(np.ascontiguousarray(pixels[y0:y1, x0:x1]))
 

@@ -1,4 +1,5 @@
-"""A batch of automatic masks: a grid of clicks on one crop of an image, and the masks that reach the thresholds.
+"""A batch of automatic masks: a grid of clicks on one crop of an image, and the masks that reach
+the thresholds.
 
 The service sends as many batches at once as this model has processes, and combines the records. So
 clicks wait for one batch of each process at most, not for a whole image, and a client that
@@ -42,10 +43,17 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
     check(crop, image.size_hw, "crop_box")
     reduction = image.reduction
     if reduction:
-        options["min_mask_region_area"] = round(options["min_mask_region_area"] / reduction.factor**2)
+        options["min_mask_region_area"] = round(
+            options["min_mask_region_area"] / reduction.factor**2
+        )
     cells = image.in_grid(crop)
     cells_hw = cells[3] - cells[1], cells[2] - cells[0]
-    check_batch(len(points_xy), image.grid_hw, cells_hw, remove_small_regions=bool(options["min_mask_region_area"]))
+    check_batch(
+        len(points_xy),
+        image.grid_hw,
+        cells_hw,
+        remove_small_regions=bool(options["min_mask_region_area"]),
+    )
     part = pipeline.embeddings.encode(pipeline.embeddings.crop(image, crop))
     labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
     decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
@@ -72,7 +80,8 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
 
 
 def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Run the decoder on a batch of points: the first request does not wait, and the engine keeps such a run's memory.
+    """Run the decoder on a batch of points: the first request does not wait, and the engine keeps
+    such a run's memory.
 
     Args:
         pipeline: the pipeline.
@@ -87,7 +96,9 @@ def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
     list(pipeline.decode(blank_image(shapes), points, labels, candidates=True))
 
 
-def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int], margin: float = EDGE_MARGIN_PIXELS) -> bool:
+def is_truncated(
+    box: Box, crop: Box, size_hw: tuple[int, int], margin: float = EDGE_MARGIN_PIXELS
+) -> bool:
     """Return whether a mask's box is near an edge of its crop that is not an edge of the image.
 
     All in image pixels.
@@ -172,6 +183,8 @@ def _image_box(reduction: Reduction, cells_xyxy: Box) -> Box:
 
 
 def _placed(mask: BoolMask, left: int, top: int) -> tuple[int, Box]:
-    """Return a mask's area, and its box in the image; the mask's first pixel is at (left, top) there."""
+    """Return a mask's area, and its box in the image; the mask's first pixel is at (left, top)
+    there.
+    """
     area, (x0, y0, x1, y1) = area_and_box(mask)
     return area, (left + x0, top + y0, left + x1, top + y1)

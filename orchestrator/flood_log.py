@@ -1,4 +1,6 @@
-"""Log for lines that callers or an outage repeat: the first ones are written, the others are counted."""
+"""Log for lines that callers or an outage repeat: the first ones are written, the others are
+counted.
+"""
 
 import logging
 import time
@@ -12,7 +14,9 @@ MAX_NAMED_ADDRESSES = 3
 
 
 class FloodLog:
-    """Log that writes the first lines of each kind in a time window, then a summary of the others."""
+    """Log that writes the first lines of each kind in a time window, then a summary of the
+    others.
+    """
 
     def __init__(
         self,
@@ -27,7 +31,12 @@ class FloodLog:
         `level` is the level of summaries, and of lines without a level of their own.
         """
         self._level = level
-        self._logger, self._max_lines, self._window_s, self._clock = logger, max_lines, window_s, clock
+        self._logger, self._max_lines, self._window_s, self._clock = (
+            logger,
+            max_lines,
+            window_s,
+            clock,
+        )
         self._windows: dict[str, _Window] = {}
 
     def log(
@@ -104,4 +113,7 @@ class _Window:
     def top_addresses(self) -> str:
         """Return the most frequent addresses and their counts."""
         top = self._counts.most_common(MAX_NAMED_ADDRESSES)
-        return ", ".join(f"at least {count} from {address}" for address, count in top) or "from many addresses"
+        return (
+            ", ".join(f"at least {count} from {address}" for address, count in top)
+            or "from many addresses"
+        )

@@ -129,13 +129,17 @@ def open_image(data: bytes, max_pixels: int) -> OpenedImage:
         expected = f"sides of at most {MAX_SIDE_PIXELS} pixels"
         raise rejected(IMAGE_TOO_LARGE, FIELD, expected, f"{width} x {height}")
     if width * height > max_pixels:
-        expected = f"at most {max_pixels} pixels (the client's max_side, or --max-side, scales larger images down)"
+        expected = (
+            f"at most {max_pixels} pixels (the client's max_side, or --max-side, scales larger"
+            " images down)"
+        )
         raise rejected(IMAGE_TOO_LARGE, FIELD, expected, f"{width} x {height} = {width * height}")
     return OpenedImage(image, data, read_orientation(data))
 
 
 def decode(opened: OpenedImage, load: Load | None = None) -> tuple[RGB, depth.SampleRange | None]:
-    """Return the displayed pixels and, for samples of 16 bits, the range of them that was scaled to 8 bits.
+    """Return the displayed pixels and, for samples of 16 bits, the range of them that was scaled to
+    8 bits.
 
     Args:
         opened: the image.
@@ -172,7 +176,9 @@ class Preprocessing:
         return self.resize == "squash"
 
     def size_in_frame(self, size_hw: tuple[int, int], side: int = FRAME_SIDE) -> tuple[int, int]:
-        """Return height and width of an image in a square with this side, rounded as in the official predictor."""
+        """Return height and width of an image in a square with this side, rounded as in the
+        official predictor.
+        """
         if self.squashes:
             return side, side
         scale = side / max(size_hw)
@@ -201,7 +207,9 @@ class Preprocessing:
         if box_xyxy is None and pixels.shape[:2] == (height, width):
             frame[:height, :width] = pixels
         else:
-            scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR, box_xyxy)
+            scaled = Image.fromarray(pixels).resize(
+                (width, height), Image.Resampling.BILINEAR, box_xyxy
+            )
             frame[:height, :width] = np.asarray(scaled)
         return Frame(frame, (height, width))
 
@@ -234,7 +242,8 @@ def _decode_16_bits(file: bytes) -> tuple[RGB, depth.SampleRange]:
 
 
 def _decode_jpeg_fast(opened: OpenedImage) -> RGB | None:
-    """Decode a colour JPEG without its orientation: the same pixels as Pillow's in two thirds of the time.
+    """Decode a colour JPEG without its orientation: the same pixels as Pillow's in two thirds of
+    the time.
 
     Returns None if the file is not an RGB JPEG or has any flaw; Pillow tolerates more.
     """
@@ -259,7 +268,9 @@ def _apply_orientation(pixels: RGB, orientation: int) -> RGB:
 
 
 def _check_chunks(data: bytes) -> None:
-    """Reject a PNG file with so many chunks that they take decoders much longer than the pixels do."""
+    """Reject a PNG file with so many chunks that they take decoders much longer than the pixels
+    do.
+    """
     offset, chunks = 8, 0
     while data.startswith(b"\x89PNG") and offset < len(data):
         offset += 12 + int.from_bytes(data[offset : offset + 4], "big")
@@ -269,7 +280,9 @@ def _check_chunks(data: bytes) -> None:
 
 
 def _check_segments(data: bytes) -> None:
-    """Reject a JPEG file with so many segments that they take decoders much longer than the pixels do."""
+    """Reject a JPEG file with so many segments that they take decoders much longer than the
+    pixels do.
+    """
     offset, junk, segments, scans, components = 2, 0, 0, 0, None
     while data.startswith(b"\xff\xd8") and offset < len(data):
         segment = SEGMENT.search(data, offset)
@@ -287,7 +300,10 @@ def _check_segments(data: bytes) -> None:
         if marker != END:  # Pillow ignores an end marker before the first scan
             offset += int.from_bytes(head[:2], "big")
         if junk > MAX_JUNK_BYTES or segments > MAX_SEGMENTS or scans > MAX_SCANS:
-            limits = f"{MAX_SEGMENTS} segments, {MAX_SCANS} scans and {MAX_JUNK_BYTES} bytes outside them"
+            limits = (
+                f"{MAX_SEGMENTS} segments, {MAX_SCANS} scans and {MAX_JUNK_BYTES} bytes outside"
+                " them"
+            )
             raise _too_many_parts(f"JPEG file of at most {limits}")
         if marker in SEQUENTIAL:
             components = head[7:8]
@@ -300,9 +316,18 @@ def _too_many_parts(expected: str) -> Rejected:
 
 
 def _unreadable(data: bytes) -> Rejected:
-    kind = next((name for magic, offset, name in MAGIC if data[offset : offset + len(magic)] == magic), None)
+    kind = next(
+        (name for magic, offset, name in MAGIC if data[offset : offset + len(magic)] == magic), None
+    )
     if kind is None:
-        return rejected(UNREADABLE_IMAGE, FIELD, READABLE, f"{len(data)} bytes that are not an image")
+        return rejected(
+            UNREADABLE_IMAGE, FIELD, READABLE, f"{len(data)} bytes that are not an image"
+        )
     if kind in FORMATS:
-        return rejected(UNREADABLE_IMAGE, FIELD, READABLE, f"a damaged or truncated {kind} file of {len(data)} bytes")
+        return rejected(
+            UNREADABLE_IMAGE,
+            FIELD,
+            READABLE,
+            f"a damaged or truncated {kind} file of {len(data)} bytes",
+        )
     return rejected(UNSUPPORTED_IMAGE, FIELD, READABLE, kind)

@@ -74,7 +74,9 @@ def release_logits() -> None:
     _reused_buffer.cache_clear()
 
 
-def rle(mask: BoolMask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int, int] | None = None) -> dict[str, Any]:
+def rle(
+    mask: BoolMask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int, int] | None = None
+) -> dict[str, Any]:
     """Return a mask as COCO's compressed RLE, which pycocotools reads.
 
     Args:
@@ -98,7 +100,9 @@ def rle(mask: BoolMask, corner_xy: tuple[int, int] = (0, 0), size_hw: tuple[int,
 
 
 def area_and_box(mask: BoolMask) -> tuple[int, list[int]]:
-    """Return the area of a mask (H, W) bool in pixels, and its box_xyxy: right and bottom exclusive, zeros if empty."""
+    """Return the area of a mask (H, W) bool in pixels, and its box_xyxy: right and bottom
+    exclusive, zeros if empty.
+    """
     top, bottom = _extent(mask.any(axis=1))
     left, right = _extent(mask[top:bottom].any(axis=0))
     return cv2.countNonZero(mask[top:bottom].view(np.uint8)), [left, top, right, bottom]
@@ -141,14 +145,21 @@ def _small_regions(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list
     many. The time of contours grows with their number and length, so a mask with many edges is
     labelled as a whole at once.
     """
-    edges = sum(np.count_nonzero(low != high) for low, high in ((mask[1:], mask[:-1]), (mask[:, 1:], mask[:, :-1])))
+    edges = sum(
+        np.count_nonzero(low != high)
+        for low, high in ((mask[1:], mask[:-1]), (mask[:, 1:], mask[:, :-1]))
+    )
     if edges * PIXELS_PER_EDGE > mask.size:
         return _small_regions_of_all(mask, min_area, keep_largest=keep_largest)
-    contours, hierarchy = cv2.findContours(mask.view(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
+    contours, hierarchy = cv2.findContours(
+        mask.view(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE
+    )
     outer = [contour for number, contour in enumerate(contours) if hierarchy[0, number, 3] < 0]
     boxes = [cv2.boundingRect(contour) for contour in outer]
     # A region has at least as many pixels as the longer side of its box.
-    candidates = [(contour, box) for contour, box in zip(outer, boxes, strict=True) if max(box[2:]) < min_area]
+    candidates = [
+        (contour, box) for contour, box in zip(outer, boxes, strict=True) if max(box[2:]) < min_area
+    ]
     if keep_largest and len(candidates) == len(outer):
         return _small_regions_of_all(mask, min_area, keep_largest=True)
     if sum(PIXELS_PER_WINDOW + w * h for _, (_, _, w, h) in candidates) > mask.size:
@@ -156,7 +167,9 @@ def _small_regions(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list
     changes = []
     for contour, (x, y, w, h) in candidates:
         window = slice(y, y + h), slice(x, x + w)
-        _, regions, stats, _ = cv2.connectedComponentsWithStats(mask[window].view(np.uint8), connectivity=8)
+        _, regions, stats, _ = cv2.connectedComponentsWithStats(
+            mask[window].view(np.uint8), connectivity=8
+        )
         column, row = contour[0, 0]
         region = regions[row - y, column - x]
         if stats[region, cv2.CC_STAT_AREA] < min_area:
@@ -164,7 +177,9 @@ def _small_regions(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list
     return changes or None
 
 
-def _small_regions_of_all(mask: BoolMask, min_area: int, *, keep_largest: bool) -> list[Change] | None:
+def _small_regions_of_all(
+    mask: BoolMask, min_area: int, *, keep_largest: bool
+) -> list[Change] | None:
     _, regions, stats, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=8)
     areas = stats[:, cv2.CC_STAT_AREA]
     small = areas < min_area
@@ -179,7 +194,8 @@ def _small_regions_of_all(mask: BoolMask, min_area: int, *, keep_largest: bool) 
 
 @dataclass(eq=False)
 class MaskPart:
-    """The `mask` part of an answer, encoded mask by mask, so that the masks need not be in memory together.
+    """The `mask` part of an answer, encoded mask by mask, so that the masks need not be in memory
+    together.
 
     - `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for several masks;
     - `npy`: a NumPy file of the same shape, bool;
@@ -209,7 +225,10 @@ class MaskPart:
         self._rings_left = MAX_RINGS
         rows = (self.count or 1) * self.size_hw[0]
         if self.mask_format == "png" and rows > MAX_PNG_ROWS:
-            expected = f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other than png"
+            expected = (
+                f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other"
+                " than png"
+            )
             raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, f"{rows} rows")
 
     def add(self, mask: BoolMask) -> int:

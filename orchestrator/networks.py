@@ -77,7 +77,9 @@ def decode(
     Raises:
         DecoderError: the decoder returned values that are not finite.
     """
-    inputs = decoder_inputs(embedding, points_xy, labels, size_hw=size_hw, frame_hw=frame_hw, masks=masks)
+    inputs = decoder_inputs(
+        embedding, points_xy, labels, size_hw=size_hw, frame_hw=frame_hw, masks=masks
+    )
     if candidates:
         logits, scores = run(inputs, [LOW_RES_MASKS.name, IOU_PREDICTIONS.name])
         logits, scores = logits[:, CANDIDATE_OUTPUTS], scores[:, CANDIDATE_OUTPUTS]

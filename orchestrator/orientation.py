@@ -81,14 +81,18 @@ def _exif_of_png(file: bytes) -> bytes:
         end = offset + 8 + length
         if name == b"IDAT":
             break
-        if name == b"eXIf" and zlib.crc32(file[offset + 4 : end]) == int.from_bytes(file[end : end + 4], "big"):
+        if name == b"eXIf" and zlib.crc32(file[offset + 4 : end]) == int.from_bytes(
+            file[end : end + 4], "big"
+        ):
             return file[offset + 8 : end] if length <= MAX_PNG_EXIF_BYTES else b""
         offset = end + 4
     return b""
 
 
 def _orientation_in(exif: bytes, order: ByteOrder, start: int, *, in_root: bool) -> int | None:
-    """Return the first valid orientation in a directory, or in the EXIF directory that the root names; else None."""
+    """Return the first valid orientation in a directory, or in the EXIF directory that the root
+    names; else None.
+    """
     for tag, kind, count, value in _entries(exif, order, start):
         if (tag, kind, count) == ORIENTATION_ENTRY:
             orientation = int.from_bytes(value[:2], order)

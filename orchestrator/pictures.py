@@ -19,7 +19,14 @@ from isal import isal_zlib
 from orchestrator.arrays import BoolMask
 
 OPACITY = 0.5
-COLOURS = ((30, 144, 255), (255, 99, 71), (50, 205, 50), (255, 193, 7), (186, 85, 211), (0, 206, 209))
+COLOURS = (
+    (30, 144, 255),
+    (255, 99, 71),
+    (50, 205, 50),
+    (255, 193, 7),
+    (186, 85, 211),
+    (0, 206, 209),
+)
 """RGB, one per object, used in turn."""
 
 WHITE = (255, 255, 255)
@@ -91,7 +98,11 @@ class Picture:
         """Return the picture as a PNG file."""
         if self._inside is None:
             return encode_png(self._drawn, self._changed, self._strips)
-        return encode_png(np.asarray(cv2.merge([self._drawn, self._inside.view(np.uint8) * np.uint8(255)]), np.uint8))
+        return encode_png(
+            np.asarray(
+                cv2.merge([self._drawn, self._inside.view(np.uint8) * np.uint8(255)]), np.uint8
+            )
+        )
 
 
 def overlay(picture: Pixels, mask: BoolMask, colour: Colour) -> slice:
@@ -124,7 +135,9 @@ def overlay(picture: Pixels, mask: BoolMask, colour: Colour) -> slice:
 
 
 def _solid_like(picture: Pixels, colour: Colour) -> Pixels:
-    """Return a picture of one colour in the shape of another, thirty times as fast as assigning `solid[:] = colour`."""
+    """Return a picture of one colour in the shape of another, thirty times as fast as assigning
+    `solid[:] = colour`.
+    """
     solid = np.empty_like(picture)
     solid.reshape(len(picture), -1)[:] = np.tile(np.array(colour, np.uint8), picture.shape[1])
     return solid
@@ -170,7 +183,11 @@ def encode_png(
             originals[top] = strip
     strips = [compressed.get(top) or originals[top] for top in tops]
     end = LAST_BLOCK + struct.pack(">I", _joined_adler32(strips))
-    chunks = [_chunk(b"IDAT", ZLIB_HEADER), *(strip.chunk for strip in strips), _chunk(b"IDAT", end)]
+    chunks = [
+        _chunk(b"IDAT", ZLIB_HEADER),
+        *(strip.chunk for strip in strips),
+        _chunk(b"IDAT", end),
+    ]
     return _file(width, height, 8, COLOUR_TYPES[channels], chunks)
 
 
@@ -199,7 +216,9 @@ def _joined_adler32(strips: Sequence[Strip]) -> int:
 
 
 def pack_mask(mask: npt.NDArray[np.bool_]) -> Pixels:
-    """Return the rows of a mask (H, W) bool as they stand in a 1-bit PNG: (H, 1 + ceil(W / 8)) uint8."""
+    """Return the rows of a mask (H, W) bool as they stand in a 1-bit PNG: (H, 1 + ceil(W / 8))
+    uint8.
+    """
     height, width = mask.shape
     rows = np.empty((height, 1 + (width + 7) // 8), np.uint8)
     rows[:, 0] = FILTER_NONE

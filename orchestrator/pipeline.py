@@ -149,7 +149,11 @@ def prefetch(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any
 
 
 def check_inside(
-    points_xy: Floats, labels: Labels, size_hw: tuple[int, int], region: Box | None = None, hint: str = ""
+    points_xy: Floats,
+    labels: Labels,
+    size_hw: tuple[int, int],
+    region: Box | None = None,
+    hint: str = "",
 ) -> None:
     """Check that all points are inside the image, or a region of it.
 
@@ -178,7 +182,9 @@ def check_inside(
         raise Rejected(*INVALID_REQUEST, errors)
 
 
-def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[Floats, list[tuple[int, int]]]:
+def clip(
+    points_xy: Floats, labels: Labels, size_hw: tuple[int, int]
+) -> tuple[Floats, list[tuple[int, int]]]:
     """Move points to the nearest place in the image; corners of a box cut it to the image.
 
     Args:
@@ -196,7 +202,9 @@ def clip(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> tuple[F
     inside = np.clip(points_xy, (x0, y0), (x1, y1), dtype=np.float32)
     moved = (inside != points_xy).any(axis=2) & (labels != NO_POINT)
     for item in np.flatnonzero(moved.any(axis=1)).tolist():
-        corners = [np.flatnonzero(labels[item] == label) for label in (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)]
+        corners = [
+            np.flatnonzero(labels[item] == label) for label in (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)
+        ]
         for first, last in zip(*corners, strict=False):
             is_cut = moved[item, first] or moved[item, last]
             if is_cut and not (inside[item, first] < inside[item, last]).all():
@@ -213,7 +221,10 @@ def extents(points_xy: Floats, labels: Labels) -> Floats:
     Arguments as for `check_inside`.
     """
     absent = (labels == NO_POINT)[..., None]
-    low, high = np.where(absent, np.inf, points_xy).min(axis=1), np.where(absent, -np.inf, points_xy).max(axis=1)
+    low, high = (
+        np.where(absent, np.inf, points_xy).min(axis=1),
+        np.where(absent, -np.inf, points_xy).max(axis=1),
+    )
     return np.concatenate([low, high], axis=1)
 
 

@@ -19,7 +19,9 @@ thousand."""
 Ring = list[list[float]]
 
 
-def polygons(mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANCE_PIXELS) -> list[list[Ring]]:
+def polygons(
+    mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANCE_PIXELS
+) -> list[list[Ring]]:
     """Return a mask as polygons, each a list of rings: the outer one first, then its holes.
 
     A ring is a list of [x, y], in pixels of the image with whole numbers at pixel edges: a single
@@ -36,7 +38,10 @@ def polygons(mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLE
     edges = _edges(mask[y : y + height, x : x + width])
     contours, hierarchy = cv2.findContours(edges, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
     if len(contours) > max_rings:
-        expected = f"at most {MAX_RINGS} outlines and holes in all masks together; ask for rle or png instead"
+        expected = (
+            f"at most {MAX_RINGS} outlines and holes in all masks together; ask for rle or png"
+            " instead"
+        )
         raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, "polygon, with more")
     parents = hierarchy[0, :, 3]  # -1 for an outer contour, otherwise the contour around the hole
     rings = [_ring(contour, x, y, tolerance) for contour in contours]
@@ -53,7 +58,8 @@ def polygons(mask: BoolMask, max_rings: int = MAX_RINGS, tolerance: float = TOLE
 
 
 def _edges(mask: BoolMask) -> UInt8Mask:
-    """Return the mask on a grid twice as fine, (2H + 1, 2W + 1) uint8, each pixel with its edges and corners.
+    """Return the mask on a grid twice as fine, (2H + 1, 2W + 1) uint8, each pixel with its edges
+    and corners.
 
     OpenCV's contours run through the centres of pixels; on this grid those are the edges of the
     mask's pixels.
@@ -76,7 +82,9 @@ def _ring(contour: npt.NDArray[Any], x: int, y: int, tolerance: float) -> Ring:
 
 
 def _with_corners(contour: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Insert the pixel corners, at even coordinates, that a contour (N, 2) of the fine grid cuts diagonally."""
+    """Insert the pixel corners, at even coordinates, that a contour (N, 2) of the fine grid cuts
+    diagonally.
+    """
     following = np.roll(contour, -1, axis=0)
     diagonal = np.flatnonzero((contour != following).all(axis=1))
     start, end = contour[diagonal], following[diagonal]

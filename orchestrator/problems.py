@@ -6,7 +6,9 @@ MAX_LINE = 2000
 
 
 def one_line(text: str) -> str:
-    """Return the text as one line for Triton's log: ASCII, everything else escaped, of bounded length."""
+    """Return the text as one line for Triton's log: ASCII, everything else escaped, of bounded
+    length.
+    """
     return ascii(text[:MAX_LINE])[1:-1][:MAX_LINE]
 
 

@@ -53,7 +53,9 @@ class RedisTier:
         )
         pool = self._redis.connection_pool
         try:
-            pool.connection_class(**pool.connection_kwargs)  # validates the options; does not connect
+            pool.connection_class(
+                **pool.connection_kwargs
+            )  # validates the options; does not connect
         except TypeError as error:
             raise ValueError(error) from None
         self._max_bytes = HEADER.size + layout.nbytes + MAX_FILE_BYTES
@@ -80,7 +82,9 @@ class RedisTier:
             return None
 
     def _read(self, name: str) -> object:
-        """Return a value, of a long one the beginning, empty if there is none, True for one that is no string."""
+        """Return a value, of a long one the beginning, empty if there is none, True for one that
+        is no string.
+        """
         try:
             return self._redis.getrange(name, 0, self._max_bytes)
         except redis.ResponseError as error:
@@ -102,11 +106,15 @@ class RedisTier:
             self._guarded(partial(self._redis.set, self._prefix + image_id, data, ex=ENTRY_TTL_S))
 
     def _guarded(self, work: Callable[[], object]) -> object:
-        """Return the result of `work`, None if it fails or a failure was less than `RETRY_AFTER_S` ago."""
+        """Return the result of `work`, None if it fails or a failure was less than
+        `RETRY_AFTER_S` ago.
+        """
         if time.monotonic() < self._paused_until:
             return None
         started = time.monotonic()
-        timeout = threading.Timer(ANSWER_TIMEOUT_S, self._redis.connection_pool.disconnect)  # makes `work` fail
+        timeout = threading.Timer(
+            ANSWER_TIMEOUT_S, self._redis.connection_pool.disconnect
+        )  # makes `work` fail
         timeout.daemon = True
         timeout.start()
         try:
@@ -117,7 +125,9 @@ class RedisTier:
             self._paused_until = time.monotonic() + RETRY_AFTER_S
             if not self._failing:
                 self._failing = True
-                self._warn(f"Redis cannot be used, embeddings are shared on this machine only: {reason}")
+                self._warn(
+                    f"Redis cannot be used, embeddings are shared on this machine only: {reason}"
+                )
             return None
         finally:
             timeout.cancel()

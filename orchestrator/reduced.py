@@ -73,7 +73,9 @@ def open_image(data: bytes, max_pixels: int) -> images.OpenedImage:
         if bytes_per_pixel:
             smaller += ", or by a JPEG file that is not progressive"
         expected = f"at most {limit} pixels in a {kind} file: {smaller}"
-        raise rejected(IMAGE_TOO_LARGE, images.FIELD, expected, f"{image.width} x {image.height} = {pixels}")
+        raise rejected(
+            IMAGE_TOO_LARGE, images.FIELD, expected, f"{image.width} x {image.height} = {pixels}"
+        )
     return opened
 
 
@@ -92,7 +94,8 @@ class Reduction:
         return _divided(self.size_hw, self.factor)
 
     def load(self, opened: images.OpenedImage) -> tuple[images.RGB, depth.SampleRange | None]:
-        """Return the pixels of an image file at the size of the grid, not yet turned, and the range of 16-bit samples.
+        """Return the pixels of an image file at the size of the grid, not yet turned, and the range
+        of 16-bit samples.
 
         Returns:
             (h, w, 3) uint8 RGB; and as `images.decode`.
@@ -116,7 +119,9 @@ class Reduction:
         return self._reduced(image, strip_8_bit), None
 
     def _reduced(self, image: Image.Image, strip: Callable[[int, int], Image.Image]) -> images.RGB:
-        """Return an image at the size of the grid, in strips: as a whole it would need its memory a second time."""
+        """Return an image at the size of the grid, in strips: as a whole it would need its
+        memory a second time.
+        """
         pixels = np.empty((*_divided((image.height, image.width), self.factor), 3), np.uint8)
         for top in range(0, image.height, STRIP_ROWS):
             bottom = min(top + STRIP_ROWS, image.height)
@@ -131,7 +136,9 @@ class Reduction:
         return x0, y0, x1, y1
 
     def cells(self, box_xyxy: Box) -> Box:
-        """Return the cells that a box of the image covers, at least one: x0, y0, x1, y1, exclusive."""
+        """Return the cells that a box of the image covers, at least one: x0, y0, x1, y1,
+        exclusive.
+        """
         x0, x1 = self._cells(box_xyxy[0::2], self.grid_hw[1], self.size_hw[1])
         y0, y1 = self._cells(box_xyxy[1::2], self.grid_hw[0], self.size_hw[0])
         return x0, y0, x1, y1

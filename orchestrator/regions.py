@@ -35,7 +35,13 @@ def full_image(size_hw: tuple[int, int]) -> Box:
     return 0, 0, size_hw[1], size_hw[0]
 
 
-def check(box_xyxy: Sequence[float], size_hw: tuple[int, int], field: str, min_side: int = 1, hint: str = "") -> None:
+def check(
+    box_xyxy: Sequence[float],
+    size_hw: tuple[int, int],
+    field: str,
+    min_side: int = 1,
+    hint: str = "",
+) -> None:
     """Check that a box is inside the image.
 
     Args:
@@ -51,7 +57,10 @@ def check(box_xyxy: Sequence[float], size_hw: tuple[int, int], field: str, min_s
     (height, width), (x0, y0, x1, y1) = size_hw, box_xyxy
     inside = min(x0, y0) >= 0 and x1 <= width and y1 <= height
     if not (inside and x1 - x0 >= min(min_side, width) and y1 - y0 >= min(min_side, height)):
-        limits = f"0 <= x0 < x1 <= {width}, 0 <= y0 < y1 <= {height}, sides of at least {min_side} pixels"
+        limits = (
+            f"0 <= x0 < x1 <= {width}, 0 <= y0 < y1 <= {height}, sides of at least {min_side}"
+            " pixels"
+        )
         limits += "" if inside else hint
         raise rejected(INVALID_REQUEST, field, limits, "[{:g}, {:g}, {:g}, {:g}]".format(*box_xyxy))
 
@@ -84,7 +93,9 @@ def rounded(region_xyxy: Sequence[float], size_hw: tuple[int, int], hint: str = 
     (height, width), (x0, y0, x1, y1) = size_hw, region_xyxy
     step = 1 << max(0, int(max(x1 - x0, y1 - y0) / STEPS).bit_length() - 1)
     left, top = (int(side // step) * step for side in (x0, y0))
-    right, bottom = (min(end, -int(-side // step) * step) for side, end in ((x1, width), (y1, height)))
+    right, bottom = (
+        min(end, -int(-side // step) * step) for side, end in ((x1, width), (y1, height))
+    )
     box_xyxy = left, top, right, bottom
     if box_xyxy == tuple(region_xyxy):
         return box_xyxy

@@ -57,7 +57,8 @@ DEFAULTS: dict[str, Any] = {
 }
 """Options of a caller who asks Triton directly, unless given.
 
-- `fields`: names of the points, (N, P), for `clipped` in the result, by default as errors have them.
+- `fields`: names of the points, (N, P), for `clipped` in the result, by default as errors have
+  them.
 - `document`: the answer is one JSON document.
 - `embedding`: the mask part is the embedding, as `embedding_file` makes it.
 - `encode`: False to keep the image file only, which is encoded later.
@@ -107,7 +108,9 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
         return file, [], [orjson.dumps(result)]
     if not objects:
         return [], [], [orjson.dumps(result)]
-    decoded = pipeline.decode(image, points_xy, labels, earlier_masks, mask_objects, candidates=candidates)
+    decoded = pipeline.decode(
+        image, points_xy, labels, earlier_masks, mask_objects, candidates=candidates
+    )
     count = None if workload.masks == 1 or workload.document else workload.masks
     mask, picture, records = draw(image, decoded, options, count, pipeline.max_answer_bytes)
     result["masks"] = [orjson.Fragment(record) for record in records]
@@ -149,7 +152,8 @@ def describe(
 def find(
     pipeline: Pipeline, request: ModelRequest, points_xy: Floats, labels: Labels, workload: Workload
 ) -> tuple[EncodedImage, Floats, list[str]]:
-    """Find the image of a request or the region that it names, with its embedding unless it is only kept.
+    """Find the image of a request or the region that it names, with its embedding unless it is only
+    kept.
 
     With the option `clip`, points and the region are cut to the image. An automatic region is
     around all prompts. Objects without a box are as large as their masks in the whole image.
@@ -216,23 +220,31 @@ def find(
 
 def _names(points: Iterable[tuple[int, int]], fields: Sequence[Sequence[str]]) -> list[str]:
     """Return the names of points, each once: the corners of a box have the same one."""
-    names = (fields[item][index] if fields else f"points[{item}][{index}]" for item, index in points)
+    names = (
+        fields[item][index] if fields else f"points[{item}][{index}]" for item, index in points
+    )
     return list(dict.fromkeys(names))
 
 
 def check_reduced(options: Mapping[str, Any]) -> None:
-    """Check that the answer about an image worked on at a smaller size has only what is made of its grid.
+    """Check that the answer about an image worked on at a smaller size has only what is made of its
+    grid.
 
     Raises:
         ValueError: it has more, which the service never asks for.
     """
-    if not options["document"] or options["segmented_image"] != "none" or options["mask_format"] not in REDUCED_FORMATS:
+    if (
+        not options["document"]
+        or options["segmented_image"] != "none"
+        or options["mask_format"] not in REDUCED_FORMATS
+    ):
         expected = f"a document without a picture, with masks as {' or '.join(REDUCED_FORMATS)}"
         raise ValueError(f"scale_down: expected {expected}")
 
 
 def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
-    """Return an embedding as a safetensors file: its header, then the tensors by the names of the decoder's inputs.
+    """Return an embedding as a safetensors file: its header, then the tensors by the names of the
+    decoder's inputs.
 
     The tensors are float16 in the decoder's shapes. The metadata say how to scale points and masks
     (sizes in pixels; the region is x0, y0, x1, y1), and to which weights the tensors belong.
@@ -257,11 +269,18 @@ def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
     header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
     for name, tensor in image.entry.embedding.items():
-        header[name] = {"dtype": "F16", "shape": tensor.shape, "data_offsets": [offset, offset + tensor.nbytes]}
+        header[name] = {
+            "dtype": "F16",
+            "shape": tensor.shape,
+            "data_offsets": [offset, offset + tensor.nbytes],
+        }
         offset += tensor.nbytes
     text = orjson.dumps(header)
     text += b" " * (-len(text) % 8)  # aligns the tensors
-    tensors = (np.ascontiguousarray(tensor, "<f2").data.cast("B") for tensor in image.entry.embedding.values())
+    tensors = (
+        np.ascontiguousarray(tensor, "<f2").data.cast("B")
+        for tensor in image.entry.embedding.values()
+    )
     return [len(text).to_bytes(8, "little") + text, *tensors]
 
 
@@ -288,7 +307,11 @@ def draw(
         Rejected: they are larger, or the masks do not fit into the format.
     """
     stages = image.stages
-    mask_format, style, tolerance = options["mask_format"], options["segmented_image"], options["polygon_tolerance"]
+    mask_format, style, tolerance = (
+        options["mask_format"],
+        options["segmented_image"],
+        options["polygon_tolerance"],
+    )
     reduction = image.reduction
     masks = MaskPart(mask_format, image.grid_hw, count, tolerance, reduction)
     min_area = options["min_mask_region_area"]
@@ -301,7 +324,10 @@ def draw(
         nonlocal bytes_left
         bytes_left -= size
         if bytes_left < 0:
-            expected = f"an answer of at most {max_bytes} bytes; ask for fewer objects or another mask_format"
+            expected = (
+                f"an answer of at most {max_bytes} bytes; ask for fewer objects or another"
+                " mask_format"
+            )
             raise rejected(ANSWER_TOO_LARGE, "prompts", expected, "more")
 
     picture = None
@@ -320,7 +346,12 @@ def draw(
                 area, box = area_and_box(mask)
                 if reduction:
                     area, box = reduction.area(mask), reduction.box(box)
-                record: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
+                record: dict[str, Any] = {
+                    "object": index,
+                    "score": round(float(score), 4),
+                    "area": area,
+                    "box": box,
+                }
                 if options["low_res_mask"]:
                     record["low_res_mask"] = npy_base64(low_res)
                 if options["document"]:
@@ -363,7 +394,10 @@ def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> N
     image.preprocessing.frame(image.decode().pixels)
     if pipeline:
         pipeline.stages.begin(counts=False)
-        points_xy, labels = np.zeros((1, 2, 2), np.float32), np.array([[BOX_TOP_LEFT, BOX_BOTTOM_RIGHT]], np.int32)
+        points_xy, labels = (
+            np.zeros((1, 2, 2), np.float32),
+            np.array([[BOX_TOP_LEFT, BOX_BOTTOM_RIGHT]], np.int32),
+        )
         list(pipeline.decode(image, points_xy, labels, candidates=False))
     logits = np.full((1, MASK_SIDE, MASK_SIDE), -1, np.float32)
     logits[:, 60:120, 80:180] = 1

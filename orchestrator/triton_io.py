@@ -1,4 +1,6 @@
-"""The boundary to Triton: tensors of a request, responses, metrics, and calls of the encoder and the decoder (BLS)."""
+"""The boundary to Triton: tensors of a request, responses, metrics, and calls of the encoder and
+the decoder (BLS).
+"""
 
 import contextlib
 import functools
@@ -64,7 +66,11 @@ class TritonHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a warning or an error."""
-        write = pb_utils.Logger.log_error if record.levelno >= logging.ERROR else pb_utils.Logger.log_warn
+        write = (
+            pb_utils.Logger.log_error
+            if record.levelno >= logging.ERROR
+            else pb_utils.Logger.log_warn
+        )
         write(one_line(record.getMessage()))
 
 
@@ -140,7 +146,9 @@ class OrchestratorModel:
             preprocessing=images.Preprocessing(descriptor["side"], descriptor["resize"]),
         )
         self._pipeline = Pipeline(
-            run_decoder=self.decoder.run if self.decoder else functools.partial(self._call, tensors.DECODER),
+            run_decoder=(
+                self.decoder.run if self.decoder else functools.partial(self._call, tensors.DECODER)
+            ),
             embeddings=embeddings,
             stages=stages,
             identity={
@@ -214,13 +222,21 @@ class OrchestratorModel:
             outcome = Outcome(costly=True)
         except RequestCancelled as error:
             self._cancelled.add(1, model=self._name)
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"request cancelled: {error}"))
+            return pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(f"request cancelled: {error}")
+            )
         except Exception as error:
             kind = f"mobile_sam: {type(error).__name__}"
             _LOG.log(kind, f"{kind}: {error}")
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-        named = zip((*self.outputs, tensors.OUTCOME.name), (*parts, orjson.dumps(outcome)), strict=True)
-        return pb_utils.InferenceResponse([pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named])
+            return pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(f"{type(error).__name__}: {error}")
+            )
+        named = zip(
+            (*self.outputs, tensors.OUTCOME.name), (*parts, orjson.dumps(outcome)), strict=True
+        )
+        return pb_utils.InferenceResponse(
+            [pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
+        )
 
     def _encode(self, frame: images.Frame) -> Embedding:
         """Return the embedding of an image."""
@@ -239,7 +255,9 @@ class OrchestratorModel:
             model_name=model,
             model_version=self._pipeline.identity["model_version"],
             requested_output_names=outputs,
-            inputs=[pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()],
+            inputs=[
+                pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()
+            ],
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
             trace=self._trace,
         ).exec()
@@ -253,20 +271,28 @@ class OrchestratorModel:
         release_logits()
 
     def _report_loaded(self, descriptor: str) -> None:
-        """Export the loaded weights and their descriptor as a metric, from which the service makes `/info`.
+        """Export the loaded weights and their descriptor as a metric, from which the service makes
+        `/info`.
 
         The series of an unloaded model stays, with the value 0. While a model replaces another,
         both have a time: of several series of a version, the one with the highest value counts.
         """
         family = pb_utils.MetricFamily(
             "mobile_sam_loaded_timestamp_seconds",
-            "Unix time at which a model last loaded these weights, by model, version, weights, descriptor and engines",
+            "Unix time at which a model last loaded these weights, by model, version, weights,"
+            " descriptor and engines",
             pb_utils.MetricFamily.GAUGE,
         )
         identity = self._pipeline.identity
         weights = {**identity["weights"], "trained": str(identity["weights"]["trained"]).lower()}
         version = str(identity["model_version"])
-        labels = {"model": self._name, "version": version, "descriptor": descriptor, **weights, **identity["engine"]}
+        labels = {
+            "model": self._name,
+            "version": version,
+            "descriptor": descriptor,
+            **weights,
+            **identity["engine"],
+        }
         self._loaded = family, family.Metric(labels)  # keeps the series alive
         self._loaded[1].set(time.time())
 
@@ -375,7 +401,8 @@ def _open_cache(settings: OrchestratorSettings, layout: Layout) -> EmbeddingCach
 
 
 def _redis_tier(url: str, layout: Layout) -> Any:
-    from orchestrator.redis_tier import RedisTier  # noqa: PLC0415  (11 MB in each process, needed by few)
+    # 11 MB in each process, needed by few.
+    from orchestrator.redis_tier import RedisTier  # noqa: PLC0415
 
     try:
         return RedisTier(url, layout, _warn)

@@ -3,7 +3,8 @@
 state = checkpoint.load_checkpoint("mobile_sam.pt")
 descriptor, (encoder, decoder) = model.build(state)
 
-Only names that need no ONNX are here, so that a check of an export that is up to date takes no time.
+Only names that need no ONNX are here, so that a check of an export that is up to date takes no
+time.
 """
 
 from sam_onnx.errors import CheckpointError, DownloadError, ExportError, SamOnnxError

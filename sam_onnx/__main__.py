@@ -20,26 +20,38 @@ MAX_VERSION = 2**31 - 1
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0, 1 after a known error, 130 after Ctrl+C."""
     parser = argparse.ArgumentParser(
-        prog="python -m sam_onnx", description="Write the ONNX models of a Triton model repository from weights."
+        prog="python -m sam_onnx",
+        description="Write the ONNX models of a Triton model repository from weights.",
     )
     parser.add_argument(
         "--weights",
-        help="auto (default), official, builtin, random, the path of a weights file (.pt, .safetensors or .npz), "
-        f"hf:owner/name[@revision] of the Hugging Face Hub, or one of {', '.join(PUBLISHED)}, each with [@SHA256]; "
-        f"{' or '.join(RECIPES)} and a colon before a path or hf: name their fine-tunes",
+        help=(
+            "auto (default), official, builtin, random, the path of a weights file (.pt,"
+            " .safetensors or .npz), hf:owner/name[@revision] of the Hugging Face Hub, or one of"
+            f" {', '.join(PUBLISHED)}, each with [@SHA256]; {' or '.join(RECIPES)} and a colon"
+            " before a path or hf: name their fine-tunes"
+        ),
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="model repository")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="DIRECTORY", help="model repository"
+    )
     parser.add_argument(
         "--model-version",
         type=_version,
         default=1,
         metavar="N",
-        help="model version to write (default: 1), beside other versions; requests that name none get the highest",
+        help=(
+            "model version to write (default: 1), beside other versions; requests that name none"
+            " get the highest"
+        ),
     )
     parser.add_argument(
         "--print-sha256",
         action="store_true",
-        help="print the SHA-256 of the weights, as MOBILE_SAM_EXPECTED_WEIGHTS takes it, on standard output",
+        help=(
+            "print the SHA-256 of the weights, as MOBILE_SAM_EXPECTED_WEIGHTS takes it, on standard"
+            " output"
+        ),
     )
     parser.add_argument("--version", action="version", version=f"sam_onnx {__version__}")
     options = parser.parse_args(arguments)
@@ -62,7 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _version(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_VERSION):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MAX_VERSION}, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from 1 to {MAX_VERSION}, got {text!r}"
+        )
     return int(text)
 
 

@@ -18,7 +18,8 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
     """Open a zip archive, whose entries have different names and a compression that can be bounded.
 
     Raises:
-        CheckpointError: the list of entries is too long, a name is there twice, or an entry has another compression.
+        CheckpointError: the list of entries is too long, a name is there twice, or an entry has
+            another compression.
         zipfile.BadZipFile and others: the archive is damaged.
     """
     bounded = _Bounded(file)
@@ -35,7 +36,9 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
 
 
 class _Bounded:
-    """File of which at most `max_read_bytes` are read at once: the list of entries is read in one piece."""
+    """File of which at most `max_read_bytes` are read at once: the list of entries is read in
+    one piece.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -43,7 +46,9 @@ class _Bounded:
 
     def read(self, size: int = -1) -> bytes:
         if size > self.max_read_bytes:
-            raise CheckpointError(f"expected a list of entries of at most {self.max_read_bytes} bytes, got {size}")
+            raise CheckpointError(
+                f"expected a list of entries of at most {self.max_read_bytes} bytes, got {size}"
+            )
         return self._file.read(size)
 
     def __getattr__(self, name: str) -> Any:

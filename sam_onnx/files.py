@@ -18,7 +18,8 @@ KINDS = {
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading; one that never ends, or waits for a writer, is refused before anything is read.
+    """Open a file for reading; one that never ends, or waits for a writer, is refused before
+    anything is read.
 
     Raises:
         OSError: the file cannot be read, is not a regular file, or exceeds `MAX_FILE_BYTES`.
@@ -34,7 +35,9 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file; do not wait for a pipe's writer, if a pipe has taken the file's place meanwhile."""
+    """Open a file; do not wait for a pipe's writer, if a pipe has taken the file's place
+    meanwhile.
+    """
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

@@ -1,4 +1,6 @@
-"""Both ends that all image encoders share: the pixels that they get, and the neck that makes the embedding."""
+"""Both ends that all image encoders share: the pixels that they get, and the neck that makes the
+embedding.
+"""
 
 import numpy as np
 import spox.opset.ai.onnx.v20 as op
@@ -26,7 +28,8 @@ BICUBIC = -0.75  # torch's coefficient
 EMBEDDING = "image_embeddings"
 """Name of the tensor that every embedding has, (N, 64, 64, C)."""
 HIGH_RES_FEATURES = ("high_res_features_0", "high_res_features_1")
-"""Names of the other tensors of SAM 2's embeddings, (N, 256, 256, C / 8) and (N, 128, 128, C / 4)."""
+"""Names of the other tensors of SAM 2's embeddings, (N, 256, 256, C / 8) and (N, 128, 128, C /
+4)."""
 PIXEL_MEAN = (123.675, 116.28, 103.53)
 PIXEL_STD = (58.395, 57.12, 57.375)
 DEVIATION = np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
@@ -34,7 +37,8 @@ DEVIATION = np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
 
 
 def centred_pixels(images: Var, sizes_hw: Var, side: int, normalisation: str) -> Var:
-    """Return (N, 3, side, side) float32: pixels minus their mean, 0 outside the image; not divided by the deviation.
+    """Return (N, 3, side, side) float32: pixels minus their mean, 0 outside the image; not divided
+    by the deviation.
 
     Min-max normalisation yields values that are in [0, 1] once they are divided by the deviation.
     """
@@ -67,8 +71,8 @@ def stem(pixels: Var, first: Tensors, second: Tensors) -> Var:
 def as_tokens(x: Var) -> Var:
     """Reshape (N, channels, H, W) to (N, H * W, channels).
 
-    With four dimensions OpenVINO would use a convolution's memory layout for the tokens, and reorder them for every
-    product; with three the encoder takes 0.86 of the time.
+    With four dimensions OpenVINO would use a convolution's memory layout for the tokens, and
+    reorder them for every product; with three the encoder takes 0.86 of the time.
     """
     return reshape(op.transpose(x, perm=[0, 2, 3, 1]), 0, -1, sizes_of(x)[0])
 
@@ -91,7 +95,9 @@ def neck(tokens: Var, tensors: Tensors) -> Var:
 
 
 def bicubic(before: int, after: int) -> Array:
-    """Return the matrix (after, before) of torch's bicubic interpolation without aligned corners."""
+    """Return the matrix (after, before) of torch's bicubic interpolation without aligned
+    corners.
+    """
     places = (np.arange(after) + 0.5) * before / after - 0.5
     nearest = np.floor(places).astype(int)
     matrix = np.zeros((after, before))

@@ -1,4 +1,6 @@
-"""Layouts of Segment Anything's checkpoints: other names for the authors' tensors, and what a file's keys look like."""
+"""Layouts of Segment Anything's checkpoints: other names for the authors' tensors, and what a
+file's keys look like.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,9 +21,11 @@ ENCODER_PREFIXES = {
 }
 """Beginning of keys that only checkpoints with this kind of encoder have."""
 ANCHOR = "prompt_encoder.no_mask_embed.weight"
-"""A key of both layouts. What a fine-tune has in front of it, such as `module.sam.`, is in front of all of its keys."""
+"""A key of both layouts. What a fine-tune has in front of it, such as `module.sam.`, is in front
+of all of its keys."""
 STACKED_POINTS = "prompt_encoder.point_embeddings.weight"
-"""Tensor (4, C) of transformers' `Sam2Model`; the authors' are `prompt_encoder.point_embeddings.0.weight` to 3."""
+"""Tensor (4, C) of transformers' `Sam2Model`; the authors' are
+`prompt_encoder.point_embeddings.0.weight` to 3."""
 SAM_2 = (
     (r"^sam_(prompt_encoder|mask_decoder)\.", r"\1."),
     (r"^(mask_decoder\.transformer\..*\.mlp)\.layers\.0\.", r"\1.lin1."),
@@ -74,31 +78,42 @@ HUGGING_FACE = (
     (r"^(mask_decoder\.(?:iou|output|hf_mlp|pred).*)\.proj_in\.", r"\1.layers.0."),
     (r"^(mask_decoder\.(?:iou|output|hf_mlp|pred).*)\.proj_out\.", r"\1.layers.2."),
 )
-"""Patterns of keys of transformers' `SamModel`, `SamHQModel`, `Sam2Model` and `EdgeTamModel`, and the authors' keys.
+"""Patterns of keys of transformers' `SamModel`, `SamHQModel`, `Sam2Model` and `EdgeTamModel`, and
+the authors' keys.
 
 All are applied, in this order.
 """
 OTHERS = (
-    (r"(^|\.)(detector|tracker|tracker_model|detector_model)\.|vision_backbone\.", "SAM 3, whose licence is gated"),
+    (
+        r"(^|\.)(detector|tracker|tracker_model|detector_model)\.|vision_backbone\.",
+        "SAM 3, whose licence is gated",
+    ),
     (r"image_encoder\.fuse_stage", "EdgeSAM, whose licence is non-commercial"),
     (r"image_encoder\.features\.", "RepViT-SAM"),
 )
 """Patterns of keys of relatives that are not served, the first that fits."""
 
 
-def authors_layout(state: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, npt.NDArray[np.generic]]:
-    """Return a state dict with the authors' keys, without prefixes and what is outside the model; others unchanged.
+def authors_layout(
+    state: Mapping[str, npt.NDArray[np.generic]],
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Return a state dict with the authors' keys, without prefixes and what is outside the model;
+    others unchanged.
 
     The prompt encoder and the mask decoder of SAM 2 have Segment Anything's keys.
     """
     anchors = [key for key in state if key.endswith(ANCHOR)]
     prefix = anchors[0].removesuffix(ANCHOR).removesuffix("sam_") if len(anchors) == 1 else ""
-    found = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    found = {
+        key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
+    }
     rules = HUGGING_FACE if any(key.startswith("vision_encoder.") for key in found) else SAM_2
     found = {authors_key(key, rules): value for key, value in found.items()}
     if STACKED_POINTS in found:
         rows = enumerate(np.atleast_1d(found.pop(STACKED_POINTS)))
-        found |= {STACKED_POINTS.replace("weight", f"{kind}.weight"): row[None] for kind, row in rows}
+        found |= {
+            STACKED_POINTS.replace("weight", f"{kind}.weight"): row[None] for kind, row in rows
+        }
     return found
 
 
@@ -108,20 +123,30 @@ def encoder_kind(state: StateDict) -> str:
     Raises:
         CheckpointError: it has another one, or is no checkpoint of Segment Anything's family.
     """
-    relative = next((name for pattern, name in OTHERS if any(re.search(pattern, key) for key in state)), None)
-    kinds = [kind for kind, prefix in ENCODER_PREFIXES.items() if any(key.startswith(prefix) for key in state)]
+    relative = next(
+        (name for pattern, name in OTHERS if any(re.search(pattern, key) for key in state)), None
+    )
+    kinds = [
+        kind
+        for kind, prefix in ENCODER_PREFIXES.items()
+        if any(key.startswith(prefix) for key in state)
+    ]
     if kinds and not relative:
         return kinds[0]
-    missing = f"; missing key: expected {'... or '.join(ENCODER_PREFIXES.values())}..., got no such key"
+    missing = (
+        f"; missing key: expected {'... or '.join(ENCODER_PREFIXES.values())}..., got no such key"
+    )
     raise CheckpointError(
-        f"this checkpoint looks like {relative or 'another model'}, which is not served; nearest are MobileSAM, SAM's "
-        "ViT-B, L and H, SAM-HQ, EfficientViT-SAM, SAM 2 and EdgeTAM, with their fine-tunes"
-        + ("" if relative else missing)
+        f"this checkpoint looks like {relative or 'another model'}, which is not served; nearest"
+        " are MobileSAM, SAM's ViT-B, L and H, SAM-HQ, EfficientViT-SAM, SAM 2 and EdgeTAM, with"
+        " their fine-tunes" + ("" if relative else missing)
     )
 
 
 def authors_key(key: str, rules: Sequence[tuple[str, str]] = HUGGING_FACE) -> str:
-    """Return the key of the authors' tensor with a key of another layout, transformers' by default."""
+    """Return the key of the authors' tensor with a key of another layout, transformers' by
+    default.
+    """
     for pattern, replacement in rules:
         key = re.sub(pattern, replacement, key)
     return key

@@ -9,7 +9,9 @@ from pathlib import Path
 
 @contextmanager
 def locked(file: Path, waiting: str, report: Callable[[str], object]) -> Iterator[None]:
-    """Hold the lock of a file, which the kernel releases if the process dies; report before waiting for another."""
+    """Hold the lock of a file, which the kernel releases if the process dies; report before
+    waiting for another.
+    """
     import fcntl  # noqa: PLC0415 - Windows has none, and gets a message
 
     with file.open("w") as lock:

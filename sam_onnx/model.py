@@ -29,9 +29,13 @@ def build(state: StateDict, recipe: str = "") -> Networks:
     fields = MEMBERS[kind] | (HQ if hq else {}) | RECIPES.get(recipe, {})
     descriptor = Descriptor(**{"architecture": kind, **fields})
     if descriptor.architecture != kind:
-        raise CheckpointError(f"{recipe}: expected weights of a {descriptor.architecture} encoder, got a {kind} one")
+        raise CheckpointError(
+            f"{recipe}: expected weights of a {descriptor.architecture} encoder, got a {kind} one"
+        )
     if descriptor.single_mask == HQ_ONLY and not hq:
-        raise CheckpointError(f"{recipe}: expected weights of SAM-HQ, got none of its tensors (mask_decoder.hf_token)")
+        raise CheckpointError(
+            f"{recipe}: expected weights of SAM-HQ, got none of its tensors (mask_decoder.hf_token)"
+        )
     encoder = build_encoder(state, descriptor.normalisation)
     decoder = build_decoder(state, descriptor.single_mask)
     return _completed(descriptor, encoder), [encoder, decoder]

@@ -1,4 +1,6 @@
-"""What the graphs share: layers, with constant factors folded into their weights, and the finished model."""
+"""What the graphs share: layers, with constant factors folded into their weights, and the
+finished model.
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -21,7 +23,8 @@ LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's default
 LAYER_NORM_2D_EPSILON = 1e-6  # segment-anything's LayerNorm2d
 MIN_WEIGHT_BYTES = 2**16
 _weights: dict[Var, Array] = {}
-"""Values of the constants that are inputs until the graph is finished: checks of a graph cannot take 2 GB or more."""
+"""Values of the constants that are inputs until the graph is finished: checks of a graph cannot
+take 2 GB or more."""
 
 
 def constant(value: Array | float) -> Var:
@@ -66,8 +69,12 @@ def layer_norm(x: Var, norm: Tensors, width: int, epsilon: float = LAYER_NORM_EP
     return op.layer_normalization(x, weight, bias, axis=-1, epsilon=epsilon)[0]
 
 
-def mlp(x: Var, tensors: Tensors, names: tuple[str, str], width: int, activation: Callable[[Var], Var]) -> Var:
-    """Apply two linear layers with an activation between them; input and output have `width` channels."""
+def mlp(
+    x: Var, tensors: Tensors, names: tuple[str, str], width: int, activation: Callable[[Var], Var]
+) -> Var:
+    """Apply two linear layers with an activation between them; input and output have `width`
+    channels.
+    """
     first, second = (tensors.under(name) for name in names)
     weight = first.get("weight", None, width)
     y = activation(linear(x, weight.T, first.get("bias", len(weight))))
@@ -75,12 +82,16 @@ def mlp(x: Var, tensors: Tensors, names: tuple[str, str], width: int, activation
 
 
 def fold_batch_norm(
-    tensors: Tensors, *shape: Size, names: tuple[str, str] = ("c", "bn"), epsilon: float = BATCH_NORM_EPSILON
+    tensors: Tensors,
+    *shape: Size,
+    names: tuple[str, str] = ("c", "bn"),
+    epsilon: float = BATCH_NORM_EPSILON,
 ) -> tuple[Array, Array]:
-    """Fold a batch norm into the bias-free convolution before it: weight (out, in/groups, kh, kw) and bias (out,).
+    """Fold a batch norm into the bias-free convolution before it: weight (out, in/groups, kh, kw)
+    and bias (out,).
 
-    A convolution with a bias and without a batch norm stays as it is.
-    Inference-time batch norm is gamma * (y - mean) / sqrt(var + eps) + beta, a scale and a shift per output channel.
+    A convolution with a bias and without a batch norm stays as it is. Inference-time batch norm is
+    gamma * (y - mean) / sqrt(var + eps) + beta, a scale and a shift per output channel.
     """
     convolution, norm = names
     weight = tensors.get(f"{convolution}.weight", *shape)
@@ -117,8 +128,12 @@ def conv_batch_norm(
     return convolution(x, weight, bias, stride=stride, groups=inputs if depthwise else 1)
 
 
-def convolution(x: Var, weight: Array, bias: Array | None, *, stride: int = 1, groups: int = 1) -> Var:
-    """Convolve `x` (NCHW) with `weight` (out, in/groups, k, k), padded to keep the size (divided by `stride`)."""
+def convolution(
+    x: Var, weight: Array, bias: Array | None, *, stride: int = 1, groups: int = 1
+) -> Var:
+    """Convolve `x` (NCHW) with `weight` (out, in/groups, k, k), padded to keep the size (divided
+    by `stride`).
+    """
     size = weight.shape[-1]
     return op.conv(
         x,

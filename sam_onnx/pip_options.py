@@ -1,4 +1,6 @@
-"""The user's configuration of `pip install`, for programs that read none of it. Standard library only, Python 3.9."""
+"""The user's configuration of `pip install`, for programs that read none of it. Standard library
+only, Python 3.9.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ TRUE = ("1", "y", "yes", "t", "true", "on")
 
 
 def read(pip: Sequence[str]) -> dict[str, str]:
-    """Return the options of `pip install` by name, from files and `PIP_*` variables, with single spaces in lists.
+    """Return the options of `pip install` by name, from files and `PIP_*` variables, with single
+    spaces in lists.
 
-    `cert` is the file or folder of certificates that pip uses, also if only the variables of `requests` name it.
+    `cert` is the file or folder of certificates that pip uses, also if only the variables of
+    `requests` name it.
 
     Args:
         pip: command that runs pip.
@@ -30,10 +34,15 @@ def read(pip: Sequence[str]) -> dict[str, str]:
     # PIP_QUIET would hide the listing.
     environment = {**os.environ, "PIP_QUIET": "0"}
     command = [*pip, "config", "list"]
-    listing = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     found = [match.groups() for match in map(SETTING.fullmatch, listing.splitlines()) if match]
     found.sort(key=lambda setting: SECTIONS.index(setting[0]))
-    values = {ALIASES.get(name, name): " ".join(str(ast.literal_eval(value)).split()) for _, name, value in found}
+    values = {
+        ALIASES.get(name, name): " ".join(str(ast.literal_eval(value)).split())
+        for _, name, value in found
+    }
     certificates = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or ""
     return {name: value for name, value in {"cert": certificates, **values}.items() if value}
 

@@ -10,13 +10,17 @@ import numpy.typing as npt
 
 Shape = tuple[int, ...]
 
-# Learned vectors and tables; other matrices and kernels are scaled to keep the variance of their inputs.
-UNIT_KEYS = re.compile(r"(_embed|_tokens?|point_embeddings\.\d)\.weight$|gaussian_matrix$|attention_biases$")
+# Learned vectors and tables; other matrices and kernels are scaled to keep the variance of their
+# inputs.
+UNIT_KEYS = re.compile(
+    r"(_embed|_tokens?|point_embeddings\.\d)\.weight$|gaussian_matrix$|attention_biases$"
+)
 SUFFIXES = {
     ".c": (".c.weight", ".bn.weight", ".bn.bias", ".bn.running_mean", ".bn.running_var"),
     ".*": (".weight", ".bias"),
 }
-"""Keys of a convolution with a batch norm, and of a layer with a bias, by their suffix in `mobile_sam_shapes`.
+"""Keys of a convolution with a batch norm, and of a layer with a bias, by their suffix in
+`mobile_sam_shapes`.
 
 The first has the given shape, the others have one value for each output.
 """
@@ -34,7 +38,9 @@ def mobile_sam_shapes(
     transformer_mlp: int = 2048,
     mask_channels: int = 16,
 ) -> dict[str, Shape]:
-    """Return the shape by key of every tensor that the graphs need; the defaults are the published model (`vit_t`)."""
+    """Return the shape by key of every tensor that the graphs need; the defaults are the
+    published model (`vit_t`).
+    """
     half, quarter, eighth, masks = embedding // 2, embedding // 4, embedding // 8, 4
     layers: dict[str, Shape] = {
         "image_encoder.patch_embed.seq.0.c": (widths[0] // 2, 3, 3, 3),
@@ -85,15 +91,22 @@ def mobile_sam_shapes(
         attentions[f"{layer}.cross_attn_image_to_token"] = half
         layers[f"mask_decoder.transformer.{layer}.mlp.lin1.*"] = (transformer_mlp, embedding)
         layers[f"mask_decoder.transformer.{layer}.mlp.lin2.*"] = (embedding, transformer_mlp)
-        layers |= {f"mask_decoder.transformer.{layer}.norm{number}.*": (embedding,) for number in range(1, 5)}
+        layers |= {
+            f"mask_decoder.transformer.{layer}.norm{number}.*": (embedding,)
+            for number in range(1, 5)
+        }
     for name, inner in attentions.items():
-        layers |= {f"mask_decoder.transformer.{name}.{key}_proj.*": (inner, embedding) for key in "qkv"}
+        layers |= {
+            f"mask_decoder.transformer.{name}.{key}_proj.*": (inner, embedding) for key in "qkv"
+        }
         layers[f"mask_decoder.transformer.{name}.out_proj.*"] = (embedding, inner)
     perceptrons = {"iou_prediction_head": masks}
     perceptrons |= {f"output_hypernetworks_mlps.{index}": eighth for index in range(masks)}
     for name, outputs in perceptrons.items():
         sizes = enumerate((embedding, embedding, outputs))
-        layers |= {f"mask_decoder.{name}.layers.{index}.*": (size, embedding) for index, size in sizes}
+        layers |= {
+            f"mask_decoder.{name}.layers.{index}.*": (size, embedding) for index, size in sizes
+        }
     found: dict[str, Shape] = {}
     for name, shape in layers.items():
         first, *others = SUFFIXES.get(name[-2:], (name[-2:],))
@@ -107,7 +120,9 @@ def _bottleneck(name: str, inputs: int, hidden: int, outputs: int) -> dict[str, 
 
 
 def random_state(shapes: Mapping[str, Shape], seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
-    """Return untrained float32 weights, the same on every machine; activations keep about unit size in all layers."""
+    """Return untrained float32 weights, the same on every machine; activations keep about unit
+    size in all layers.
+    """
     return {key: _random(key, shape, seed) for key, shape in shapes.items()}
 
 

@@ -1,4 +1,5 @@
-"""Models in a Triton model repository, and the record of their weights, `weights.json`, beside the orchestrator's code.
+"""Models in a Triton model repository, and the record of their weights, `weights.json`, beside the
+orchestrator's code.
 
 No heavy imports.
 """
@@ -21,7 +22,8 @@ from sam_onnx.files import open_regular
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-BUILDER_VERSION = "10"  # increase with every change of the graphs or the record, so that older exports are replaced
+# Increase with every change of the graphs or the record, so that older exports are replaced
+BUILDER_VERSION = "10"
 ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam_cached", "mobile_sam")
 """Models that read the record; `mobile_sam` is written last, when everything else is complete."""
 MAX_INLINE_BYTES = 2**30
@@ -57,7 +59,9 @@ class Version:
         return str(self.repository) + (f" (version {self.number})" if self.number > 1 else "")
 
     def identity(self, source: str) -> Identity | None:
-        """Return the identity of a complete export of `source`, the id of the weights; None if there is none."""
+        """Return the identity of a complete export of `source`, the id of the weights; None if
+        there is none.
+        """
         networks, records = self._files()
         if not all(path.is_file() for path in (*networks, *records)):
             return None
@@ -66,7 +70,11 @@ class Version:
             complete = all((self.repository / file).is_file() for file in record.pop("data"))
             record.pop("networks")
             record["descriptor"] = Descriptor(**record["descriptor"])
-            return Identity(**record) if record.pop("fingerprint") == _fingerprint(source) and complete else None
+            return (
+                Identity(**record)
+                if record.pop("fingerprint") == _fingerprint(source) and complete
+                else None
+            )
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -78,11 +86,13 @@ class Version:
             return ""
 
     def write(self, models: Sequence[ModelProto], identity: Identity, source: str) -> None:
-        """Write an encoder, a decoder and `weights.json`, and copy the code if this version has none.
+        """Write an encoder, a decoder and `weights.json`, and copy the code if this version has
+        none.
 
-        Each file is replaced atomically, and `weights.json` is absent while the files do not match. It has the
-        SHA-256 of each, so that a service finds one that was put there later. `source` is the id of the weights. The
-        weights of a large network are written to a file beside it, and removed from the model.
+        Each file is replaced atomically, and `weights.json` is absent while the files do not match.
+        It has the SHA-256 of each, so that a service finds one that was put there later. `source`
+        is the id of the weights. The weights of a large network are written to a file beside it,
+        and removed from the model.
 
         Raises:
             ExportError: a file cannot be written, or another version's tensors have other shapes.
@@ -97,7 +107,12 @@ class Version:
             "weights_trained": str(identity.trained).lower(),
             "weights_note": identity.note,
         }
-        record: dict[str, Any] = {**asdict(identity), "fingerprint": _fingerprint(source), "data": [], "networks": {}}
+        record: dict[str, Any] = {
+            **asdict(identity),
+            "fingerprint": _fingerprint(source),
+            "data": [],
+            "networks": {},
+        }
         with _writing(self.repository), _locked(self.repository):
             for path in records:
                 path.unlink(missing_ok=True)
@@ -114,9 +129,11 @@ class Version:
                 replace_file(path, (json.dumps(record, indent=2) + "\n").encode())
 
     def complete(self, descriptor: Descriptor) -> None:
-        """Write the networks' configuration for the descriptors of all versions, and copy code from another version.
+        """Write the networks' configuration for the descriptors of all versions, and copy code from
+        another version.
 
-        The code is what Triton loads of the orchestrator's models, `model.py`, from the newest other version.
+        The code is what Triton loads of the orchestrator's models, `model.py`, from the newest
+        other version.
 
         Raises:
             ExportError: a file cannot be written.
@@ -133,15 +150,21 @@ class Version:
                 if text and (new := configured(text, replace(descriptor, batch=batch))) != text:
                     replace_file(path, new.encode())
             for model in ORCHESTRATORS:
-                others = [int(path.parent.name) for path in (self.repository / model).glob("[1-9]*/*.py")]
+                others = [
+                    int(path.parent.name) for path in (self.repository / model).glob("[1-9]*/*.py")
+                ]
                 others = [number for number in others if number != self.number]
-                for path in (self.repository / model / str(max(others))).glob("*.py") if others else ():
+                for path in (
+                    (self.repository / model / str(max(others))).glob("*.py") if others else ()
+                ):
                     copy = self._folder(model) / path.name
                     if not copy.is_file():
                         replace_file(copy, path.read_bytes())
 
     def has_code(self) -> bool:
-        """Return whether the orchestrator's code exists, without which Triton cannot serve the networks."""
+        """Return whether the orchestrator's code exists, without which Triton cannot serve the
+        networks.
+        """
         return all(any(self._folder(model).glob("*.py")) for model in ORCHESTRATORS)
 
     def _others(self) -> dict[int, Descriptor]:
@@ -149,13 +172,18 @@ class Version:
         found = {}
         for path in (self.repository / ORCHESTRATORS[-1]).glob("[1-9]*/weights.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):
-                found[int(path.parent.name)] = Descriptor(**json.loads(path.read_text(encoding="utf-8"))["descriptor"])
+                found[int(path.parent.name)] = Descriptor(
+                    **json.loads(path.read_text(encoding="utf-8"))["descriptor"]
+                )
         found.pop(self.number, None)
         return found
 
     def _files(self) -> tuple[list[Path], list[Path]]:
         """Return the paths of the encoder and the decoder, and of the records."""
-        networks = [self._folder(f"mobile_sam_{network}") / "model.onnx" for network in ("encoder", "decoder")]
+        networks = [
+            self._folder(f"mobile_sam_{network}") / "model.onnx"
+            for network in ("encoder", "decoder")
+        ]
         return networks, [self._folder(model) / "weights.json" for model in ORCHESTRATORS]
 
     def _folder(self, model: str) -> Path:
@@ -192,7 +220,8 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _write_network(path: Path, model: ModelProto) -> Path | None:
-    """Write a model, and more than `MAX_INLINE_BYTES` of weights to a file of ONNX external data, which is returned.
+    """Write a model, and more than `MAX_INLINE_BYTES` of weights to a file of ONNX external data,
+    which is returned.
 
     A protobuf is smaller than 2 GiB.
     """
@@ -228,7 +257,9 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(repository: Path) -> Iterator[None]:
-    """Keep other exports from writing to a repository, and services from taking a snapshot of it meanwhile."""
+    """Keep other exports from writing to a repository, and services from taking a snapshot of it
+    meanwhile.
+    """
     import fcntl  # noqa: PLC0415 - Windows has none, and gets a message
 
     repository.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""EdgeTAM's image encoder (Zhou et al. 2025, arXiv:2501.07256): RepViT (Wang et al. 2023, 2307.09283) and SAM 2's neck.
+"""EdgeTAM's image encoder (Zhou et al. 2025, arXiv:2501.07256): RepViT (Wang et al. 2023,
+2307.09283) and SAM 2's neck.
 
-Widths and depths are read from the tensors. The 3x3 and the 1x1 depthwise convolution of a token mixer, and its
-identity, are one convolution.
+Widths and depths are read from the tensors. The 3x3 and the 1x1 depthwise convolution of a token
+mixer, and its identity, are one convolution.
 """
 
 import spox.opset.ai.onnx.v20 as op
@@ -16,7 +17,8 @@ STAGES = 4
 
 
 def repvit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
-    """Return the embedding of centred pixels (N, 3, 1024, 1024), which fill the frame, from a checkpoint's tensors.
+    """Return the embedding of centred pixels (N, 3, 1024, 1024), which fill the frame, from a
+    checkpoint's tensors.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
@@ -35,7 +37,9 @@ def repvit(pixels: Var, tensors: Tensors) -> dict[str, Var]:
 def _downsample(x: Var, tensors: Tensors) -> Var:
     x = _block(x, tensors.under("pre_block"))
     x = conv_batch_norm(x, tensors.under("spatial_downsample"), 3, stride=2, depthwise=True)
-    return _mixed_channels(conv_batch_norm(x, tensors.under("channel_downsample"), 1), tensors.under("ffn"))
+    return _mixed_channels(
+        conv_batch_norm(x, tensors.under("channel_downsample"), 1), tensors.under("ffn")
+    )
 
 
 def _block(x: Var, tensors: Tensors) -> Var:
@@ -49,11 +53,15 @@ def _block(x: Var, tensors: Tensors) -> Var:
 
 
 def _excited(x: Var, tensors: Tensors, channels: int) -> Var:
-    """Scale channels by numbers that depend on their means: squeeze and excitation (Hu et al. 2018, 1709.01507)."""
+    """Scale channels by numbers that depend on their means: squeeze and excitation (Hu et al.
+    2018, 1709.01507).
+    """
     first, second = tensors.under("fc1"), tensors.under("fc2")
     weight = first.get("weight", None, channels, 1, 1)
     y = op.relu(convolution(op.reduce_mean(x, ints(2, 3)), weight, first.get("bias", len(weight))))
-    y = convolution(y, second.get("weight", channels, len(weight), 1, 1), second.get("bias", channels))
+    y = convolution(
+        y, second.get("weight", channels, len(weight), 1, 1), second.get("bias", channels)
+    )
     return op.mul(x, op.sigmoid(y))
 
 

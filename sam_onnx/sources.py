@@ -53,7 +53,8 @@ OFFICIAL_PACKAGE = Package(
 
 with Path(__file__).with_name("published.csv").open(encoding="utf-8", newline="") as table:
     PUBLISHED = {
-        row["word"]: WebFile(row["url"], int(row["bytes"] or 0) or None, row["sha256"]) for row in csv.DictReader(table)
+        row["word"]: WebFile(row["url"], int(row["bytes"] or 0) or None, row["sha256"])
+        for row in csv.DictReader(table)
     }
 """Checkpoints at their authors' addresses, by their word; Apache-2.0."""
 
@@ -64,5 +65,7 @@ UNSERVED = {
 }
 """Reasons and the nearest words for relatives that are not served."""
 
-BUILTIN = tuple(Path(__file__).parent / "builtin" / f"{network}.onnx.xz" for network in ("encoder", "decoder"))
+BUILTIN = tuple(
+    Path(__file__).parent / "builtin" / f"{network}.onnx.xz" for network in ("encoder", "decoder")
+)
 """Files of the built-in networks."""

@@ -35,33 +35,46 @@ class Tensors:
         Raises:
             CheckpointError: there are none.
         """
-        pattern = re.compile(re.escape(self._prefix) + r"([0-9]{1,2})\.")  # published networks have at most 48
+        pattern = re.compile(
+            re.escape(self._prefix) + r"([0-9]{1,2})\."
+        )  # published networks have at most 48
         numbers = [int(match.group(1)) for match in map(pattern.match, self._state) if match]
         if not numbers:
-            raise CheckpointError(f"missing key: expected {self._prefix}0..., got no such key in the checkpoint")
+            raise CheckpointError(
+                f"missing key: expected {self._prefix}0..., got no such key in the checkpoint"
+            )
         return [self.under(number) for number in range(max(numbers) + 1)]
 
     def get(self, name: str, *shape: int | None) -> Array:
         """Return a tensor as contiguous float32. `None` in `shape` accepts any positive size.
 
         Raises:
-            CheckpointError: the tensor is missing, has another shape, or has a value that is not finite.
+            CheckpointError: the tensor is missing, has another shape, or has a value that is not
+                finite.
         """
         key = f"{self._prefix}{name}"
         if key not in self._state:
-            raise CheckpointError(f"missing key: expected {key} {_text(shape)}, got no such key in the checkpoint")
+            raise CheckpointError(
+                f"missing key: expected {key} {_text(shape)}, got no such key in the checkpoint"
+            )
         value = self._state[key]
         fits = value.ndim == len(shape) and all(
             size > 0 and want in (None, size) for want, size in zip(shape, value.shape, strict=True)
         )
         if not fits:
-            raise CheckpointError(f"unexpected shape: expected {key} {_text(shape)}, got {_text(value.shape)}")
+            raise CheckpointError(
+                f"unexpected shape: expected {key} {_text(shape)}, got {_text(value.shape)}"
+            )
         if value.dtype.kind not in "fiu":
-            raise CheckpointError(f"unexpected type: expected {key} to hold numbers, got {value.dtype}")
+            raise CheckpointError(
+                f"unexpected type: expected {key} to hold numbers, got {value.dtype}"
+            )
         with np.errstate(over="ignore"):  # infinity, which the next lines name
             array = np.ascontiguousarray(value, dtype=np.float32)
         if not np.isfinite(array).all():
-            raise CheckpointError(f"unexpected value: expected {key} to be finite, got NaN or infinity")
+            raise CheckpointError(
+                f"unexpected value: expected {key} to be finite, got NaN or infinity"
+            )
         return array
 
 

@@ -1,9 +1,10 @@
 """Readers of PyTorch's two checkpoint formats that can build only numpy arrays.
 
-Since 1.6 `torch.save` writes a zip archive with a pickle, `<root>/data.pkl`. Its tensors refer to raw storages,
-`<root>/data/<key>`, by persistent id. Earlier versions, which many published files come from, wrote five pickles: a
-magic number, the format's version, the machine's byte order and type sizes, the state dict, and the keys of its
-storages. The storages follow in the order of the keys, each after its length.
+Since 1.6 `torch.save` writes a zip archive with a pickle, `<root>/data.pkl`. Its tensors refer to
+raw storages, `<root>/data/<key>`, by persistent id. Earlier versions, which many published files
+come from, wrote five pickles: a magic number, the format's version, the machine's byte order and
+type sizes, the state dict, and the keys of its storages. The storages follow in the order of the
+keys, each after its length.
 """
 
 import io
@@ -36,19 +37,26 @@ LENGTH = np.dtype("<i8")
 
 
 def read_torch_zip(archive: zipfile.ZipFile, file: BinaryIO) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the state dict of a PyTorch zip checkpoint; bfloat16 becomes float32. Arrays may share memory.
+    """Return the state dict of a PyTorch zip checkpoint; bfloat16 becomes float32. Arrays may share
+    memory.
 
     Raises:
         CheckpointError: the file is damaged, unsafe, or not a (wrapped) dict of tensors.
         zipfile.BadZipFile, EOFError, RuntimeError, zlib.error: the archive is damaged.
     """
-    names = [name for name in archive.namelist() if name == "data.pkl" or name.endswith("/data.pkl")]
+    names = [
+        name for name in archive.namelist() if name == "data.pkl" or name.endswith("/data.pkl")
+    ]
     if len(names) != 1:
-        raise CheckpointError(f"expected one data.pkl in {_name(file)}, got {len(names)}: not a PyTorch checkpoint")
+        raise CheckpointError(
+            f"expected one data.pkl in {_name(file)}, got {len(names)}: not a PyTorch checkpoint"
+        )
     root = names[0].removesuffix("data.pkl")
     info = archive.getinfo(names[0])
     if info.file_size > MAX_PICKLE_BYTES:
-        raise CheckpointError(f"expected data.pkl of at most {MAX_PICKLE_BYTES} bytes, got {info.file_size}")
+        raise CheckpointError(
+            f"expected data.pkl of at most {MAX_PICKLE_BYTES} bytes, got {info.file_size}"
+        )
     with archive.open(info) as entry:
         entries = state_dict(unpickle(entry))
     order = b"little"
@@ -71,32 +79,45 @@ def _zip_storages(
         try:
             info = archive.getinfo(folder + storage.key)
         except KeyError:
-            raise CheckpointError(f"expected storage {shown(storage.key)} in the file, got none") from None
+            raise CheckpointError(
+                f"expected storage {shown(storage.key)} in the file, got none"
+            ) from None
         dtype = np.dtype(order + STORAGES[storage.kind])
         expected = storage.length * dtype.itemsize
         if info.compress_type != zipfile.ZIP_STORED or info.file_size < expected:
             raise CheckpointError(
-                f"expected storage {shown(storage.key)} of {expected} uncompressed bytes, got {info.compress_size}"
+                f"expected storage {shown(storage.key)} of {expected} uncompressed bytes, got"
+                f" {info.compress_size}"
             )
         budget -= info.file_size
         if budget < 0:
-            raise CheckpointError("expected storages that fit into the file, got more bytes than it has")
-        found[storage] = to_native(np.frombuffer(archive.read(info), dtype, storage.length), storage)
+            raise CheckpointError(
+                "expected storages that fit into the file, got more bytes than it has"
+            )
+        found[storage] = to_native(
+            np.frombuffer(archive.read(info), dtype, storage.length), storage
+        )
     return found
 
 
 def read_torch_legacy(file: BinaryIO) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the state dict of a legacy checkpoint; bfloat16 becomes float32. Arrays may share memory.
+    """Return the state dict of a legacy checkpoint; bfloat16 becomes float32. Arrays may share
+    memory.
 
     Raises:
-        CheckpointError: the file is damaged, unsafe, big-endian, or not a (wrapped) dict of tensors.
+        CheckpointError: the file is damaged, unsafe, big-endian, or not a (wrapped) dict of
+            tensors.
     """
     pickles = io.BytesIO(file.read(MAX_PICKLE_BYTES))
     if unpickle(pickles) != MAGIC or unpickle(pickles) != VERSION:
-        raise CheckpointError(f"expected a PyTorch checkpoint, got {_name(file)}, a pickle of something else")
+        raise CheckpointError(
+            f"expected a PyTorch checkpoint, got {_name(file)}, a pickle of something else"
+        )
     system = unpickle(pickles)
     if not isinstance(system, dict) or system.get("little_endian") is not True:
-        raise CheckpointError(f"expected little-endian values, which {_name(file)} does not declare")
+        raise CheckpointError(
+            f"expected little-endian values, which {_name(file)} does not declare"
+        )
     entries = state_dict(unpickle(pickles))
     storages = _legacy_storages(file, pickles, storages_of(entries))
     return {key: array(key, tensor, storages) for key, tensor in entries.items()}
@@ -106,7 +127,9 @@ def _legacy_storages(file: BinaryIO, pickles: io.BytesIO, wanted: Iterable[Stora
     """Return the values of all storages, whose keys are the next pickle."""
     keys, named = unpickle(pickles), {storage.key: storage for storage in wanted}
     if not isinstance(keys, list) or not all(isinstance(key, str) and key in named for key in keys):
-        raise CheckpointError(f"expected the keys of the tensors' storages in {_name(file)}, got something else")
+        raise CheckpointError(
+            f"expected the keys of the tensors' storages in {_name(file)}, got something else"
+        )
     if len(set(keys)) < len(keys):
         raise CheckpointError(f"expected each storage once in {_name(file)}, got one twice")
     found, offset, size = {}, pickles.tell(), _size(file)
@@ -114,9 +137,13 @@ def _legacy_storages(file: BinaryIO, pickles: io.BytesIO, wanted: Iterable[Stora
         dtype = np.dtype(STORAGES[storage.kind]).newbyteorder("<")
         end = offset + LENGTH.itemsize + storage.length * dtype.itemsize
         file.seek(offset)
-        if end > size or int.from_bytes(file.read(LENGTH.itemsize), "little", signed=True) != storage.length:
+        if (
+            end > size
+            or int.from_bytes(file.read(LENGTH.itemsize), "little", signed=True) != storage.length
+        ):
             raise CheckpointError(
-                f"truncated or damaged checkpoint {_name(file)}: expected {storage.length} values at byte {offset}"
+                f"truncated or damaged checkpoint {_name(file)}: expected {storage.length} values"
+                f" at byte {offset}"
             )
         flat = np.fromfile(file, dtype, storage.length)
         found[storage], offset = to_native(flat, storage), end

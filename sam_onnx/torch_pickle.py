@@ -1,8 +1,9 @@
 """Safe reader of the pickles in PyTorch's checkpoints, which can build only numpy arrays.
 
-A pickle is a program; here it may only call the few constructors below, which record their arguments. No opcode does
-more work than the bytes that it reads and the items that it takes off the stack, so that the size of the pickle bounds
-time and memory. The sizes of tensors are checked against the values in the file before any array is made.
+A pickle is a program; here it may only call the few constructors below, which record their
+arguments. No opcode does more work than the bytes that it reads and the items that it takes off the
+stack, so that the size of the pickle bounds time and memory. The sizes of tensors are checked
+against the values in the file before any array is made.
 """
 
 import pickle
@@ -21,9 +22,9 @@ MAX_PICKLE_BYTES = 4 * 2**20
 MAX_ARGUMENTS = 8
 MAX_DIMENSIONS = 8
 NAMES = (
-    "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE EMPTY_TUPLE TUPLE TUPLE1 "
-    "TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS BINPUT LONG_BINPUT BINGET LONG_BINGET GLOBAL "
-    "REDUCE BUILD BINPERSID"
+    "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE"
+    " EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS"
+    " BINPUT LONG_BINPUT BINGET LONG_BINGET GLOBAL REDUCE BUILD BINPERSID"
 )
 OPCODES = frozenset(getattr(pickle, name)[0] for name in NAMES.split())
 """Opcodes that `torch.save` writes."""
@@ -71,13 +72,16 @@ class _Dispatch(dict[int, Any]):
 class _Unpickler(pickle._Unpickler):
     """Unpickler that allows only the names in `find_class`, and makes new objects for each file.
 
-    It derives from the slower unpickler in Python: the one in C allocates as much memory as the pickle asks for (2^28
-    memo entries, texts longer than the file), and its opcodes cannot be replaced. A state dict takes milliseconds.
+    It derives from the slower unpickler in Python: the one in C allocates as much memory as the
+    pickle asks for (2^28 memo entries, texts longer than the file), and its opcodes cannot be
+    replaced. A state dict takes milliseconds.
     """
 
     stack: list[Any]
     pop_mark: Callable[[], list[Any]]
-    dispatch: ClassVar[dict[int, Any]] = _Dispatch({code: pickle._Unpickler.dispatch[code] for code in OPCODES})
+    dispatch: ClassVar[dict[int, Any]] = _Dispatch(
+        {code: pickle._Unpickler.dispatch[code] for code in OPCODES}
+    )
 
     def _set_item(self) -> None:
         value = self.stack.pop()
@@ -88,16 +92,20 @@ class _Unpickler(pickle._Unpickler):
 
     def _set(self, items: list[Any]) -> None:
         for key, value in zip(items[::2], items[1::2], strict=True):
-            # The hash of a tuple visits all its items, which may be one tuple again and again; large numbers can share
-            # one hash.
+            # The hash of a tuple visits all its items, which may be one tuple again and again;
+            # large numbers can share one hash.
             if not isinstance(key, str) and not _is_count(key):
-                raise CheckpointError(f"refused: expected texts and small numbers as keys, got {type(key).__name__}")
+                raise CheckpointError(
+                    f"refused: expected texts and small numbers as keys, got {type(key).__name__}"
+                )
             self.stack[-1][key] = value
 
     def _reduce(self) -> None:
         arguments = self.stack.pop()
         if not isinstance(arguments, tuple) or len(arguments) > MAX_ARGUMENTS:
-            raise CheckpointError(f"refused: expected a call with at most {MAX_ARGUMENTS} arguments, got another one")
+            raise CheckpointError(
+                f"refused: expected a call with at most {MAX_ARGUMENTS} arguments, got another one"
+            )
         self.stack[-1] = self.stack[-1](*arguments)
 
     def _build(self) -> None:
@@ -123,17 +131,30 @@ class _Unpickler(pickle._Unpickler):
             raise EOFError("the file ends within a name")
         if (module, name) not in allowed:
             raise CheckpointError(
-                f"refused: expected tensors only, got a reference to {shown(f'{module}.{name}')}, as in a pickled "
-                "module such as SlimSAM's; save its state_dict(), or use its .safetensors"
+                f"refused: expected tensors only, got a reference to {shown(f'{module}.{name}')},"
+                " as in a pickled module such as SlimSAM's; save its state_dict(), or use its"
+                " .safetensors"
             )
         return allowed[module, name]
 
     def persistent_load(self, pid: Any) -> Storage:
-        if not (isinstance(pid, tuple) and len(pid) in (5, 6) and pid[0] == "storage" and pid[5:] in ((), (None,))):
+        if not (
+            isinstance(pid, tuple)
+            and len(pid) in (5, 6)
+            and pid[0] == "storage"
+            and pid[5:] in ((), (None,))
+        ):
             raise CheckpointError("expected a storage as persistent id, got something else")
         _, kind, key, _, length = pid[:5]
-        if not (isinstance(kind, str) and kind in STORAGES and isinstance(key, str) and _is_count(length)):
-            raise CheckpointError("expected a storage of numbers with its key and length, got something else")
+        if not (
+            isinstance(kind, str)
+            and kind in STORAGES
+            and isinstance(key, str)
+            and _is_count(length)
+        ):
+            raise CheckpointError(
+                "expected a storage of numbers with its key and length, got something else"
+            )
         return Storage(kind, key, length)
 
 
@@ -149,11 +170,14 @@ def unpickle(file: IO[bytes]) -> object:
         raise
     except Exception as error:  # damaged pickles raise many types
         reason = shown(f"{type(error).__name__}: {error}").rstrip(": ")
-        raise CheckpointError(f"expected a pickled state dict, got a damaged one: {reason}") from error
+        raise CheckpointError(
+            f"expected a pickled state dict, got a damaged one: {reason}"
+        ) from error
 
 
 def state_dict(content: object) -> Mapping[str, TensorEntry]:
-    """Return the tensors by key, from the dict itself or its `model` or `state_dict`, without a `module.` prefix.
+    """Return the tensors by key, from the dict itself or its `model` or `state_dict`, without a
+    `module.` prefix.
 
     Raises:
         CheckpointError: the content is not such a dict.
@@ -163,11 +187,14 @@ def state_dict(content: object) -> Mapping[str, TensorEntry]:
             content = content[wrapper]
     if not isinstance(content, dict) or not content:
         raise CheckpointError(
-            f"expected a dict of tensors, got {'an empty one' if content == {} else type(content).__name__}"
+            "expected a dict of tensors, got"
+            f" {'an empty one' if content == {} else type(content).__name__}"
         )
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, TensorEntry):
-            raise CheckpointError(f"expected a dict of tensors, got {type(value).__name__} at {shown(str(key))}")
+            raise CheckpointError(
+                f"expected a dict of tensors, got {type(value).__name__} at {shown(str(key))}"
+            )
     if all(key.startswith("module.") for key in content):
         content = {key.removeprefix("module."): value for key, value in content.items()}
     return content
@@ -187,7 +214,11 @@ def to_native(flat: npt.NDArray[np.generic], storage: Storage) -> npt.NDArray[np
 
 def storages_of(tensors: Mapping[str, TensorEntry]) -> list[Storage]:
     """Return the storages that tensors name, each once."""
-    return list(dict.fromkeys(each.storage for each in tensors.values() if isinstance(each.storage, Storage)))
+    return list(
+        dict.fromkeys(
+            each.storage for each in tensors.values() if isinstance(each.storage, Storage)
+        )
+    )
 
 
 def array(key: str, tensor: TensorEntry, storages: Storages) -> npt.NDArray[np.generic]:
@@ -198,18 +229,31 @@ def array(key: str, tensor: TensorEntry, storages: Storages) -> npt.NDArray[np.g
     """
     storage, offset, size, stride = tensor
     if not isinstance(storage, Storage) or not _is_count(offset):
-        raise CheckpointError(f"expected {shown(key)} to name a storage and an offset, got something else")
+        raise CheckpointError(
+            f"expected {shown(key)} to name a storage and an offset, got something else"
+        )
     shape, strides = _counts(key, size), _counts(key, stride)
     if len(shape) != len(strides):
-        raise CheckpointError(f"expected as many strides as sizes in {shown(key)}, got {len(strides)} and {len(shape)}")
+        raise CheckpointError(
+            f"expected as many strides as sizes in {shown(key)}, got {len(strides)} and"
+            f" {len(shape)}"
+        )
     if storage not in storages:
-        raise CheckpointError(f"expected storage {shown(storage.key)} in the file, got none of its kind and length")
+        raise CheckpointError(
+            f"expected storage {shown(storage.key)} in the file, got none of its kind and length"
+        )
     flat = storages[storage]
     assert isinstance(offset, int)
     count = int(np.prod([1, *shape], dtype=object))
-    last = offset + sum((length - 1) * step for length, step in zip(shape, strides, strict=True)) if count else -1
+    last = (
+        offset + sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
+        if count
+        else -1
+    )
     if last >= flat.size or count > flat.size:
-        raise CheckpointError(f"expected {shown(key)} within its storage of {flat.size} values, got {shape}")
+        raise CheckpointError(
+            f"expected {shown(key)} within its storage of {flat.size} values, got {shape}"
+        )
     if not count:
         return np.empty(shape, flat.dtype)
     steps = tuple(step * flat.itemsize for step in strides)
@@ -217,7 +261,11 @@ def array(key: str, tensor: TensorEntry, storages: Storages) -> npt.NDArray[np.g
 
 
 def _counts(key: str, values: object) -> tuple[int, ...]:
-    if not isinstance(values, (tuple, list)) or len(values) > MAX_DIMENSIONS or not all(map(_is_count, values)):
+    if (
+        not isinstance(values, (tuple, list))
+        or len(values) > MAX_DIMENSIONS
+        or not all(map(_is_count, values))
+    ):
         expected = f"at most {MAX_DIMENSIONS} whole numbers as sizes and strides of {shown(key)}"
         raise CheckpointError(f"expected {expected}, got something else")
     return tuple(values)

@@ -1,4 +1,5 @@
-"""Preparation of a model repository with the chosen weights; an export that is up to date is not repeated.
+"""Preparation of a model repository with the chosen weights; an export that is up to date is not
+repeated.
 
 What needs ONNX is imported only for an export: that takes a second.
 """
@@ -17,7 +18,15 @@ from typing import TYPE_CHECKING
 from sam_onnx.descriptor import RECIPES, SAM2_KINDS
 from sam_onnx.errors import CheckpointError, DownloadError
 from sam_onnx.repository import Identity, Version, sha256_of
-from sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE, PUBLISHED, UNSERVED, Package, WebFile
+from sam_onnx.sources import (
+    BUILTIN,
+    OFFICIAL,
+    OFFICIAL_PACKAGE,
+    PUBLISHED,
+    UNSERVED,
+    Package,
+    WebFile,
+)
 
 if TYPE_CHECKING:
     from sam_onnx.model import Networks
@@ -27,7 +36,9 @@ BUILTIN_NOTE = (
     "The built-in weights: a small segmenter trained on generated scenes; "
     "the official MobileSAM weights segment better."
 )
-RANDOM_NOTE = "Untrained random weights: answers have the right form, but the masks are meaningless."
+RANDOM_NOTE = (
+    "Untrained random weights: answers have the right form, but the masks are meaningless."
+)
 BUILTIN_THRESHOLDS = {"pred_iou_thresh": 0.6, "stability_score_thresh": 0.8}
 """Lower than MobileSAM's, as the scores are lower and the edges softer."""
 SAM2_THRESHOLDS = {"pred_iou_thresh": 0.8, "stability_score_thresh": 0.95}
@@ -39,22 +50,29 @@ HUB = "hf:"
 class Preparer:
     """Exporter of weights to one version of a repository's models; reports each step in a line."""
 
-    def __init__(self, repository: Path, report: Callable[[str], None], *, version: int = 1) -> None:
+    def __init__(
+        self, repository: Path, report: Callable[[str], None], *, version: int = 1
+    ) -> None:
         self._version = Version(repository, version)
         self._report = report
 
     def prepare(self, choice: str) -> Identity:
         """Export `choice`.
 
-        It is `auto`, `official` (or `mobile_sam`), `builtin`, `random`, a word of `PUBLISHED` with or without `@` and a
-        SHA-256, `hf:owner/name` with or without `@` and a revision, or the path of a weights file. A word of `RECIPES`
-        and a colon may precede the last three. `auto` is `official` if those weights are exported, cached or can be
-        fetched, otherwise `builtin`.
+        It is `auto`, `official` (or `mobile_sam`), `builtin`, `random`, a word of `PUBLISHED` with
+        or without `@` and a SHA-256, `hf:owner/name` with or without `@` and a revision, or the
+        path of a weights file. A word of `RECIPES` and a colon may precede the last three. `auto`
+        is `official` if those weights are exported, cached or can be fetched, otherwise `builtin`.
 
         Raises:
             SamOnnxError: the weights cannot be fetched or read, or the export cannot be written.
         """
-        named = {"auto": self._auto, "official": self._official, "builtin": self._builtin, "random": self._random}
+        named = {
+            "auto": self._auto,
+            "official": self._official,
+            "builtin": self._builtin,
+            "random": self._random,
+        }
         named["mobile_sam"] = self._official
         if choice in named:
             return named[choice]()
@@ -78,9 +96,15 @@ class Preparer:
             reason = f"{error.strerror or error}{_hint(file)}"
             raise CheckpointError(f"cannot read the weights file {file}: {reason}") from error
         published = {"official": OFFICIAL, **PUBLISHED}
-        words = [word for word, each in published.items() if each.sha256 == digest and _recipe_of(word) == recipe]
+        words = [
+            word
+            for word, each in published.items()
+            if each.sha256 == digest and _recipe_of(word) == recipe
+        ]
         known = _identity(words[0], published[words[0]], recipe) if words else None
-        identity = known or _identified(path.name, digest, f"Weights from the file {path.name}.", recipe)
+        identity = known or _identified(
+            path.name, digest, f"Weights from the file {path.name}.", recipe
+        )
         return self._export(identity, identity.sha256, lambda: _built(path, digest, recipe))
 
     def _from_hub(self, address: str, recipe: str) -> Identity:
@@ -109,14 +133,18 @@ class Preparer:
         file = PUBLISHED[word]
         if sha256 is not None:
             if not re.fullmatch("[0-9a-fA-F]{64}", sha256):
-                raise DownloadError(f"expected {word}@ and the 64 hex digits of a SHA-256, got {sha256!r}")
+                raise DownloadError(
+                    f"expected {word}@ and the 64 hex digits of a SHA-256, got {sha256!r}"
+                )
             file = replace(file, sha256=sha256.lower())
         try:
             return self._published(word, file, None, recipe)
         except DownloadError as error:
             raise DownloadError(f"{word}: {error}") from error
 
-    def _published(self, word: str, file: WebFile, package: Package | None, recipe: str = "") -> Identity:
+    def _published(
+        self, word: str, file: WebFile, package: Package | None, recipe: str = ""
+    ) -> Identity:
         if file.sha256 and (done := self._current(_id_of(file.sha256, recipe))):
             return done
         from sam_onnx.download import fetch  # noqa: PLC0415
@@ -132,7 +160,8 @@ class Preparer:
             raise CheckpointError(f"{error}{hint}") from error
         if not pinned:
             self._report(
-                f"note: no SHA-256 of {file.name} is known; WEIGHTS={word}@{file.sha256} accepts only this one"
+                f"note: no SHA-256 of {file.name} is known; WEIGHTS={word}@{file.sha256} accepts"
+                " only this one"
             )
         return found
 
@@ -143,7 +172,9 @@ class Preparer:
             return model.builtin()
 
         digest = sha256_of(*BUILTIN)
-        identity = Identity("builtin", digest, trained=True, note=BUILTIN_NOTE, everything=BUILTIN_THRESHOLDS)
+        identity = Identity(
+            "builtin", digest, trained=True, note=BUILTIN_NOTE, everything=BUILTIN_THRESHOLDS
+        )
         return self._export(identity, digest, load)
 
     def _random(self) -> Identity:
@@ -159,7 +190,9 @@ class Preparer:
         return self._export(identity, RANDOM_SOURCE, lambda: model.build(state))
 
     def _current(self, source: str, name: str | None = None) -> Identity | None:
-        """Return the identity of the export in the repository if it matches `source` (and `name`)."""
+        """Return the identity of the export in the repository if it matches `source` (and
+        `name`).
+        """
         done = self._version.identity(source)
         if done is None or name not in (None, done.name):  # same file, other name
             return None
@@ -181,8 +214,9 @@ class Preparer:
         self._report(f"export: {time.monotonic() - started:.0f} s ({what})")
         if not self._version.has_code():
             self._report(
-                f"note: Triton also needs the code of the other models, which {self._version.repository} lacks; "
-                "copy the project's model_repository there first"
+                "note: Triton also needs the code of the other models, which"
+                f" {self._version.repository} lacks; copy the project's model_repository there"
+                " first"
             )
         return identity
 
@@ -199,7 +233,9 @@ def _recipe_of(word: str) -> str:
 
 
 def _id_of(digest: str, recipe: str) -> str:
-    """Return the id of weights by the SHA-256 of their file: with a recipe, the same file answers other masks."""
+    """Return the id of weights by the SHA-256 of their file: with a recipe, the same file
+    answers other masks.
+    """
     return hashlib.sha256(f"{recipe}:{digest}".encode()).hexdigest() if recipe else digest
 
 
@@ -215,7 +251,14 @@ def _identity(word: str, file: WebFile, recipe: str = "") -> Identity:
 def _hint(given: str) -> str:
     """Return a remark with the word that was probably meant, or an empty string."""
     words = {
-        word.lower(): word for word in ("official", "builtin", *PUBLISHED, *UNSERVED, *(f"{each}:" for each in RECIPES))
+        word.lower(): word
+        for word in (
+            "official",
+            "builtin",
+            *PUBLISHED,
+            *UNSERVED,
+            *(f"{each}:" for each in RECIPES),
+        )
     }
     start, colon, _ = given.lower().partition(":")
     similar = get_close_matches(start + colon, words, 1)
@@ -223,7 +266,9 @@ def _hint(given: str) -> str:
 
 
 def _built(path: Path, digest: str, recipe: str) -> Networks:
-    """Return the networks of a weights file, which has the SHA-256 `digest` before and after it is read."""
+    """Return the networks of a weights file, which has the SHA-256 `digest` before and after it
+    is read.
+    """
     from sam_onnx import checkpoint, model  # noqa: PLC0415
 
     networks = model.build(checkpoint.load_checkpoint(path), recipe)
@@ -232,5 +277,7 @@ def _built(path: Path, digest: str, recipe: str) -> Networks:
     except OSError:
         unchanged = False
     if not unchanged:
-        raise CheckpointError(f"the weights file {path} changed while it was read; run the command again")
+        raise CheckpointError(
+            f"the weights file {path} changed while it was read; run the command again"
+        )
     return networks

@@ -42,22 +42,27 @@ FIRST_FILES = {
     "tests/e2e/test_downloaded_python.py": "downloaded Python",
     "tests/e2e/test_gpu_environment.py": "GPU environment",
 }
-"""Files that take long, the longest first, and what they need: only one process of `pytest -n` starts it."""
+"""Files that take long, the longest first, and what they need: only one process of `pytest -n`
+starts it."""
 LOG_LINES = 40
 REASONS = pytest.StashKey[list[list[str]]]()
 BROWSER = "tests/browser/"
-"""Folder of the tests that run last: while a browser is open, its process cannot start an event loop."""
+"""Folder of the tests that run last: while a browser is open, its process cannot start an event
+loop."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A process of `pytest -n` that dies ends the run: pytest-xdist 3.8 waits forever for one that replaces it.
+    # A process of `pytest -n` that dies ends the run: pytest-xdist 3.8 waits forever for one that
+    # replaces it.
     config.option.maxworkerrestart = 0
     if hasattr(config, "workerinput"):
         signal.signal(signal.SIGTERM, fail_on_signal)
 
 
 def fail_on_signal(number: int, _: FrameType | None) -> NoReturn:
-    """Fail the running test: it sent a signal that would end this process of `pytest -n` without a word."""
+    """Fail the running test: it sent a signal that would end this process of `pytest -n` without
+    a word.
+    """
     raise RuntimeError(f"the tests' process got {signal.Signals(number).name}")
 
 
@@ -78,11 +83,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     skips.fail_if_not_allowed(report)
     if report.failed:
-        servers = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server)]
+        servers = [
+            value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server)
+        ]
         report.sections += [(f"end of {server.log}", end_of(server.log)) for server in servers]
     return report
 
@@ -105,7 +114,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class FilesWithTheirService(LoadFileScheduling):
-    """Scheduler of `--dist loadfile` that keeps files with the same need together: these first, the browser's last."""
+    """Scheduler of `--dist loadfile` that keeps files with the same need together: these first,
+    the browser's last.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -145,7 +156,9 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def official_checkpoint() -> Path:
-    """Return the official checkpoint, fetched as by `make serve`, or skip the test if it is not available."""
+    """Return the official checkpoint, fetched as by `make serve`, or skip the test if it is not
+    available.
+    """
     reasons: list[str] = []
     try:
         return fetch(OFFICIAL, OFFICIAL_PACKAGE, reasons.append)
@@ -160,23 +173,36 @@ def builtin_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def builtin_server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run the service as from another folder, with the built-in weights, shared by tests that do not disrupt it."""
+def builtin_server(
+    builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """Run the service as from another folder, with the built-in weights, shared by tests that do
+    not disrupt it.
+    """
     log = tmp_path_factory.mktemp("builtin_server") / "log"
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_LOG_FORMAT": "console"}
+    settings = {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository),
+        "MOBILE_SAM_LOG_FORMAT": "console",
+    }
     with serving(log, str(ROOT), ["env", "--chdir=/"], **settings) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def official_repository(official_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a model repository with the official weights, or skip the test if they are not available."""
+def official_repository(
+    official_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return a model repository with the official weights, or skip the test if they are not
+    available.
+    """
     assert official_checkpoint.is_file()
     return make_repository(tmp_path_factory.mktemp("official") / "model_repository", "official")
 
 
 @pytest.fixture(scope="session")
-def official_server(official_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def official_server(
+    official_repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """Run the service with the official weights, shared by tests that do not disrupt it."""
     log = tmp_path_factory.mktemp("official_server") / "log"
     with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(official_repository)) as running:
@@ -199,7 +225,10 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def keyed(
-    builtin_repository: Path, key_file: Path, collector: Collector, tmp_path_factory: pytest.TempPathFactory
+    builtin_repository: Path,
+    key_file: Path,
+    collector: Collector,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
     """Run a service with API keys, a rate limit, a limit of bodies, CORS, JSON logs and traces."""
     with serving(

@@ -11,7 +11,8 @@ ENVIRONMENTS = ROOT / ".venv-integrations"
 
 
 def environment(name: str, *requirements: str) -> Path:
-    """Return the `bin` folder of an environment, installed if needed; skip the test without an index to install from.
+    """Return the `bin` folder of an environment, installed if needed; skip the test without an
+    index to install from.
 
     Args:
         name: name of its folder.

@@ -24,8 +24,12 @@ EVERYTHING_ENGINE = {"encoder": "fake", "decoder": "fake bf16"}
 SEGMENTATION = {"size": [30, 40], "counts": "c" * 100}
 
 
-def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, changed: bool = False) -> dict[str, Any]:
-    """Return a record of the model; `bbox` is the box after small regions were removed, if different."""
+def record(
+    box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, changed: bool = False
+) -> dict[str, Any]:
+    """Return a record of the model; `bbox` is the box after small regions were removed, if
+    different.
+    """
     (x0, y0, x1, y1), (left, top, right, bottom) = bbox or box, crop
     return {
         "bbox": [x0, y0, x1 - x0, y1 - y0],
@@ -40,12 +44,16 @@ def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, changed: 
 class FakeSegmenter:
     """Segmenter that records its calls, and answers what a test sets."""
 
-    def __init__(self, *batches: list[dict[str, Any]] | Exception, image: dict[str, Any] = IMAGE) -> None:
+    def __init__(
+        self, *batches: list[dict[str, Any]] | Exception, image: dict[str, Any] = IMAGE
+    ) -> None:
         self.image = image
         self.parallel_batches = 1
         self.masks: list[dict[str, Any]] = []
         self.embedding = {
-            "image_embeddings": np.linspace(0, 1, 64 * 64 * 256, dtype=np.float16).reshape(1, 64, 64, 256)
+            "image_embeddings": np.linspace(0, 1, 64 * 64 * 256, dtype=np.float16).reshape(
+                1, 64, 64, 256
+            )
         }
         self.next_batches = list(batches)
         """Records of the next batches, or errors; later batches have no records."""
@@ -74,7 +82,9 @@ class FakeSegmenter:
         """The result of `segment`."""
         return json.dumps({**self.image, "masks": self.masks}).encode()
 
-    async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
+    async def embed(
+        self, image: ImageSource, model_version: int | None = None, *, background: bool = False
+    ) -> bytes:
         (self.stored if background and image.file else self.embeds).append(image)
         self.asked_version = model_version
         self._check(image)

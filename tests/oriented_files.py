@@ -1,7 +1,9 @@
-"""Image files with an orientation wherever files have one, right and damaged, and the one that a browser applies.
+"""Image files with an orientation wherever files have one, right and damaged, and the one that a
+browser applies.
 
-The stored picture has 24 x 16 pixels in four quarters of different colours, so that each orientation looks different.
-`tests/browser/test_orientation.py` holds the table to what Chromium does.
+The stored picture has 24 x 16 pixels in four quarters of different colours, so that each
+orientation looks different. `tests/browser/test_orientation.py` holds the table to what Chromium
+does.
 """
 
 import io
@@ -28,7 +30,17 @@ TURNS: dict[int, tuple[int, int, int, int]] = {
 }
 """Which stored quarter each displayed one shows, in the order of `CORNERS`, by orientation."""
 
-TYPES = {"BYTE": 1, "ASCII": 2, "LONG": 4, "SBYTE": 6, "UNDEFINED": 7, "SSHORT": 8, "SLONG": 9, "IFD": 13, "none": 0}
+TYPES = {
+    "BYTE": 1,
+    "ASCII": 2,
+    "LONG": 4,
+    "SBYTE": 6,
+    "UNDEFINED": 7,
+    "SSHORT": 8,
+    "SLONG": 9,
+    "IFD": 13,
+    "none": 0,
+}
 """Types of EXIF that an orientation may not have."""
 ASCII, SHORT, LONG, RATIONAL = 2, 3, 4, 5
 MAKE, ORIENTATION, EXIF_IFD, GPS_IFD = 0x010F, 0x0112, 0x8769, 0x8825
@@ -47,7 +59,11 @@ def entry(tag: int, value: int, kind: int = SHORT, count: int = 1, order: str = 
 
 def ifd(entries: list[bytes], order: str = LITTLE, next_ifd: int = 0) -> bytes:
     """Return a directory of entries."""
-    return struct.pack(f"{order}H", len(entries)) + b"".join(entries) + struct.pack(f"{order}I", next_ifd)
+    return (
+        struct.pack(f"{order}H", len(entries))
+        + b"".join(entries)
+        + struct.pack(f"{order}I", next_ifd)
+    )
 
 
 def tiff(directory: bytes, order: str = LITTLE, start: int = 8) -> bytes:
@@ -64,9 +80,10 @@ def oriented(value: int, kind: int = SHORT, count: int = 1, order: str = LITTLE)
 def xmp(value: int) -> bytes:
     """Return an XMP document with an orientation."""
     return (
-        '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
-        f'<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="{value}"/></rdf:RDF>'
-        "</x:xmpmeta>"
+        '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF'
+        ' xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description'
+        ' xmlns:tiff="http://ns.adobe.com/tiff/1.0/"'
+        f' tiff:Orientation="{value}"/></rdf:RDF></x:xmpmeta>'
     ).encode()
 
 
@@ -91,7 +108,12 @@ def segment(payload: bytes, marker: int = 0xE1) -> bytes:
 
 def chunk(name: bytes, payload: bytes) -> bytes:
     """Return a chunk of a PNG file."""
-    return struct.pack(">I", len(payload)) + name + payload + struct.pack(">I", zlib.crc32(name + payload))
+    return (
+        struct.pack(">I", len(payload))
+        + name
+        + payload
+        + struct.pack(">I", zlib.crc32(name + payload))
+    )
 
 
 PICTURE = Image.fromarray(quarters())
@@ -137,7 +159,9 @@ def after_scan(file: bytes = JPEG_FILE) -> int:
 def mpo(first: bytes, second: bytes) -> bytes:
     """Return a file of two pictures with the EXIF of each."""
     pictures = [PICTURE.copy(), PICTURE.rotate(180)]
-    file = saved(pictures[0], "MPO", save_all=True, append_images=pictures[1:], exif=SIGNATURE + first)
+    file = saved(
+        pictures[0], "MPO", save_all=True, append_images=pictures[1:], exif=SIGNATURE + first
+    )
     at = file.index(b"\xff\xd8", 4) + 2
     return jpeg(exif(second), file=file, at=at)
 
@@ -149,7 +173,9 @@ def damaged_crc(part: bytes) -> bytes:
 
 def apng(*chunks: bytes) -> bytes:
     """Return an animation of two frames with chunks after its header."""
-    file = saved(PICTURE, "PNG", save_all=True, append_images=[PICTURE.rotate(180)], duration=60_000)
+    file = saved(
+        PICTURE, "PNG", save_all=True, append_images=[PICTURE.rotate(180)], duration=60_000
+    )
     return png(*chunks, file=file)
 
 
@@ -157,7 +183,12 @@ def split_png() -> bytes:
     """Return the PNG file with its pixels in two IDAT chunks."""
     start = PNG_FILE.index(b"IDAT") - 4
     pixels = PNG_FILE[start + 8 : PIXELS_END - 4]
-    return PNG_FILE[:start] + chunk(b"IDAT", pixels[:9]) + chunk(b"IDAT", pixels[9:]) + PNG_FILE[PIXELS_END:]
+    return (
+        PNG_FILE[:start]
+        + chunk(b"IDAT", pixels[:9])
+        + chunk(b"IDAT", pixels[9:])
+        + PNG_FILE[PIXELS_END:]
+    )
 
 
 CAMERA = entry(MAKE, 0x41, ASCII)
@@ -171,39 +202,70 @@ EXIF: dict[str, tuple[int, bytes]] = {
     **{f"value {value}": (1, oriented(value)) for value in (0, 9, 255, 0x0600, 65535)},
     "big endian": (6, oriented(6, order=BIG)),
     **{f"type {name}": (1, oriented(6, kind)) for name, kind in TYPES.items()},
-    **{f"type {name}, big endian": (1, oriented(6, kind, order=BIG)) for name, kind in TYPES.items()},
+    **{
+        f"type {name}, big endian": (1, oriented(6, kind, order=BIG))
+        for name, kind in TYPES.items()
+    },
     "type RATIONAL": (1, tiff(ifd([entry(ORIENTATION, 26, RATIONAL)]) + struct.pack("<II", 6, 1))),
     **{f"count {count}": (1, oriented(6, count=count)) for count in (0, 2, 3, 2**32 - 1)},
     "count 2, both inline": (1, tiff(ifd([struct.pack("<HHIHH", ORIENTATION, SHORT, 2, 6, 6)]))),
     "no entries": (1, tiff(ifd([]))),
-    "bytes behind the value": (6, tiff(ifd([struct.pack("<HHIHH", ORIENTATION, SHORT, 1, 6, 0xFFFF)]))),
-    "value at the end, big endian": (1, tiff(ifd([struct.pack(">HHII", ORIENTATION, SHORT, 1, 6)], BIG), BIG)),
+    "bytes behind the value": (
+        6,
+        tiff(ifd([struct.pack("<HHIHH", ORIENTATION, SHORT, 1, 6, 0xFFFF)])),
+    ),
+    "value at the end, big endian": (
+        1,
+        tiff(ifd([struct.pack(">HHII", ORIENTATION, SHORT, 1, 6)], BIG), BIG),
+    ),
     # Other directories.
     "thumbnail only": (1, tiff(ifd([CAMERA], next_ifd=ONE) + ifd([entry(ORIENTATION, 6)]))),
-    "thumbnail 3": (6, tiff(ifd([entry(ORIENTATION, 6)], next_ifd=ONE) + ifd([entry(ORIENTATION, 3)]))),
-    "EXIF directory only": (6, tiff(ifd([entry(EXIF_IFD, ONE, LONG)]) + ifd([entry(ORIENTATION, 6)]))),
+    "thumbnail 3": (
+        6,
+        tiff(ifd([entry(ORIENTATION, 6)], next_ifd=ONE) + ifd([entry(ORIENTATION, 3)])),
+    ),
+    "EXIF directory only": (
+        6,
+        tiff(ifd([entry(EXIF_IFD, ONE, LONG)]) + ifd([entry(ORIENTATION, 6)])),
+    ),
     "EXIF directory 6 before 8": (
         6,
-        tiff(ifd([entry(EXIF_IFD, TWO, LONG), entry(ORIENTATION, 8)]) + ifd([entry(ORIENTATION, 6)])),
+        tiff(
+            ifd([entry(EXIF_IFD, TWO, LONG), entry(ORIENTATION, 8)]) + ifd([entry(ORIENTATION, 6)])
+        ),
     ),
     "EXIF directory 6 after 8": (
         8,
-        tiff(ifd([entry(ORIENTATION, 8), entry(EXIF_IFD, TWO, LONG)]) + ifd([entry(ORIENTATION, 6)])),
+        tiff(
+            ifd([entry(ORIENTATION, 8), entry(EXIF_IFD, TWO, LONG)]) + ifd([entry(ORIENTATION, 6)])
+        ),
     ),
     "EXIF directory 6 after 0": (
         6,
-        tiff(ifd([entry(ORIENTATION, 0), entry(EXIF_IFD, TWO, LONG)]) + ifd([entry(ORIENTATION, 6)])),
+        tiff(
+            ifd([entry(ORIENTATION, 0), entry(EXIF_IFD, TWO, LONG)]) + ifd([entry(ORIENTATION, 6)])
+        ),
     ),
     "EXIF directory at an odd offset": (
         6,
         tiff(ifd([entry(EXIF_IFD, ONE + 1, LONG)]) + b"\0" + ifd([entry(ORIENTATION, 6)])),
     ),
-    "EXIF directory by SHORT": (1, tiff(ifd([entry(EXIF_IFD, ONE, SHORT)]) + ifd([entry(ORIENTATION, 6)]))),
+    "EXIF directory by SHORT": (
+        1,
+        tiff(ifd([entry(EXIF_IFD, ONE, SHORT)]) + ifd([entry(ORIENTATION, 6)])),
+    ),
     "EXIF directory in another": (
         1,
-        tiff(ifd([entry(EXIF_IFD, ONE, LONG)]) + ifd([entry(EXIF_IFD, ONE + 18, LONG)]) + ifd([entry(ORIENTATION, 6)])),
+        tiff(
+            ifd([entry(EXIF_IFD, ONE, LONG)])
+            + ifd([entry(EXIF_IFD, ONE + 18, LONG)])
+            + ifd([entry(ORIENTATION, 6)])
+        ),
     ),
-    "EXIF directory beyond the end": (6, tiff(ifd([entry(EXIF_IFD, 5000, LONG), entry(ORIENTATION, 6)]))),
+    "EXIF directory beyond the end": (
+        6,
+        tiff(ifd([entry(EXIF_IFD, 5000, LONG), entry(ORIENTATION, 6)])),
+    ),
     "EXIF directories, the first 6": (
         6,
         tiff(
@@ -222,9 +284,15 @@ EXIF: dict[str, tuple[int, bytes]] = {
     ),
     "EXIF directories, the first by SHORT": (
         3,
-        tiff(ifd([entry(EXIF_IFD, TWO, SHORT), entry(EXIF_IFD, TWO, LONG)]) + ifd([entry(ORIENTATION, 3)])),
+        tiff(
+            ifd([entry(EXIF_IFD, TWO, SHORT), entry(EXIF_IFD, TWO, LONG)])
+            + ifd([entry(ORIENTATION, 3)])
+        ),
     ),
-    "GPS directory only": (1, tiff(ifd([entry(GPS_IFD, ONE, LONG)]) + ifd([entry(ORIENTATION, 6)]))),
+    "GPS directory only": (
+        1,
+        tiff(ifd([entry(GPS_IFD, ONE, LONG)]) + ifd([entry(ORIENTATION, 6)])),
+    ),
     # Order of the entries.
     "unsorted": (6, tiff(ifd([entry(0x8298, 0, ASCII), entry(ORIENTATION, 6), CAMERA]))),
     "6 and 3": (6, tiff(ifd([entry(ORIENTATION, 6), entry(ORIENTATION, 3)]))),
@@ -233,7 +301,10 @@ EXIF: dict[str, tuple[int, bytes]] = {
     "9 and 6": (6, tiff(ifd([entry(ORIENTATION, 9), entry(ORIENTATION, 6)]))),
     "LONG 3 and 6": (6, tiff(ifd([entry(ORIENTATION, 3, LONG), entry(ORIENTATION, 6)]))),
     # Damage.
-    **{f"cut to {size} bytes": (6 if size >= 22 else 1, oriented(6)[:size]) for size in range(1, 26)},
+    **{
+        f"cut to {size} bytes": (6 if size >= 22 else 1, oriented(6)[:size])
+        for size in range(1, 26)
+    },
     **{
         f"second entry cut to {size} bytes": (
             6 if size >= 34 else 1,
@@ -243,13 +314,28 @@ EXIF: dict[str, tuple[int, bytes]] = {
     },
     "more entries than bytes": (6, tiff(struct.pack("<H", 65535) + entry(ORIENTATION, 6))),
     "zeros as entries": (6, tiff(struct.pack("<H", 200) + entry(ORIENTATION, 6) + bytes(500))),
-    **{f"directory at {start}": (6, tiff(ifd([entry(ORIENTATION, 6)]), start=start)) for start in (9, 10, 1000)},
-    "directory beyond the end": (1, b"II*\0" + struct.pack("<I", 5000) + ifd([entry(ORIENTATION, 6)])),
-    "directory at the largest offset": (1, b"II*\0" + struct.pack("<I", 2**32 - 1) + ifd([entry(ORIENTATION, 6)])),
-    "directory in the header": (6, b"II*\0" + struct.pack("<I", 4) + bytes(10) + entry(ORIENTATION, 6) + bytes(8)),
+    **{
+        f"directory at {start}": (6, tiff(ifd([entry(ORIENTATION, 6)]), start=start))
+        for start in (9, 10, 1000)
+    },
+    "directory beyond the end": (
+        1,
+        b"II*\0" + struct.pack("<I", 5000) + ifd([entry(ORIENTATION, 6)]),
+    ),
+    "directory at the largest offset": (
+        1,
+        b"II*\0" + struct.pack("<I", 2**32 - 1) + ifd([entry(ORIENTATION, 6)]),
+    ),
+    "directory in the header": (
+        6,
+        b"II*\0" + struct.pack("<I", 4) + bytes(10) + entry(ORIENTATION, 6) + bytes(8),
+    ),
     "directory whose next is itself": (1, tiff(ifd([CAMERA], next_ifd=8))),
     "directory whose EXIF is itself": (1, tiff(ifd([entry(EXIF_IFD, 8, LONG)]))),
-    "directory whose EXIF is itself, and 6": (6, tiff(ifd([entry(EXIF_IFD, 8, LONG), entry(ORIENTATION, 6)]))),
+    "directory whose EXIF is itself, and 6": (
+        6,
+        tiff(ifd([entry(EXIF_IFD, 8, LONG), entry(ORIENTATION, 6)])),
+    ),
     "BigTIFF": (1, b"II+\0" + oriented(6)[4:]),
     "IM as byte order": (1, b"IM*\0" + oriented(6)[4:]),
     "magic number of the other byte order": (1, b"II\0*" + oriented(6)[4:]),
@@ -264,7 +350,10 @@ SIX, THREE, NONE = exif(oriented(6)), exif(oriented(3)), exif(tiff(ifd([])))
 XMP_SIX = segment(XMP_SIGNATURE + xmp(6))
 
 JPEGS: dict[str, tuple[int, bytes]] = {
-    **{f"JPEG, {name}": (orientation, jpeg(exif(data))) for name, (orientation, data) in EXIF.items()},
+    **{
+        f"JPEG, {name}": (orientation, jpeg(exif(data)))
+        for name, (orientation, data) in EXIF.items()
+    },
     # Signature and segment.
     "JPEG, signature with another last byte": (6, jpeg(exif(oriented(6), b"Exif\0\xff"))),
     "JPEG, signature in capitals": (1, jpeg(exif(oriented(6), b"EXIF\0\0"))),
@@ -302,7 +391,10 @@ JPEGS: dict[str, tuple[int, bytes]] = {
     "JPEG, after the scan": (1, jpeg(SIX, at=after_scan())),
     "JPEG, after the end": (1, JPEG_FILE + SIX),
     "JPEG, between scans": (1, jpeg(SIX, file=PROGRESSIVE, at=SECOND_SCAN)),
-    "JPEG, before and between scans": (3, jpeg(THREE, file=jpeg(SIX, file=PROGRESSIVE, at=SECOND_SCAN))),
+    "JPEG, before and between scans": (
+        3,
+        jpeg(THREE, file=jpeg(SIX, file=PROGRESSIVE, at=SECOND_SCAN)),
+    ),
     # What comes before it.
     **{
         f"JPEG, {name} before": (6, jpeg(before, SIX, at=JFIF_END))
@@ -323,8 +415,14 @@ JPEGS: dict[str, tuple[int, bytes]] = {
     # Kinds of JPEG.
     "JPEG, progressive": (6, jpeg(SIX, file=PROGRESSIVE)),
     "JPEG, grey": (6, jpeg(SIX, file=saved(GREY, "JPEG", quality=95))),
-    "JPEG, CMYK": (6, jpeg(SIX, file=saved(PICTURE.convert("CMYK"), "JPEG", quality=95, subsampling=0))),
-    "JPEG, with a profile": (6, jpeg(SIX, file=saved(PICTURE, "JPEG", quality=95, icc_profile=bytes(3000)))),
+    "JPEG, CMYK": (
+        6,
+        jpeg(SIX, file=saved(PICTURE.convert("CMYK"), "JPEG", quality=95, subsampling=0)),
+    ),
+    "JPEG, with a profile": (
+        6,
+        jpeg(SIX, file=saved(PICTURE, "JPEG", quality=95, icc_profile=bytes(3000))),
+    ),
     "MPO, 6 and 3": (6, mpo(oriented(6), oriented(3))),
     "MPO, none and 6": (1, mpo(tiff(ifd([])), oriented(6))),
 }
@@ -335,7 +433,10 @@ SIX_CHUNK, THREE_CHUNK = chunk(b"eXIf", oriented(6)), chunk(b"eXIf", oriented(3)
 RAW = raw_profile(oriented(6))
 
 PNGS: dict[str, tuple[int, bytes]] = {
-    **{f"PNG, {name}": (orientation, png(chunk(b"eXIf", data))) for name, (orientation, data) in EXIF.items()},
+    **{
+        f"PNG, {name}": (orientation, png(chunk(b"eXIf", data)))
+        for name, (orientation, data) in EXIF.items()
+    },
     "PNG, signature of JPEG": (1, png(chunk(b"eXIf", SIGNATURE + oriented(6)))),
     "PNG, large": (6, png(chunk(b"eXIf", oriented(6) + bytes(200_000)))),
     "PNG, the largest": (6, png(chunk(b"eXIf", oriented(6) + bytes(2**22 - 26)))),
@@ -347,16 +448,25 @@ PNGS: dict[str, tuple[int, bytes]] = {
     "PNG, empty and 6": (1, png(chunk(b"eXIf", b""), SIX_CHUNK)),
     "PNG, wrong checksum": (1, png(damaged_crc(SIX_CHUNK))),
     "PNG, wrong checksum and 3": (3, png(damaged_crc(SIX_CHUNK), THREE_CHUNK)),
-    "PNG, wrong checksum of another chunk": (6, png(damaged_crc(chunk(b"tEXt", b"a\0b")), SIX_CHUNK)),
+    "PNG, wrong checksum of another chunk": (
+        6,
+        png(damaged_crc(chunk(b"tEXt", b"a\0b")), SIX_CHUNK),
+    ),
     # Place.
     "PNG, after the pixels": (1, png(SIX_CHUNK, at=PIXELS_END)),
-    "PNG, 3 before and 6 after the pixels": (3, png(THREE_CHUNK, file=png(SIX_CHUNK, at=PIXELS_END))),
+    "PNG, 3 before and 6 after the pixels": (
+        3,
+        png(THREE_CHUNK, file=png(SIX_CHUNK, at=PIXELS_END)),
+    ),
     "PNG, after the end": (1, PNG_FILE + SIX_CHUNK),
     "PNG, pixels in two chunks": (6, png(SIX_CHUNK, file=IN_TWO)),
     "PNG, before the palette": (6, png(SIX_CHUNK, file=PALETTE)),
     "PNG, after the palette": (6, png(SIX_CHUNK, file=PALETTE, at=PALETTE.index(b"IDAT") - 4)),
     # Other chunks.
-    **{f"PNG, {name.decode()}": (1, png(chunk(name, oriented(6)))) for name in (b"exIf", b"eXIF", b"caEX")},
+    **{
+        f"PNG, {name.decode()}": (1, png(chunk(name, oriented(6))))
+        for name in (b"exIf", b"eXIF", b"caEX")
+    },
     "PNG, XMP": (1, png(chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp(6)))),
     "PNG, tEXt": (1, png(chunk(b"tEXt", b"Raw profile type exif\0" + RAW))),
     "PNG, tEXt of APP1": (1, png(chunk(b"tEXt", b"Raw profile type APP1\0" + RAW))),
@@ -364,10 +474,16 @@ PNGS: dict[str, tuple[int, bytes]] = {
     "PNG, iTXt": (1, png(chunk(b"iTXt", b"Raw profile type exif\0\0\0\0\0" + RAW))),
     # Kinds of PNG.
     "PNG, grey": (6, png(SIX_CHUNK, file=saved(GREY, "PNG"))),
-    "PNG, grey of 16 bits": (6, png(SIX_CHUNK, file=saved(Image.fromarray(np.asarray(GREY) * np.uint16(257)), "PNG"))),
+    "PNG, grey of 16 bits": (
+        6,
+        png(SIX_CHUNK, file=saved(Image.fromarray(np.asarray(GREY) * np.uint16(257)), "PNG")),
+    ),
     "PNG, with alpha": (6, png(SIX_CHUNK, file=saved(PICTURE.convert("RGBA"), "PNG"))),
     "PNG, animation": (6, png(SIX_CHUNK, file=ANIMATION)),
-    "PNG, animation, after the first frame": (1, png(SIX_CHUNK, file=ANIMATION, at=ANIMATION.index(b"fdAT") - 4)),
+    "PNG, animation, after the first frame": (
+        1,
+        png(SIX_CHUNK, file=ANIMATION, at=ANIMATION.index(b"fdAT") - 4),
+    ),
 }
 
 
@@ -380,17 +496,27 @@ def webps(lossless: bool) -> dict[str, tuple[int, bytes]]:
         f"{kind}, EXIF": (1, saved(PICTURE, "WEBP", **options, exif=SIGNATURE + oriented(6))),
         f"{kind}, EXIF without signature": (1, saved(PICTURE, "WEBP", **options, exif=oriented(6))),
         f"{kind}, XMP": (1, saved(PICTURE, "WEBP", **options, xmp=xmp(6))),
-        f"{kind}, EXIF and XMP": (1, saved(PICTURE, "WEBP", **options, exif=oriented(6), xmp=xmp(6))),
+        f"{kind}, EXIF and XMP": (
+            1,
+            saved(PICTURE, "WEBP", **options, exif=oriented(6), xmp=xmp(6)),
+        ),
         f"{kind}, animation": (1, saved(PICTURE, "WEBP", **options, **frames, exif=oriented(6))),
     }
 
 
-FILES: dict[str, tuple[int, bytes]] = {**JPEGS, **PNGS, **webps(lossless=True), **webps(lossless=False)}
+FILES: dict[str, tuple[int, bytes]] = {
+    **JPEGS,
+    **PNGS,
+    **webps(lossless=True),
+    **webps(lossless=False),
+}
 """Image files by what is special about them, and the orientation that a browser applies."""
 
 
 def orientations_shown(pixels: np.ndarray) -> list[int]:
-    """Return the orientations in which the stored picture looks like these pixels, (H, W, 3) uint8: one, if any."""
+    """Return the orientations in which the stored picture looks like these pixels, (H, W, 3)
+    uint8: one, if any.
+    """
     height, width = pixels.shape[:2]
     centres = pixels[height // 4 :: height // 2, width // 4 :: width // 2].reshape(4, 3).astype(int)
     greys = np.repeat(np.array(GREY_CORNERS)[:, None], 3, axis=1)

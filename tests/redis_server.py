@@ -18,12 +18,24 @@ class RedisServer:
     def __init__(self, program: str, folder: Path) -> None:
         (self.port,) = free_ports(1)
         self.url = f"redis://127.0.0.1:{self.port}"
-        self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self._command = [
+            program,
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen([*self._command, "--dir", str(self._folder)], stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [*self._command, "--dir", str(self._folder)], stdout=subprocess.DEVNULL
+        )
         with self.client() as client:
             wait_until(lambda: answers(client))
 

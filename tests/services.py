@@ -25,9 +25,13 @@ ORIGIN = "https://annotate.example"
 
 
 def write_other_weights(repository: Path, version: int = 1, name: str = "other") -> str:
-    """Write weights of this name that give other masks than the built-in weights; return the name."""
+    """Write weights of this name that give other masks than the built-in weights; return the
+    name.
+    """
     descriptor, networks = model.builtin()
-    nodes = [node for network in networks for node in network.graph.node if node.op_type == "Constant"]
+    nodes = [
+        node for network in networks for node in network.graph.node if node.op_type == "Constant"
+    ]
     for tensor in (node.attribute[0].t for node in nodes):
         if (values := numpy_helper.to_array(tensor)).ndim > 1 and values.dtype == np.float32:
             tensor.CopyFrom(numpy_helper.from_array(values * np.float32(1.01), tensor.name))
@@ -51,7 +55,11 @@ def write_broken_encoder(repository: Path, version: int) -> None:
             helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", 1024, 1024, 3]),
             helper.make_tensor_value_info("sizes_hw", TensorProto.INT32, ["N", 2]),
         ],
-        [helper.make_tensor_value_info("image_embeddings", TensorProto.FLOAT16, ["N", 64, 64, 256])],
+        [
+            helper.make_tensor_value_info(
+                "image_embeddings", TensorProto.FLOAT16, ["N", 64, 64, 256]
+            )
+        ],
         [
             numpy_helper.from_array(embedding, "embedding"),
             numpy_helper.from_array(np.array(embedding.shape[1:]), "sizes"),
@@ -59,5 +67,11 @@ def write_broken_encoder(repository: Path, version: int) -> None:
     )
     broken = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     descriptor, (_, decoder) = model.builtin()
-    identity = Identity("broken", hashlib.sha256(b"broken").hexdigest(), trained=True, note="", descriptor=descriptor)
+    identity = Identity(
+        "broken",
+        hashlib.sha256(b"broken").hexdigest(),
+        trained=True,
+        note="",
+        descriptor=descriptor,
+    )
     Version(repository, version).write([broken, decoder], identity, "broken")

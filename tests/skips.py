@@ -1,4 +1,6 @@
-"""Tests that skip for want of a tool: what installs it, and which of them may also do so where CI is set."""
+"""Tests that skip for want of a tool: what installs it, and which of them may also do so where
+CI is set.
+"""
 
 import json
 import os
@@ -39,7 +41,10 @@ FILE = "SKIPS"
 
 def missing(*programs: str) -> str:
     """Return the reason for a skip without these programs."""
-    return f"no {', '.join(programs)} on PATH: apt-get install {' '.join(PACKAGES[name] for name in programs)}"
+    return (
+        f"no {', '.join(programs)} on PATH: apt-get install"
+        f" {' '.join(PACKAGES[name] for name in programs)}"
+    )
 
 
 def require(program: str) -> str:
@@ -62,7 +67,9 @@ def fail_if_not_allowed(report: pytest.TestReport | pytest.CollectReport) -> Non
 
 
 def collected(reports: Iterable[pytest.TestReport]) -> list[list[str]]:
-    """Return the reasons of this run's skipped tests, after those of earlier runs with the same file `SKIPS`."""
+    """Return the reasons of this run's skipped tests, after those of earlier runs with the same
+    file `SKIPS`.
+    """
     reasons = [reason_of(report) for report in reports]
     if not (file := os.environ.get(FILE)):
         return [reasons]
@@ -88,12 +95,16 @@ def summary(runs: Sequence[Sequence[str]]) -> str:
             needed[remedy[1]].update(remedy[2].split())
         else:
             others.append(reason)
-    command = " && ".join(" ".join([name, *sorted(words)]) for name, words in needed.items() if words)
+    command = " && ".join(
+        " ".join([name, *sorted(words)]) for name, words in needed.items() if words
+    )
     count = f"{len(reasons)} skipped"
     if len(runs) > 1:
         count += f" in all runs ({' + '.join(str(len(run)) for run in runs)})"
     parts = [count, *[f"what {len(reasons) - len(others)} need: {command}"] * bool(command)]
-    return "; ".join([*parts, *(f"{number} x {one_line(reason)}" for reason, number in Counter(others).items())])
+    return "; ".join(
+        [*parts, *(f"{number} x {one_line(reason)}" for reason, number in Counter(others).items())]
+    )
 
 
 def one_line(text: str) -> str:

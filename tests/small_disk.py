@@ -14,7 +14,8 @@ from harness import Server
 from harness.server import SHARED_MEMORY
 
 NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
-"""Commands that run another in a mount namespace: as superuser, and as another user if the kernel allows it."""
+"""Commands that run another in a mount namespace: as superuser, and as another user if the
+kernel allows it."""
 MEGABYTE = 2**20
 
 
@@ -22,7 +23,15 @@ MEGABYTE = 2**20
 def small_disk(folder: Path, megabytes: int, option: str = "exec") -> Iterator[Path]:
     """Mount a disk of this size on a new folder, or skip the test if mounting is not allowed."""
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=1777,{option}", "none", str(folder)]
+    command = [
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        f"size={megabytes}m,mode=1777,{option}",
+        "none",
+        str(folder),
+    ]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip("mounting a disk is not allowed here")
@@ -48,7 +57,9 @@ def fill(folder: Path) -> Path:
 
 
 def own_shared_memory(megabytes: int) -> list[str] | None:
-    """Return a command that runs another with shared memory of its own, or None if mounting is not allowed."""
+    """Return a command that runs another with shared memory of its own, or None if mounting is
+    not allowed.
+    """
     mount = f'mount -t tmpfs -o size={megabytes}m,mode=1777 tmpfs {SHARED_MEMORY} && exec "$0" "$@"'
     for namespace in NAMESPACES if shutil.which("unshare") else ():
         command = [*namespace, "sh", "-c", mount]

@@ -1,8 +1,8 @@
 """Set up an environment from locked requirements: `python3 -m tools.environment .venv cpu client`.
 
-pip installs uv, and uv the rest with pip's index settings; where uv fails, pip installs the rest. Where no Python is
-supported, uv downloads one first. Their output goes to `install.log` in the environment. Standard library only, for
-Python 3.9 or newer.
+pip installs uv, and uv the rest with pip's index settings; where uv fails, pip installs the rest.
+Where no Python is supported, uv downloads one first. Their output goes to `install.log` in the
+environment. Standard library only, for Python 3.9 or newer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from pathlib import Path
 from sam_onnx import pip_options
 from sam_onnx.locks import locked
 from tools import pip_config
-from tools.prerequisites import DOWNLOADS, InstallationError, check_platform, check_python, other_python
+from tools.prerequisites import (
+    DOWNLOADS,
+    InstallationError,
+    check_platform,
+    check_python,
+    other_python,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 MIN_FREE_DISK_BYTES = 2_000_000_000
@@ -36,7 +42,8 @@ UNFINISHED = "unfinished"
 PIP_INSTALL = ("-m", "pip", "install", "--no-deps", "--disable-pip-version-check")
 UV_INSTALL = ("pip", "install", "--no-config", "--no-deps", "--python")
 COMPILE = "--compile-bytecode"
-"""Option of uv for a service's environment: all processes of the first start would compile the modules at once."""
+"""Option of uv for a service's environment: all processes of the first start would compile the
+modules at once."""
 
 
 def install(folder: Path, names: Sequence[str]) -> None:
@@ -56,7 +63,9 @@ def install(folder: Path, names: Sequence[str]) -> None:
     free = shutil.disk_usage(ROOT).free
     if free < MIN_FREE_DISK_BYTES:
         needed = MIN_FREE_DISK_BYTES // 10**6
-        raise InstallationError(f"not enough disk space: {needed} MB needed, {free // 10**6} MB free")
+        raise InstallationError(
+            f"not enough disk space: {needed} MB needed, {free // 10**6} MB free"
+        )
     with _locked(folder):
         if _content(file) != wanted:
             with _timed(f"environment {folder}"):
@@ -69,9 +78,13 @@ def install(folder: Path, names: Sequence[str]) -> None:
 
 
 def stamp(folder: Path, names: Sequence[str]) -> tuple[Path, str]:
-    """Return the file that records an installation, and its content if the current requirements are installed."""
+    """Return the file that records an installation, and its content if the current requirements
+    are installed.
+    """
     inputs = [*map(_requirements, names), *[ROOT / PROJECT / "pyproject.toml"] * (PROJECT in names)]
-    digest = hashlib.sha256(b"".join([sys.version.encode(), *map(Path.read_bytes, inputs)])).hexdigest()
+    digest = hashlib.sha256(
+        b"".join([sys.version.encode(), *map(Path.read_bytes, inputs)])
+    ).hexdigest()
     return folder / f"installed-requirements-{'-'.join(names)}", digest
 
 
@@ -84,12 +97,25 @@ def _requirements(name: str) -> Path:
 
 
 def _install(folder: Path, names: Sequence[str], *, again: bool) -> None:
-    """Install with uv, else with pip; `again` replaces what an interrupted installation has left."""
+    """Install with uv, else with pip; `again` replaces what an interrupted installation has
+    left.
+    """
     log, python = folder / "install.log", str(folder / "bin" / "python")
     environment = _install_uv(folder, log, again=again)
-    steps = [["--require-hashes", *[option for name in names for option in ("-r", str(_requirements(name)))]]]
+    steps = [
+        [
+            "--require-hashes",
+            *[option for name in names for option in ("-r", str(_requirements(name)))],
+        ]
+    ]
     steps += [["--no-build-isolation", "--editable", str(ROOT / PROJECT)]] * (PROJECT in names)
-    uv = [str(folder / "bin" / "uv"), *UV_INSTALL, python, *["--reinstall"] * again, *[COMPILE] * (PROJECT in names)]
+    uv = [
+        str(folder / "bin" / "uv"),
+        *UV_INSTALL,
+        python,
+        *["--reinstall"] * again,
+        *[COMPILE] * (PROJECT in names),
+    ]
     if environment and all(_run(log, [*uv, *step], environment) for step in steps):
         return
     print("uv cannot install the packages: pip installs them, which takes longer", flush=True)
@@ -97,19 +123,22 @@ def _install(folder: Path, names: Sequence[str], *, again: bool) -> None:
     if not all(_run(log, [*pip, *step], os.environ) for step in steps):
         what = " and ".join(f"{name}.txt" for name in names)
         raise InstallationError(
-            f"could not install {what}: {_last_line(log)} (all output: {log}); check the network, the disk and "
-            "`pip config list`, then run the same `make` again"
+            f"could not install {what}: {_last_line(log)} (all output: {log}); check the network,"
+            " the disk and `pip config list`, then run the same `make` again"
         )
 
 
 def _last_line(log: Path) -> str:
-    """Return the last line of a log that says something: before it, pip repeats that it tries again."""
+    """Return the last line of a log that says something: before it, pip repeats that it tries
+    again.
+    """
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "no output"
 
 
 def _install_uv(folder: Path, log: Path, *, again: bool = False) -> dict[str, str] | None:
-    """Install uv with pip, and begin the log; return uv's environment variables, or None if pip cannot install it.
+    """Install uv with pip, and begin the log; return uv's environment variables, or None if pip
+    cannot install it.
 
     Raises:
         InstallationError: pip cannot be run, or cannot read its configuration.
@@ -129,7 +158,9 @@ def _install_uv(folder: Path, log: Path, *, again: bool = False) -> dict[str, st
 def _run(log: Path, command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Run a command and append its output to the log; return whether it succeeded."""
     with log.open("a") as file:
-        return not subprocess.run(command, env=environment, stdout=file, stderr=file, check=False).returncode
+        return not subprocess.run(
+            command, env=environment, stdout=file, stderr=file, check=False
+        ).returncode
 
 
 @contextmanager
@@ -158,7 +189,9 @@ def _locked(folder: Path) -> AbstractContextManager[None]:
     """Return the lock of the environment, whose folder it makes."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "install.lock"  # uv uses .lock
-    return locked(file, f"waiting for another installation into {folder}", partial(print, flush=True))
+    return locked(
+        file, f"waiting for another installation into {folder}", partial(print, flush=True)
+    )
 
 
 def _create(folder: Path) -> None:
@@ -167,8 +200,8 @@ def _create(folder: Path) -> None:
         venv.create(folder, with_pip=True, symlinks=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise InstallationError(
-            f"Python cannot create a virtual environment ({type(error).__name__}): on Debian or Ubuntu install "
-            f"python3.{sys.version_info.minor}-venv"
+            f"Python cannot create a virtual environment ({type(error).__name__}): on Debian or"
+            f" Ubuntu install python3.{sys.version_info.minor}-venv"
         ) from None
 
 
@@ -182,20 +215,33 @@ def download_python(folder: Path, reason: InstallationError) -> str:
     Raises:
         InstallationError: uv cannot be installed, or cannot download a Python.
     """
-    with _locked(folder), tempfile.TemporaryDirectory() as temporary, _timed(f"Python {DOWNLOADED_PYTHON}"):
+    with (
+        _locked(folder),
+        tempfile.TemporaryDirectory() as temporary,
+        _timed(f"Python {DOWNLOADED_PYTHON}"),
+    ):
         log, tools = folder / "install.log", Path(temporary)
         _create(tools)
         if environment := _install_uv(tools, log):
-            environment["UV_OFFLINE"] = os.environ.get("UV_OFFLINE", "0")  # `no-index` is about packages
-            command = [str(tools / "bin" / "uv"), "python", "install", "--no-bin", DOWNLOADED_PYTHON]
+            environment["UV_OFFLINE"] = os.environ.get(
+                "UV_OFFLINE", "0"
+            )  # `no-index` is about packages
+            command = [
+                str(tools / "bin" / "uv"),
+                "python",
+                "install",
+                "--no-bin",
+                DOWNLOADED_PYTHON,
+            ]
             _run(log, [*command, "--install-dir", str(folder / DOWNLOADS)], environment)
             if found := other_python(folder):
                 return found
         raise InstallationError(
-            f"{reason}; uv cannot download Python {DOWNLOADED_PYTHON} (see {folder / 'install.log'}): put it on PATH "
-            "with its shared library (Ubuntu: python3.12-venv and libpython3.12 of ppa:deadsnakes/ppa; Debian: "
-            "`PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.12 && pyenv global 3.12`), or set "
-            "UV_PYTHON_INSTALL_MIRROR to a mirror of uv's builds"
+            f"{reason}; uv cannot download Python {DOWNLOADED_PYTHON} (see"
+            f" {folder / 'install.log'}): put it on PATH with its shared library (Ubuntu:"
+            " python3.12-venv and libpython3.12 of ppa:deadsnakes/ppa; Debian:"
+            " `PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.12 && pyenv global 3.12`), or"
+            " set UV_PYTHON_INSTALL_MIRROR to a mirror of uv's builds"
         )
 
 

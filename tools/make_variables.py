@@ -1,4 +1,5 @@
-"""The Makefile's message about variables that it does not have: `python3 -m tools.make_variables prot -- HOST PORT`.
+"""The Makefile's message about variables that it does not have: `python3 -m tools.make_variables
+prot -- HOST PORT`.
 
 Standard library only, for Python 3.9 or newer.
 """
@@ -19,7 +20,9 @@ def message(unknown: Sequence[str], known: Sequence[str]) -> str:
             parts.append(f"{name}: unknown variable; did you mean {similar[0]}")
         else:
             variables = ", ".join(sorted(known))
-            parts.append(f"{name}: expected one of {variables}; environment variables go before `make`")
+            parts.append(
+                f"{name}: expected one of {variables}; environment variables go before `make`"
+            )
     return "; ".join(parts)
 
 

@@ -1,6 +1,7 @@
 """pip's configuration for uv, which does not read it, and for image builds. Standard library only.
 
-python3 -m tools.pip_config FOLDER      write `pip.conf` and `ca.crt` for image builds as this machine's pip has them
+python3 -m tools.pip_config FOLDER      write `pip.conf` and `ca.crt` for image builds as this
+machine's pip has them
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ SYSTEM_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def for_uv(configured: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables by which uv uses pip's sources of packages and its cache's disk."""
-    # Like pip, merge all indexes. uv does not by default, because an index could offer a different package of the same
-    # name; the hashes rule that out.
+    """Return environment variables by which uv uses pip's sources of packages and its cache's
+    disk.
+    """
+    # Like pip, merge all indexes. uv does not by default, because an index could offer a different
+    # package of the same name; the hashes rule that out.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_SYSTEM_CERTS": "1"}
     variables |= {VARIABLES[name]: value for name, value in configured.items() if name in VARIABLES}
     if certificates := configured.get("cert"):
@@ -42,7 +45,11 @@ def for_uv(configured: Mapping[str, str]) -> dict[str, str]:
         variables["SSL_CERT_DIR" if path.is_dir() else "SSL_CERT_FILE"] = str(path)
     if links := configured.get("find-links", "").split():
         local = {link: Path(link).expanduser() for link in links if "://" not in link}
-        existing = [str(local.get(link, link)) for link in links if link not in local or local[link].exists()]
+        existing = [
+            str(local.get(link, link))
+            for link in links
+            if link not in local or local[link].exists()
+        ]
         variables["UV_FIND_LINKS"] = ",".join(existing)  # pip ignores missing folders, and uv fails
     if pip_options.is_set(configured, "no-index"):
         variables["UV_OFFLINE"] = "1"
@@ -61,7 +68,9 @@ def export(configured: Mapping[str, str], folder: Path) -> None:
     shutil.copyfile(configured.get("cert") or SYSTEM_CERTIFICATES, folder / "ca.crt")
     lines = ["[global]", f"cert = {CERTIFICATES}"]
     for name in EXPORTED:
-        parts = [part for part in configured.get(name, "").split() if not part.startswith(("file:", "/"))]
+        parts = [
+            part for part in configured.get(name, "").split() if not part.startswith(("file:", "/"))
+        ]
         lines += [f"{name} = {' '.join(parts)}"] * bool(parts)
     (folder / "pip.conf").write_text("\n".join(lines) + "\n")
 

@@ -1,6 +1,8 @@
-"""Start Label Studio with a sample project; this service answers its clicks: `make try-label-studio`.
+"""Start Label Studio with a sample project; this service answers its clicks: `make
+try-label-studio`.
 
-Nothing is kept: the next run starts with an empty Label Studio. Both servers end with this process, however it ends.
+Nothing is kept: the next run starts with an empty Label Studio. Both servers end with this process,
+however it ends.
 """
 
 import os
@@ -31,7 +33,8 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PICTURES = [ROOT / "page" / "samples" / name for name in ("balloons.jpg", "coffee.jpg")]
 CONFIG = """<View>
   <Image name="image" value="$image" zoom="true"/>
-  <BrushLabels name="brush" toName="image" smart="false"><Label value="Object" background="#ff6600"/></BrushLabels>
+  <BrushLabels name="brush" toName="image" smart="false">
+    <Label value="Object" background="#ff6600"/></BrushLabels>
   <KeyPointLabels name="point" toName="image" smart="true" smartOnly="true">
     <Label value="Object" background="#0066ff"/></KeyPointLabels>
   <RectangleLabels name="box" toName="image" smart="true" smartOnly="true">
@@ -63,19 +66,34 @@ class LabelStudioServer:
         """Create the user's personal access token."""
         return str(self.call("POST", "token/")["token"])
 
-    def project(self, title: str, config: str, images: list[Path]) -> tuple[int, list[dict[str, Any]]]:
+    def project(
+        self, title: str, config: str, images: list[Path]
+    ) -> tuple[int, list[dict[str, Any]]]:
         """Create a project with images; return its id and its tasks."""
-        project = self.call("POST", "projects/", json={"title": title, "label_config": config})["id"]
+        project = self.call("POST", "projects/", json={"title": title, "label_config": config})[
+            "id"
+        ]
         for image in images:
             with image.open("rb") as file:
-                self.call("POST", f"projects/{project}/import", files={image.name: (image.name, file)})
+                self.call(
+                    "POST", f"projects/{project}/import", files={image.name: (image.name, file)}
+                )
         tasks = self.call("GET", "tasks", params={"project": project, "fields": "all"})["tasks"]
         return project, sorted(tasks, key=lambda task: int(task["id"]))
 
     def connect(self, project: int, service: str, key: str | None = None) -> int:
         """Add a service as a project's model; return the model's id."""
-        auth = {"auth_method": "BASIC_AUTH", "basic_auth_user": "key", "basic_auth_pass": key} if key else {}
-        model = {"project": project, "url": f"{service}/label-studio", "title": "MobileSAM", "is_interactive": True}
+        auth = (
+            {"auth_method": "BASIC_AUTH", "basic_auth_user": "key", "basic_auth_pass": key}
+            if key
+            else {}
+        )
+        model = {
+            "project": project,
+            "url": f"{service}/label-studio",
+            "title": "MobileSAM",
+            "is_interactive": True,
+        }
         return int(self.call("POST", "ml/", json={**model, **auth})["id"])
 
 
@@ -106,7 +124,10 @@ def label_studio(folder: Path, port: int) -> Iterator[LabelStudioServer]:
         shutil.copy(migrated, data / DATABASE)
     command = [str(ENVIRONMENT / "bin" / "label-studio"), "start", "--no-browser"]
     command += ["--internal-host", "127.0.0.1", "--port", str(port)]
-    with (folder / "label-studio.log").open("wb") as log, running(command, settings, log) as process:
+    with (
+        (folder / "label-studio.log").open("wb") as log,
+        running(command, settings, log) as process,
+    ):
         url = f"http://127.0.0.1:{port}"
         try:
             wait_for(f"{url}/health", process)
@@ -126,7 +147,9 @@ def keep_database(database: Path, copy: Path) -> None:
 
 
 @contextmanager
-def running(command: list[str], settings: dict[str, str], log: IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], settings: dict[str, str], log: IO[bytes] | None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server in a new process group until the block or this process ends."""
     process = subprocess.Popen(
         command,
@@ -178,7 +201,8 @@ def end_on_signals() -> None:
 def main() -> None:
     """Run Label Studio and the service until Ctrl+C.
 
-    The service of a running `make serve` cannot be used: it does not know this Label Studio and its token.
+    The service of a running `make serve` cannot be used: it does not know this Label Studio and its
+    token.
 
     Raises:
         RuntimeError: a server does not start.
@@ -201,7 +225,10 @@ def main() -> None:
         studio.connect(project, service)
         print(f"\nLabel Studio: {studio.url}/projects/{project}/data?task={tasks[0]['id']}")
         print(f"user: {USER}   password: {PASSWORD}")
-        print("Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.")
+        print(
+            "Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click."
+            " Ctrl+C ends."
+        )
         process.wait()
 
 

@@ -1,7 +1,8 @@
-"""Every use of private parts of BentoML, its process manager circus, and uvicorn, with a check at start-up.
+"""Every use of private parts of BentoML, its process manager circus, and uvicorn, with a check at
+start-up.
 
-`HOOKS` lists them. `check_hooks` runs before the service is deployed, and stops it with one line if an update has moved
-one of them.
+`HOOKS` lists them. `check_hooks` runs before the service is deployed, and stops it with one line if
+an update has moved one of them.
 """
 
 import contextlib
@@ -37,10 +38,12 @@ HOOKS = {
     "circus.arbiter:Arbiter": "_exclusive_running_command _stopping loop sockets start watchers",
     "circus.watcher:Watcher": "stop_children",
     "uvicorn.protocols.http.h11_impl:H11Protocol": (  # in `utils.edge.connections`
-        "client conn connections cycle flow handle_events logger loop on_response_complete send_400_response transport"
+        "client conn connections cycle flow handle_events logger loop on_response_complete"
+        " send_400_response transport"
     ),
 }
-"""Private parts in use: `module:name` of a class or module, and its attributes or those that its `__init__` sets."""
+"""Private parts in use: `module:name` of a class or module, and its attributes or those that its
+`__init__` sets."""
 
 
 def check_hooks() -> None:
@@ -56,11 +59,16 @@ def check_hooks() -> None:
         except (ImportError, AttributeError):
             missing = name
         else:
-            inits = [getattr(kind.__init__, "__code__", None) for kind in getattr(target, "__mro__", ())]
+            inits = [
+                getattr(kind.__init__, "__code__", None) for kind in getattr(target, "__mro__", ())
+            ]
             set_by_init = {attribute for code in inits if code for attribute in code.co_names}
             missing = ", ".join(sorted(set(attributes.split()) - set(dir(target)) - set_by_init))
         if missing:
-            raise SystemExit(f"error: unsupported version of {module.partition('.')[0]}: {module} has no {missing}")
+            raise SystemExit(
+                f"error: unsupported version of {module.partition('.')[0]}: {module} has no"
+                f" {missing}"
+            )
 
 
 BENTOML_TIMEOUT_S = 60
@@ -70,19 +78,21 @@ STOP_RETRY_INTERVAL_S = 0.1
 
 
 def configure_bentoml(metrics_folder: Path) -> None:
-    """Replace settings that BentoML reads from its configuration file before the service is imported.
+    """Replace settings that BentoML reads from its configuration file before the service is
+    imported.
 
-    Its timeout and concurrency limit are off: their responses bypass the service's own limits and errors. Its spans are
-    off too: they take time, are never sent and would come between the exported ones. Metrics files are in a folder
-    of this service: by default all services of a user share one, and each of them clears it at start. Dead
-    processes are replaced in containers too; by default that happens only outside of them.
+    Its timeout and concurrency limit are off: their responses bypass the service's own limits and
+    errors. Its spans are off too: they take time, are never sent and would come between the
+    exported ones. Metrics files are in a folder of this service: by default all services of a user
+    share one, and each of them clears it at start. Dead processes are replaced in containers too;
+    by default that happens only outside of them.
     """
     traffic = BentoMLContainer.api_server_config.traffic
     timeout, concurrency = traffic.timeout.get(), traffic.max_concurrency.get()
     if timeout not in {None, BENTOML_TIMEOUT_S} or concurrency is not None:
         logger.warning(
-            "BentoML's limits (timeout %s, max_concurrency %s) are not used: set MOBILE_SAM_INFERENCE_TIMEOUT and "
-            "MOBILE_SAM_MAX_REQUESTS",
+            "BentoML's limits (timeout %s, max_concurrency %s) are not used: set"
+            " MOBILE_SAM_INFERENCE_TIMEOUT and MOBILE_SAM_MAX_REQUESTS",
             timeout,
             concurrency,
         )
@@ -99,21 +109,26 @@ def set_up_process_manager(
     wait_until_ready: Callable[[Callable[[], str]], None],
     public_warning: str = "",
 ) -> None:
-    """Make BentoML's process manager listen on sockets in a private folder, and exit with one line after an error.
+    """Make BentoML's process manager listen on sockets in a private folder, and exit with one line
+    after an error.
 
-    The process manager starts any program for any client, and by default it listens on TCP ports of this machine. If
-    the service's port is in use, its default output includes a traceback; if a process cannot start, it tries again
-    without end.
+    The process manager starts any program for any client, and by default it listens on TCP ports of
+    this machine. If the service's port is in use, its default output includes a traceback; if a
+    process cannot start, it tries again without end.
 
     Args:
         folder: folder that only this user can enter.
-        failure: called after the processes have ended; returns the error that ended them, or an empty string.
-        wait_until_ready: called in a thread when the processes are started, with a function that returns the service's
-            URL.
-        public_warning: warning for the log if the service listens on another address than this machine's own; the
-            address replaces `{address}`.
+        failure: called after the processes have ended; returns the error that ended them, or an
+            empty string.
+        wait_until_ready: called in a thread when the processes are started, with a function that
+            returns the service's URL.
+        public_warning: warning for the log if the service listens on another address than this
+            machine's own; the address replaces `{address}`.
     """
-    endpoints = {"endpoint": f"ipc://{folder}/manager", "pubsub_endpoint": f"ipc://{folder}/manager-events"}
+    endpoints = {
+        "endpoint": f"ipc://{folder}/manager",
+        "pubsub_endpoint": f"ipc://{folder}/manager-events",
+    }
 
     class Arbiter(circus.Arbiter):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -122,13 +137,17 @@ def set_up_process_manager(
                     check_address(listener.host, listener.port)
             super().__init__(*arguments, **{**options, **endpoints})
             for watcher in self.watchers:
-                watcher.stop_children = False  # the watchdog's child is Triton, which still has requests
+                watcher.stop_children = (
+                    False  # the watchdog's child is Triton, which still has requests
+                )
 
         def start(self, *arguments: Any, **options: Any) -> Any:
             """Run until the service has stopped."""
             listener = self.sockets.get(serving.API_SERVER_NAME)
             if public_warning and listener and not ip_address(listener.host).is_loopback:
-                logger.warning("%s", public_warning.replace("{address}", f"{listener.host}:{listener.port}"))
+                logger.warning(
+                    "%s", public_warning.replace("{address}", f"{listener.host}:{listener.port}")
+                )
             threading.Thread(target=wait_until_ready, args=[self.url], daemon=True).start()
             ended = super().start(*arguments, **options)
             if reason := failure():
@@ -138,12 +157,18 @@ def set_up_process_manager(
         def url(self) -> str:
             """Return the URL of the service on this machine."""
             listener = self.sockets[serving.API_SERVER_NAME]
-            scheme = "https" if any("--ssl-certfile" in watcher.args for watcher in self.watchers) else "http"
+            scheme = (
+                "https"
+                if any("--ssl-certfile" in watcher.args for watcher in self.watchers)
+                else "http"
+            )
             host = "localhost" if ip_address(listener.host).is_unspecified else listener.host
             return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.port}"
 
         def stop(self) -> Any:
-            """Stop even without the temporary folder or while a worker starts, when BentoML ignores the signal."""
+            """Stop even without the temporary folder or while a worker starts, when BentoML
+            ignores the signal.
+            """
             with contextlib.suppress(FileNotFoundError):
                 self.exit_stack.close()
             if self._exclusive_running_command is not None and not self._stopping:
@@ -168,14 +193,18 @@ def check_address(host: str, port: int) -> None:
     except OSError as error:
         reason = f"cannot listen on {host}:{port}: {error.strerror or error}"
         if error.errno == errno.EADDRINUSE:
-            reason = f"port {port} of {host} is in use: stop the program there or choose another port"
+            reason = (
+                f"port {port} of {host} is in use: stop the program there or choose another port"
+            )
         raise SystemExit(f"error: {reason}") from None
 
 
 def refuse_to_serve(reason: str) -> None:
-    """Make `bentoml serve` exit with an error message; `bentoml build`, which also imports the service, still works.
+    """Make `bentoml serve` exit with an error message; `bentoml build`, which also imports the
+    service, still works.
 
-    BentoML searches for `tritonserver` before it calls the service's hooks, and fails with a traceback without one.
+    BentoML searches for `tritonserver` before it calls the service's hooks, and fails with a
+    traceback without one.
     """
 
     def refuse() -> str:
@@ -185,7 +214,9 @@ def refuse_to_serve(reason: str) -> None:
 
 
 def service_with_document(name: str, runner: Any, document: bytes) -> Any:
-    """Return a `bentoml.legacy.Service` with another OpenAPI document (JSON) than BentoML's, also in a Bento."""
+    """Return a `bentoml.legacy.Service` with another OpenAPI document (JSON) than BentoML's,
+    also in a Bento.
+    """
 
     class Service(bentoml.legacy.Service):  # type: ignore[misc]
         openapi_spec = property(lambda _: json.loads(document))
@@ -194,7 +225,9 @@ def service_with_document(name: str, runner: Any, document: bytes) -> Any:
 
 
 def set_triton_address(runner: Any, address: str) -> None:
-    """Set the address HOST:PORT of the Triton of a `bentoml.triton.Runner` that has not been started."""
+    """Set the address HOST:PORT of the Triton of a `bentoml.triton.Runner` that has not been
+    started.
+    """
     vars(runner)["protocol_address"] = address  # a cached property
 
 
@@ -208,16 +241,24 @@ def triton_address(runner: str) -> str:
 
 
 def connect(runner: Any) -> None:
-    """Give a worker's runner a client of Triton without a time limit: BentoML's gives up after 60 s."""
-    runner._runner_handle._http_client_cache = InferenceServerClient(triton_address(runner.name), conn_timeout=None)
+    """Give a worker's runner a client of Triton without a time limit: BentoML's gives up after
+    60 s.
+    """
+    runner._runner_handle._http_client_cache = InferenceServerClient(
+        triton_address(runner.name), conn_timeout=None
+    )
 
 
 async def disconnect(runner: Any) -> None:
-    """Close a worker's connections to Triton: BentoML leaves them open, and Triton waits for them when it stops."""
+    """Close a worker's connections to Triton: BentoML leaves them open, and Triton waits for
+    them when it stops.
+    """
     await runner._runner_handle.client.close()
 
 
 def static_files() -> frozenset[str]:
     """Return the URL paths of BentoML's files for the Swagger page."""
     folder = Path(bentoml.__file__).parent / "_internal" / "server" / "static_content"
-    return frozenset(f"/static_content/{entry.name}" for entry in folder.iterdir() if entry.is_file())
+    return frozenset(
+        f"/static_content/{entry.name}" for entry in folder.iterdir() if entry.is_file()
+    )

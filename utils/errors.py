@@ -23,7 +23,7 @@
     ├── TooManyRequests       429   the caller exceeded the rate limit
     │   └── QueueFull               images to encode do not fit now
     ├── HeadTooLarge          431   headers and trailers have too many bytes or fields
-    ├── RejectedByModel       4xx   the image cannot be used; status and type come from the orchestrator
+    ├── RejectedByModel       4xx   the image cannot be used; the orchestrator gives status and type
     ├── InferenceFailed       500   Triton answered with an error, which is never the caller's fault
     ├── Unavailable           503   temporary; retry later
     │   ├── InferenceUnavailable    Triton is starting, restarting or unhealthy
@@ -33,8 +33,8 @@
     │   └── Stopping                the service is stopping
     └── InferenceTimeout      504   Triton did not answer in time
 
-Problem types are `urn:mobile-sam:` followed by the slug. `errors` lists each invalid field with the expected and the
-received value.
+Problem types are `urn:mobile-sam:` followed by the slug. `errors` lists each invalid field with the
+expected and the received value.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:mobile-sam:"
 URI: dict[str, Any] = {"format": "uri"}
 MAX_FIELD_CHARS, MAX_VALUE_CHARS, MAX_DETAIL_CHARS = 80, 1000, 4000
-"""Lengths of a field's path, of an expected or received value, and of a problem's detail; longer texts are cut."""
+"""Lengths of a field's path, of an expected or received value, and of a problem's detail; longer
+texts are cut."""
 
 STOPPING_DETAIL = "the service is shutting down and accepts no new requests; retry later"
 
@@ -70,7 +71,11 @@ class FieldError:
 
     def __post_init__(self) -> None:
         # Safe for a log line and a problem document: printable, and of bounded length.
-        for name, limit in (("field", MAX_FIELD_CHARS), ("expected", MAX_VALUE_CHARS), ("got", MAX_VALUE_CHARS)):
+        for name, limit in (
+            ("field", MAX_FIELD_CHARS),
+            ("expected", MAX_VALUE_CHARS),
+            ("got", MAX_VALUE_CHARS),
+        ):
             object.__setattr__(self, name, shown(getattr(self, name), limit))
 
 
@@ -80,18 +85,28 @@ class Problem:
 
     status: Annotated[int, Field(ge=400, le=599, description="HTTP status of the response")]
     slug: Annotated[
-        str, Field(alias="type", description="`urn:mobile-sam:` and the problem's name", json_schema_extra=URI)
+        str,
+        Field(
+            alias="type",
+            description="`urn:mobile-sam:` and the problem's name",
+            json_schema_extra=URI,
+        ),
     ]
     title: Annotated[str, Field(description="summary of the problem type")]
     detail: Annotated[str, Field(description="explanation of this occurrence")]
-    errors: Annotated[Sequence[FieldError], Field(description="the offending fields, if any")] = field(
-        default_factory=tuple
+    errors: Annotated[Sequence[FieldError], Field(description="the offending fields, if any")] = (
+        field(default_factory=tuple)
     )
     headers: SkipJsonSchema[dict[str, str]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document's members, as orjson takes them."""
-        document = {"type": TYPE_PREFIX + self.slug, "title": self.title, "status": self.status, "detail": self.detail}
+        document = {
+            "type": TYPE_PREFIX + self.slug,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
         return {**document, "errors": self.errors} if self.errors else document
 
     def encode(self) -> bytes:
@@ -100,13 +115,20 @@ class Problem:
 
 
 def mib(count: int) -> str:
-    """Return a number of bytes in MiB, rounded up to tenths, so that more than a limit is shown as more."""
+    """Return a number of bytes in MiB, rounded up to tenths, so that more than a limit is shown
+    as more.
+    """
     return f"{math.ceil(count * 10 / 2**20) / 10:.12g} MiB" if count >= 2**20 else f"{count} bytes"
 
 
 def summary(errors: Sequence[FieldError], *, got: bool = True) -> str:
-    """Return the first few errors in one line; without `got` it contains no value from the request."""
-    texts = [f"{error.field}: expected {error.expected}" + f", got {error.got}" * got for error in errors[:3]]
+    """Return the first few errors in one line; without `got` it contains no value from the
+    request.
+    """
+    texts = [
+        f"{error.field}: expected {error.expected}" + f", got {error.got}" * got
+        for error in errors[:3]
+    ]
     more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
     return "; ".join(texts) + more
 
@@ -124,7 +146,12 @@ class ServiceError(Exception):
         cls.status, cls.slug, cls.title = status or cls.status, slug or cls.slug, title or cls.title
 
     def __init__(
-        self, detail: str = "", errors: Sequence[FieldError] = (), *, got: str | None = None, logged: str = ""
+        self,
+        detail: str = "",
+        errors: Sequence[FieldError] = (),
+        *,
+        got: str | None = None,
+        logged: str = "",
     ) -> None:
         """Store the error's texts.
 
@@ -132,8 +159,8 @@ class ServiceError(Exception):
             detail: message for the caller; by default the summary of `errors`.
             errors: invalid fields.
             got: what the request has in place of what `detail` expects; not for the log.
-            logged: message for the log, if `detail` quotes the request. With `errors` it defaults to their summary
-                without received values.
+            logged: message for the log, if `detail` quotes the request. With `errors` it defaults
+                to their summary without received values.
         """
         if got is not None:
             detail, logged = f"{detail}, got {got}", detail
@@ -152,22 +179,35 @@ class ServiceError(Exception):
         return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
-class MalformedRequest(ServiceError, status=400, slug="malformed-request", title="The request is not valid HTTP"):
-    """The length of the body is ambiguous (RFC 9112). uvicorn answers other requests that are not HTTP."""
+class MalformedRequest(
+    ServiceError, status=400, slug="malformed-request", title="The request is not valid HTTP"
+):
+    """The length of the body is ambiguous (RFC 9112). uvicorn answers other requests that are
+    not HTTP.
+    """
 
 
-class HeadTooLarge(ServiceError, status=431, slug="head-too-large", title="The headers are too large"):
+class HeadTooLarge(
+    ServiceError, status=431, slug="head-too-large", title="The headers are too large"
+):
     """Request line, headers, trailers and chunk extensions have too many bytes or fields."""
 
 
-class MalformedBody(ServiceError, status=400, slug="malformed-body", title="The body is not valid JSON"):
+class MalformedBody(
+    ServiceError, status=400, slug="malformed-body", title="The body is not valid JSON"
+):
     """The body is not valid JSON."""
 
     def __init__(self, got: str) -> None:
         super().__init__(errors=[FieldError("body", "a JSON object in UTF-8", got)])
 
 
-class MalformedForm(ServiceError, status=400, slug="malformed-form", title="The body is not valid multipart/form-data"):
+class MalformedForm(
+    ServiceError,
+    status=400,
+    slug="malformed-form",
+    title="The body is not valid multipart/form-data",
+):
     """The body is not valid multipart/form-data."""
 
     def __init__(self, got: str) -> None:
@@ -193,7 +233,9 @@ def unknown_version(model_version: int) -> InvalidRequest:
 
 def invalid_image_id(got: str) -> InvalidRequest:
     """Return the error for a header `X-Image-Id` that is no id."""
-    return invalid("X-Image-Id", "one SHA-256 of an image file, 64 lower-case hexadecimal digits", quoted(got))
+    return invalid(
+        "X-Image-Id", "one SHA-256 of an image file, 64 lower-case hexadecimal digits", quoted(got)
+    )
 
 
 class ImageNotFetched(InvalidRequest):
@@ -203,34 +245,49 @@ class ImageNotFetched(InvalidRequest):
     """HTTP status of the other server's answer, if any."""
 
 
-class OtherWeights(ServiceError, status=409, slug="other-weights", title="The decoder belongs to other weights"):
-    """The decoder's file is not that of the requested weights, or other weights have been loaded since."""
+class OtherWeights(
+    ServiceError, status=409, slug="other-weights", title="The decoder belongs to other weights"
+):
+    """The decoder's file is not that of the requested weights, or other weights have been loaded
+    since.
+    """
 
 
 class BodyTooLarge(ServiceError, status=413, slug="body-too-large", title="The body is too large"):
     """The body has more bytes than the limit; the size is named if it was announced."""
 
     def __init__(self, limit: int, got: int | None = None) -> None:
-        super().__init__(f"expected a body of at most {mib(limit)}, got {'more' if got is None else mib(got)}")
+        super().__init__(
+            f"expected a body of at most {mib(limit)}, got {'more' if got is None else mib(got)}"
+        )
 
 
 class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API key is needed"):
     """The API key is missing or unknown."""
 
     def __init__(self, got: str) -> None:
-        super().__init__(f"expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got {got}")
+        super().__init__(
+            f"expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got {got}"
+        )
 
     def headers(self) -> dict[str, str]:
         """Return the authentication challenge (RFC 6750)."""
         return {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}
 
 
-class ForeignPage(ServiceError, status=403, slug="foreign-page", title="The request may come from a foreign web page"):
+class ForeignPage(
+    ServiceError,
+    status=403,
+    slug="foreign-page",
+    title="The request may come from a foreign web page",
+):
     """A page of another origin may have sent the request."""
 
     @classmethod
     def from_origin(cls, origin: str, host: str) -> ForeignPage:
-        """Return the error for a page whose origin is not the service's own, which the Host names."""
+        """Return the error for a page whose origin is not the service's own, which the Host
+        names.
+        """
         expected = "expected no Origin, the Host's own, or one in MOBILE_SAM_CORS_ORIGINS"
         return cls(expected, got=f"Origin {quoted(origin)} and Host {quoted(host)}")
 
@@ -247,11 +304,17 @@ class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found")
         return cls(f"there is no path {quoted(path, 200)}; {hint}", logged="unknown path")
 
 
-class ImageNotCached(ServiceError, status=404, slug="image-not-cached", title="The image is not cached"):
+class ImageNotCached(
+    ServiceError, status=404, slug="image-not-cached", title="The image is not cached"
+):
     """The image id is unknown, or the image is no longer cached."""
 
     def __init__(self, image_id: str) -> None:
-        super().__init__(errors=[FieldError("image_id", "the id of a cached image; send the image again", image_id)])
+        super().__init__(
+            errors=[
+                FieldError("image_id", "the id of a cached image; send the image again", image_id)
+            ]
+        )
 
 
 class WrongMethod(ServiceError, status=405, slug="method-not-allowed", title="Method Not Allowed"):
@@ -267,7 +330,10 @@ class WrongMethod(ServiceError, status=405, slug="method-not-allowed", title="Me
 
 
 class NotAcceptable(
-    ServiceError, status=406, slug="not-acceptable", title="The accepted media types are not available"
+    ServiceError,
+    status=406,
+    slug="not-acceptable",
+    title="The accepted media types are not available",
 ):
     """The answer has none of the media types that the caller accepts."""
 
@@ -279,7 +345,9 @@ class SlowBody(ServiceError, status=408, slug="slow-body", title="The body took 
     """The body did not arrive in time."""
 
 
-class ModelChange(ServiceError, status=409, slug="model-change", title="The models were not changed"):
+class ModelChange(
+    ServiceError, status=409, slug="model-change", title="The models were not changed"
+):
     """A model was not loaded or unloaded. Triton's message goes to the log, never to the caller."""
 
 
@@ -293,8 +361,12 @@ class AnswerTooLarge(ServiceError):
         super().__init__(errors=[FieldError("points_per_side", expected, "more")])
 
 
-class TooManyRequests(ServiceError, status=429, slug="too-many-requests", title="Too many requests"):
-    """The caller exceeded the rate limit; the next request is allowed after `retry_after` whole seconds."""
+class TooManyRequests(
+    ServiceError, status=429, slug="too-many-requests", title="Too many requests"
+):
+    """The caller exceeded the rate limit; the next request is allowed after `retry_after` whole
+    seconds.
+    """
 
     def __init__(self, detail: str, retry_after: int = 1) -> None:
         super().__init__(detail)
@@ -305,26 +377,37 @@ class QueueFull(TooManyRequests, slug="queue-full", title="The queue of images i
     """The images do not fit into the queue now."""
 
 
-class QueueTooLarge(ServiceError, status=413, slug="queue-too-large", title="The list of images is too large"):
+class QueueTooLarge(
+    ServiceError, status=413, slug="queue-too-large", title="The list of images is too large"
+):
     """A list of images to encode takes more room than a caller ever has."""
 
 
 class UnsupportedMedia(
-    ServiceError, status=415, slug="unsupported-media-type", title="The content type is not supported"
+    ServiceError,
+    status=415,
+    slug="unsupported-media-type",
+    title="The content type is not supported",
 ):
     """The Content-Type is none that the path takes."""
 
-    def __init__(self, got: str, allowed: str = "application/json, multipart/form-data or image/...") -> None:
+    def __init__(
+        self, got: str, allowed: str = "application/json, multipart/form-data or image/..."
+    ) -> None:
         super().__init__(f"expected Content-Type {allowed}", got=shown(got))
 
 
 class UnsupportedEncoding(
-    UnsupportedMedia, slug="unsupported-content-encoding", title="The content encoding is not supported"
+    UnsupportedMedia,
+    slug="unsupported-content-encoding",
+    title="The content encoding is not supported",
 ):
     """The body is compressed."""
 
     def __init__(self, got: str) -> None:
-        ServiceError.__init__(self, "expected a body without Content-Encoding, or with identity", got=shown(got))
+        ServiceError.__init__(
+            self, "expected a body without Content-Encoding, or with identity", got=shown(got)
+        )
 
     def headers(self) -> dict[str, str]:
         """Return the supported encoding (RFC 9110, section 12.5.3)."""
@@ -353,7 +436,9 @@ class Unavailable(ServiceError, status=503):
     retry_after = 5
 
 
-class InferenceUnavailable(Unavailable, slug="inference-unavailable", title="The model is not available"):
+class InferenceUnavailable(
+    Unavailable, slug="inference-unavailable", title="The model is not available"
+):
     """Triton cannot be reached or is unhealthy; it recovers within seconds."""
 
 
@@ -361,7 +446,9 @@ class NotLoaded(InferenceUnavailable):
     """The model or the requested version is not loaded."""
 
 
-class QueueUnavailable(Unavailable, slug="queue-unavailable", title="The queue of images cannot be used"):
+class QueueUnavailable(
+    Unavailable, slug="queue-unavailable", title="The queue of images cannot be used"
+):
     """The database of the images to encode ahead is damaged, or has no space on its disk."""
 
 
@@ -378,5 +465,7 @@ class Stopping(Unavailable, slug="stopping", title="The service is stopping"):
         super().__init__(detail)
 
 
-class InferenceTimeout(ServiceError, status=504, slug="inference-timeout", title="The model took too long"):
+class InferenceTimeout(
+    ServiceError, status=504, slug="inference-timeout", title="The model took too long"
+):
     """Triton did not answer in time."""

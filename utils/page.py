@@ -15,11 +15,13 @@ INDEX = "index.html"
 NOT_SERVED = frozenset({INDEX, "deno.json"})
 """Files without a URL of their own."""
 MAX_AT_ONCE_BYTES = 2**17
-"""Size up to which a file is read and sent in one piece: of larger ones, as much waits for a slow reader."""
+"""Size up to which a file is read and sent in one piece: of larger ones, as much waits for a
+slow reader."""
 
 
 def page_pages() -> dict[str, ASGIApp]:
-    """Return the page at `/ui`, its files, a redirect from `/ui/`, and the icon that browsers ask for.
+    """Return the page at `/ui`, its files, a redirect from `/ui/`, and the icon that browsers ask
+    for.
 
     Links are relative, so a proxy may add a prefix.
     """
@@ -43,10 +45,11 @@ def page_files() -> frozenset[str]:
 
 
 class PageFiles(StaticFiles):
-    """The page's static files. Browsers revalidate them on each load because their names carry no version.
+    """The page's static files. Browsers revalidate them on each load because their names carry no
+    version.
 
-    Starlette looks a file up, opens, reads and closes it in a thread each time, which takes most of the processor time
-    of a small answer. Here the event loop does this for small files.
+    Starlette looks a file up, opens, reads and closes it in a thread each time, which takes most of
+    the processor time of a small answer. Here the event loop does this for small files.
     """
 
     def __init__(self) -> None:

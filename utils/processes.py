@@ -18,7 +18,9 @@ DEAD = frozenset({"", "Z", "X"})
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel send SIGTERM to this process when its parent exits for any reason, or now if it already has."""
+    """Have the kernel send SIGTERM to this process when its parent exits for any reason, or now
+    if it already has.
+    """
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -31,7 +33,8 @@ def raise_descriptor_limit() -> None:
 
 
 def state(pid: int) -> str:
-    """Return the state of a process as in proc(5): `T` is stopped, `Z` a zombie, `R`, `S` and `D` alive.
+    """Return the state of a process as in proc(5): `T` is stopped, `Z` a zombie, `R`, `S` and `D`
+    alive.
 
     The state is empty if the process does not exist.
     """
@@ -43,7 +46,9 @@ def state(pid: int) -> str:
 
 
 def waits_for_child(pid: int) -> bool:
-    """Return whether a thread of a process waits for the end of a child; False where the kernel does not tell."""
+    """Return whether a thread of a process waits for the end of a child; False where the kernel
+    does not tell.
+    """
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):  # it has ended meanwhile

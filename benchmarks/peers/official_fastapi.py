@@ -1,7 +1,8 @@
-"""Official predictor behind FastAPI: takes JSON, returns the mask as PNG, keeps the last image's embedding.
+"""Official predictor behind FastAPI: takes JSON, returns the mask as PNG, keeps the last image's
+embedding.
 
-`/seconds` times the predictor inside this process, without HTTP and PNG. With `ISAT_URL` the server of
-`isat-sam-backend` there encodes the images, and this process decodes, as ISAT does.
+`/seconds` times the predictor inside this process, without HTTP and PNG. With `ISAT_URL` the server
+of `isat-sam-backend` there encodes the images, and this process decodes, as ISAT does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from PIL import Image
 
 from benchmarks.peers.official import load, mask_generator
 
-PACKAGES = ("torch", "torchvision", "timm", "mobilesam-mirror", "isat-sam-backend", "fastapi", "numpy")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "timm",
+    "mobilesam-mirror",
+    "isat-sam-backend",
+    "fastapi",
+    "numpy",
+)
 ISAT_TIMEOUT_S = 600
 Points = Annotated[list[tuple[float, float]], Body()]
 
@@ -54,7 +63,9 @@ def segment(
     input_image: Annotated[str | None, Body()] = None,
     image_id: Annotated[str | None, Body()] = None,
 ) -> Response:
-    """Segment the object at these points of a base64 image, or of the last image by its id; return a PNG."""
+    """Segment the object at these points of a base64 image, or of the last image by its id;
+    return a PNG.
+    """
     global shown  # noqa: PLW0603
     file = base64.b64decode(input_image or "")
     digest = hashlib.sha256(file).hexdigest() if file else image_id
@@ -75,9 +86,11 @@ def seconds(
     cold: Annotated[bool, Body()] = False,
     points_per_side: Annotated[int, Body()] = 0,
 ) -> dict[str, Any]:
-    """Time a click at each point of a base64 image, decoding and encoding it anew for each if `cold`.
+    """Time a click at each point of a base64 image, decoding and encoding it anew for each if
+    `cold`.
 
-    With `points_per_side`, time all masks of the image instead, once for each point, decoding and encoding it too.
+    With `points_per_side`, time all masks of the image instead, once for each point, decoding and
+    encoding it too.
 
     Returns:
         The `seconds` of each, the `cpu_seconds` of all, and the number of `masks` of the last.
@@ -115,13 +128,18 @@ def set_image(picture: Any) -> None:
     answer.raise_for_status()
     found = answer.json()
     predictor.features = torch.tensor(found["features"])
-    predictor.original_size, predictor.input_size = tuple(found["original_size"]), tuple(found["input_size"])
+    predictor.original_size, predictor.input_size = (
+        tuple(found["original_size"]),
+        tuple(found["input_size"]),
+    )
     predictor.is_image_set = True
 
 
 def click(*points: tuple[float, float]) -> Any:
     """Return the mask of clicks on the predictor's image, (H, W) bool."""
     masks, _, _ = predictor.predict(
-        point_coords=np.array(points, float), point_labels=np.ones(len(points), int), multimask_output=False
+        point_coords=np.array(points, float),
+        point_labels=np.ones(len(points), int),
+        multimask_output=False,
     )
     return masks[0]

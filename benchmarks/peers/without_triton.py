@@ -1,7 +1,8 @@
-"""The service without Triton: the same HTTP layer, cache and encodings, with the engines in the API workers.
+"""The service without Triton: the same HTTP layer, cache and encodings, with the engines in the API
+workers.
 
-BentoML starts one process per core, as for the service. Each has one thread per core; engines and libraries release the
-GIL while they compute.
+BentoML starts one process per core, as for the service. Each has one thread per core; engines and
+libraries release the GIL while they compute.
 """
 
 import asyncio
@@ -58,13 +59,17 @@ class InProcessSegmenter:
         repository = Path(os.environ[REPOSITORY])
         self._encoder = load(repository, "encoder", os.environ[ENCODER])
         self._decoder = load(repository, "decoder", os.environ[DECODER])
-        self._identity = orjson.loads((repository / "mobile_sam" / "1" / "weights.json").read_bytes())
+        self._identity = orjson.loads(
+            (repository / "mobile_sam" / "1" / "weights.json").read_bytes()
+        )
         self._own = threading.local()
         self._threads = ThreadPoolExecutor(CORES, initializer=self._make_pipeline)
 
     async def segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         """Segment an image."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._segment, image, job)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, self._segment, image, job
+        )
 
     def _segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         inputs = {**image_file(image), **job.inputs}
@@ -79,21 +84,30 @@ class InProcessSegmenter:
         return AnswerParts(mask, picture or None, result)
 
     def _encode(self, frame: Frame) -> Embedding:
-        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+        inputs: dict[str, Array] = {
+            "images": frame.pixels[None],
+            "sizes_hw": np.array([frame.size_hw], np.int32),
+        }
         names = list(MOBILE_SAM_SHAPES)
         return dict(zip(names, self._encoder(names, inputs), strict=True))
 
     def _make_pipeline(self) -> None:
-        """Make this thread's pipeline; threads share only the files of embeddings, as Triton's processes do."""
+        """Make this thread's pipeline; threads share only the files of embeddings, as Triton's
+        processes do.
+        """
         ignore: Callable[[str], None] = lambda _: None  # noqa: E731
-        cache = EmbeddingCache(Path(os.environ[CACHE]), Layout(self._identity["fingerprint"]), CACHE_BYTES, ignore)
+        cache = EmbeddingCache(
+            Path(os.environ[CACHE]), Layout(self._identity["fingerprint"]), CACHE_BYTES, ignore
+        )
         stages = Stages(lambda *_: None)
         self._own.pipeline = Pipeline(
             run_decoder=lambda inputs, outputs: self._decoder(outputs, inputs),
             embeddings=Embeddings(cache, None, self._encode, MAX_PIXELS, ignore, stages=stages),
             stages=stages,
             identity={
-                "weights": {key: self._identity[key] for key in ("name", "sha256", "trained", "note")},
+                "weights": {
+                    key: self._identity[key] for key in ("name", "sha256", "trained", "note")
+                },
                 "engine": {"encoder": os.environ[ENCODER], "decoder": os.environ[DECODER]},
                 "model_version": 1,
             },
@@ -109,7 +123,9 @@ segmenter = InProcessSegmenter()
 
 @svc.api(
     input=RawJson(),
-    output=RawMultipart(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
+    output=RawMultipart(
+        mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()
+    ),
     route="/mobile_sam",
 )
 @errors_as_problems

@@ -1,6 +1,7 @@
 """Masks from points on a picture, with Pillow, NumPy and ONNX Runtime: no framework, no cache.
 
-It follows Segment Anything's ONNX example. Encoder and decoder are separate and may run in different processes.
+It follows Segment Anything's ONNX example. Encoder and decoder are separate and may run in
+different processes.
 """
 
 import os
@@ -16,7 +17,8 @@ from PIL import Image
 
 FRAME = 1024
 REPOSITORY = "MOBILE_SAM_MODEL_REPOSITORY"
-"""Environment variable for the folder of the graphs; by default the one that `make weights` writes to."""
+"""Environment variable for the folder of the graphs; by default the one that `make weights`
+writes to."""
 BOX_LABELS = {2, 3}
 
 Array = npt.NDArray[Any]
@@ -38,7 +40,9 @@ def load(part: str) -> ort.InferenceSession:
 
 
 def to_frame(picture: Image.Image) -> Array:
-    """Scale an RGB picture to the encoder's input, longest side 1024; return (height, width, 3) uint8."""
+    """Scale an RGB picture to the encoder's input, longest side 1024; return (height, width, 3)
+    uint8.
+    """
     return np.asarray(picture.resize(frame_size(picture.size), Image.Resampling.BILINEAR))
 
 
@@ -49,16 +53,24 @@ def frame_size(size: tuple[int, int]) -> tuple[int, int]:
 
 
 def encode(encoder: ort.InferenceSession, frames: Sequence[Array]) -> Array:
-    """Encode several pictures, as returned by `to_frame`, in one run; return (N, 64, 64, 256) float16."""
+    """Encode several pictures, as returned by `to_frame`, in one run; return (N, 64, 64, 256)
+    float16.
+    """
     sizes_hw = np.array([frame.shape[:2] for frame in frames], np.int32)
     images = np.zeros((len(frames), FRAME, FRAME, 3), np.uint8)
     for image, frame, (height, width) in zip(images, frames, sizes_hw, strict=True):
         image[:height, :width] = frame
-    return np.asarray(encoder.run(["image_embeddings"], {"images": images, "sizes_hw": sizes_hw})[0])
+    return np.asarray(
+        encoder.run(["image_embeddings"], {"images": images, "sizes_hw": sizes_hw})[0]
+    )
 
 
 def decode(
-    decoder: ort.InferenceSession, embedding: Array, size: tuple[int, int], points_xy: Points, labels: Sequence[int]
+    decoder: ort.InferenceSession,
+    embedding: Array,
+    size: tuple[int, int],
+    points_xy: Points,
+    labels: Sequence[int],
 ) -> UInt8Mask:
     """Return the mask of an object, (H, W) uint8 of 0 and 1.
 
@@ -82,5 +94,7 @@ def decode(
     }
     low_res = np.asarray(decoder.run(["single_masks"], prompt)[0])[0, 0]
     logits = cv2.resize(low_res, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)[:height, :width]
-    mask: UInt8Mask = (cv2.resize(logits, size, interpolation=cv2.INTER_LINEAR) > 0).astype(np.uint8)
+    mask: UInt8Mask = (cv2.resize(logits, size, interpolation=cv2.INTER_LINEAR) > 0).astype(
+        np.uint8
+    )
     return mask

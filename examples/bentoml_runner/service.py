@@ -1,9 +1,11 @@
-"""MobileSAM with BentoML alone: a service for requests and one for the encoder, which batches across callers.
+"""MobileSAM with BentoML alone: a service for requests and one for the encoder, which batches
+across callers.
 
 BentoML's class-based services return a single value, so array and picture need separate routes.
 """
 
-# No `from __future__ import annotations`: BentoML evaluates the annotations, which must not be strings.
+# No `from __future__ import annotations`: BentoML evaluates the annotations, which must not be
+# strings.
 
 from typing import Any, Literal
 
@@ -19,8 +21,8 @@ BATCH, MAX_POINTS = 4, 256
 RED = (255, 60, 60)
 
 
-# BentoML 1.4.39 replaces its connections to another service after 100 requests or 5 minutes, and closes the old ones
-# while requests are in flight: they fail or hang. These limits disable that.
+# BentoML 1.4.39 replaces its connections to another service after 100 requests or 5 minutes, and
+# closes the old ones while requests are in flight: they fail or hang. These limits disable that.
 @bentoml.service(runner_connection={"max_requests": 2**62, "max_age": 1e9})
 class Encoder:
     """Image encoder, run in a separate process."""
@@ -57,7 +59,9 @@ class ClickForm(bentoml.IODescriptor):
         except (ValidationError, BentoMLException):
             raise
         except (UnidentifiedImageError, KeyError):
-            raise BadInput("input_image: expected a picture of the form part's content type") from None
+            raise BadInput(
+                "input_image: expected a picture of the form part's content type"
+            ) from None
         except Exception as error:  # from the form parser
             raise BadInput(f"not valid multipart/form-data: {error}") from None
 
@@ -92,7 +96,9 @@ class BentomlRunner:
             raise BadInput(f"labels: expected {len(pos_coords)}, one per point, got {len(labels)}")
         for x, y in pos_coords:
             if not (0 <= x <= width and 0 <= y <= height):
-                raise BadInput(f"pos_coords: expected points within {width} x {height} pixels, got {[x, y]}")
+                raise BadInput(
+                    f"pos_coords: expected points within {width} x {height} pixels, got {[x, y]}"
+                )
         try:
             picture = input_image.convert("RGB")
         except Exception as error:  # Pillow raises different types for damaged files

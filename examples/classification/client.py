@@ -37,7 +37,9 @@ def over_grpc(address: str, file: bytes) -> Classes:
 parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
 parser.add_argument("image", type=Path, help="PNG, JPEG or WebP file")
 parser.add_argument("--url", default="http://127.0.0.1:3000", help="URL of the service")
-parser.add_argument("--grpc", metavar="HOST:PORT", help="call Triton at this address instead of the service")
+parser.add_argument(
+    "--grpc", metavar="HOST:PORT", help="call Triton at this address instead of the service"
+)
 options = parser.parse_args()
 try:
     content = options.image.read_bytes()

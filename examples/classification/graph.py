@@ -1,10 +1,12 @@
-"""torchvision's bottleneck ResNets (He et al. 2015, arXiv:1512.03385; wide ones: Zagoruyko et al., 1605.07146) as ONNX.
+"""torchvision's bottleneck ResNets (He et al. 2015, arXiv:1512.03385; wide ones: Zagoruyko et al.,
+1605.07146) as ONNX.
 
-Widths, depths and the number of classes are read from the tensors. The strides are the same in all these networks: 2 in
-the stem and its pooling, and 2 in the first 3x3 convolution of each later stage.
+Widths, depths and the number of classes are read from the tensors. The strides are the same in all
+these networks: 2 in the stem and its pooling, and 2 in the first 3x3 convolution of each later
+stage.
 
-Batch norm is folded into the convolutions. ONNX Runtime also does that, but the folded network loads faster, and not
-every engine does it.
+Batch norm is folded into the convolutions. ONNX Runtime also does that, but the folded network
+loads faster, and not every engine does it.
 """
 
 import numpy as np
@@ -23,7 +25,8 @@ STAGES = 4
 def build_graph(state: StateDict) -> onnx.ModelProto:
     """Build the network as a checked ONNX model.
 
-    Input `actual_input_1` (N, 3, 224, 224) float32 normalised RGB. Output `output_1` (N, classes) float32.
+    Input `actual_input_1` (N, 3, 224, 224) float32 normalised RGB. Output `output_1` (N, classes)
+    float32.
 
     Raises:
         CheckpointError: a tensor is missing or has the wrong shape.
@@ -44,7 +47,9 @@ def build_graph(state: StateDict) -> onnx.ModelProto:
 def _block(x: Var, tensors: Tensors, stride: int) -> Var:
     """Add a bottleneck: narrow 1x1, 3x3, widen 1x1, with a 1x1 shortcut if the shapes differ."""
     y = op.relu(conv_batch_norm(x, tensors, 1, names=("conv1", "bn1")))
-    y = op.relu(conv_batch_norm(y, tensors, 3, sizes_of(y)[0], stride=stride, names=("conv2", "bn2")))
+    y = op.relu(
+        conv_batch_norm(y, tensors, 3, sizes_of(y)[0], stride=stride, names=("conv2", "bn2"))
+    )
     y = conv_batch_norm(y, tensors, 1, names=("conv3", "bn3"))
     if stride > 1 or sizes_of(y)[0] != sizes_of(x)[0]:
         shortcut = tensors.under("downsample")

@@ -2,9 +2,10 @@
 
 python -m examples.classification.prepare
 
-WEIGHTS is `auto` (default: `official`, or `random` if the download fails), `official` (torchvision's wide_resnet101_2,
-255 MB), `random` (an untrained narrow network of the same family), or the path of a weights file (`.pth`,
-`.safetensors` or `.npz`). LABELS is the path of a file with the class names, one per line.
+WEIGHTS is `auto` (default: `official`, or `random` if the download fails), `official`
+(torchvision's wide_resnet101_2, 255 MB), `random` (an untrained narrow network of the same family),
+or the path of a weights file (`.pth`, `.safetensors` or `.npz`). LABELS is the path of a file with
+the class names, one per line.
 """
 
 import hashlib
@@ -32,7 +33,8 @@ NET = Path("onnx_model/1/model.onnx")
 LABELS = Path("classification_labels/1/labels.txt")
 RECORD = Path("classification_labels/1/weights.json")
 OFFICIAL = WebFile(
-    # IMAGENET1K_V1. The file name contains the only published part of its SHA-256, which torchvision checks too.
+    # IMAGENET1K_V1. The file name contains the only published part of its SHA-256, which
+    # torchvision checks too.
     url="https://download.pytorch.org/models/wide_resnet101_2-32ee1156.pth",
     size=254_695_146,
     sha256="32ee1156",
@@ -48,8 +50,8 @@ def prepare(choice: str, labels: Path | None, repository: Path) -> None:
         repository: model repository that already has the configurations.
 
     Raises:
-        CheckpointError: a tensor is missing or has the wrong shape, or the labels or config.pbtxt have another number
-            of classes.
+        CheckpointError: a tensor is missing or has the wrong shape, or the labels or config.pbtxt
+            have another number of classes.
         DownloadError: the official weights are not available.
         ExportError: a file cannot be read or written.
     """
@@ -60,36 +62,65 @@ def prepare(choice: str, labels: Path | None, repository: Path) -> None:
     except DownloadError as error:
         if choice != "auto":
             raise
-        _report(f"warning: {error}; serving an untrained narrow network instead; its answers are meaningless")
+        _report(
+            f"warning: {error}; serving an untrained narrow network instead; its answers are"
+            " meaningless"
+        )
         name = _export("random", labels, repository)
     except OSError as error:
-        raise ExportError(f"cannot read or write {error.filename}: {error.strerror or error}") from error
+        raise ExportError(
+            f"cannot read or write {error.filename}: {error.strerror or error}"
+        ) from error
     _report(f"{repository} holds {name} weights")
 
 
 def _export(choice: str, labels: Path | None, repository: Path) -> str:
-    """Write the network, the labels and, last, the record of both, unless the record is the same; return the name."""
+    """Write the network, the labels and, last, the record of both, unless the record is the
+    same; return the name.
+    """
     known = {"official": OFFICIAL.sha256, "random": "narrow 0"}
-    name, weights = (choice, known[choice]) if choice in known else (Path(choice).name, sha256_of(Path(choice)))
+    name, weights = (
+        (choice, known[choice]) if choice in known else (Path(choice).name, sha256_of(Path(choice)))
+    )
     source = f"{BUILDER_VERSION}:{name}:{weights}:{sha256_of(labels) if labels else 'numbers'}"
-    record = json.dumps({"name": name, "fingerprint": hashlib.sha256(source.encode()).hexdigest()}, indent=2) + "\n"
+    record = (
+        json.dumps(
+            {"name": name, "fingerprint": hashlib.sha256(source.encode()).hexdigest()}, indent=2
+        )
+        + "\n"
+    )
     files = [repository / file for file in (NET, LABELS, RECORD)]
-    if all(file.is_file() for file in files) and (repository / RECORD).read_text(encoding="utf-8") == record:
+    if (
+        all(file.is_file() for file in files)
+        and (repository / RECORD).read_text(encoding="utf-8") == record
+    ):
         return name
     if choice == "random":
         state: StateDict = random_state(NARROW)
     else:
-        state = load_checkpoint(download(OFFICIAL, cache_directory()) if choice == "official" else Path(choice))
+        state = load_checkpoint(
+            download(OFFICIAL, cache_directory()) if choice == "official" else Path(choice)
+        )
     model = build_graph(state)
     classes = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
-    declared = text_format.Parse((repository / CONFIG).read_text(encoding="utf-8"), ModelConfig()).output[0].dims[0]
+    declared = (
+        text_format.Parse((repository / CONFIG).read_text(encoding="utf-8"), ModelConfig())
+        .output[0]
+        .dims[0]
+    )
     if classes != declared:
-        raise CheckpointError(f"expected {declared} classes as in {repository / CONFIG}, got {classes}")
+        raise CheckpointError(
+            f"expected {declared} classes as in {repository / CONFIG}, got {classes}"
+        )
     names = _read_labels(labels, classes)
     if choice == "random":
         names = [f"{name} (untrained)" for name in names]
     (repository / RECORD).unlink(missing_ok=True)
-    contents = (model.SerializeToString(), "".join(f"{name}\n" for name in names).encode(), record.encode())
+    contents = (
+        model.SerializeToString(),
+        "".join(f"{name}\n" for name in names).encode(),
+        record.encode(),
+    )
     for file, content in zip(files, contents, strict=True):
         replace_file(file, content)
     return name

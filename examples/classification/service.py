@@ -1,4 +1,5 @@
-"""BentoML service for an image classifier: POST /classify, run by an ensemble of three Triton models.
+"""BentoML service for an image classifier: POST /classify, run by an ensemble of three Triton
+models.
 
 make example NAME=classification
 """
@@ -21,8 +22,11 @@ embedded.prepare(svc)
 
 @svc.api(input=bentoml.io.File(), output=bentoml.io.JSON())
 async def classify(file: Any) -> list[dict[str, Any]]:
-    """Return the five best classes of a PNG, JPEG or WebP file, `[{"label", "score"}, ...]`, best first."""
-    # Triton batches along the first dimension: this is a batch of one, which Triton can merge with others.
+    """Return the five best classes of a PNG, JPEG or WebP file, `[{"label", "score"}, ...]`,
+    best first.
+    """
+    # Triton batches along the first dimension: this is a batch of one, which Triton can merge with
+    # others.
     image = InferInput("image", [1, 1], "BYTES")
     image.set_data_from_numpy(np.array([[file.read()]], np.object_))
     try:
@@ -32,4 +36,7 @@ async def classify(file: Any) -> list[dict[str, Any]]:
             raise
         raise InvalidArgument(error.message()) from None
     labels, scores = (result.as_numpy(name)[0].tolist() for name in ("labels", "scores"))
-    return [{"label": label.decode(), "score": score} for label, score in zip(labels, scores, strict=True)]
+    return [
+        {"label": label.decode(), "score": score}
+        for label, score in zip(labels, scores, strict=True)
+    ]

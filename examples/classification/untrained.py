@@ -39,7 +39,9 @@ def resnet_shapes(
     found: dict[str, Shape] = {"fc.weight": (classes, channels), "fc.bias": (classes,)}
     for (convolution, norm), shape in layers.items():
         found[f"{convolution}.weight"] = shape
-        found |= {f"{norm}.{key}": shape[:1] for key in ("weight", "bias", "running_mean", "running_var")}
+        found |= {
+            f"{norm}.{key}": shape[:1] for key in ("weight", "bias", "running_mean", "running_var")
+        }
     return found
 
 
@@ -48,14 +50,18 @@ NARROW = resnet_shapes(stem=16, planes=(8, 16, 32, 64), depths=(1, 2, 2, 1))
 
 
 def random_state(shapes: Mapping[str, Shape], seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
-    """Return untrained float32 weights, identical on every machine, with non-trivial batch norms."""
+    """Return untrained float32 weights, identical on every machine, with non-trivial batch
+    norms.
+    """
     return {key: _random(key, shape, seed) for key, shape in shapes.items()}
 
 
 def _random(key: str, shape: Shape, seed: int) -> npt.NDArray[np.generic]:
     values = seeded_normal(key, shape, seed)
     if len(shape) > 1:
-        gain = 1.0 if key == "fc.weight" else 2.0  # a ReLU follows each convolution and halves the variance
+        gain = (
+            1.0 if key == "fc.weight" else 2.0
+        )  # a ReLU follows each convolution and halves the variance
         return values * np.float32(math.sqrt(gain / math.prod(shape[1:])))
     if key.endswith(("running_mean", ".bias")):
         return values * np.float32(0.1)

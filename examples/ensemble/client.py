@@ -17,6 +17,9 @@ print("inputs", INPUTS)
 for model in ("add_sub", "ensemble"):
     print(model, requests.post(f"{url}/{model}", json=INPUTS, timeout=30).json())
 
-# The product of 2e9 and 2e9 exceeds the second step's limit: the ensemble returns that step's error.
-refused = requests.post(f"{url}/ensemble", json={"INPUT0": [2e9, 2, 3, 4], "INPUT1": [0, 0, 0, 0]}, timeout=30)
+# The product of 2e9 and 2e9 exceeds the second step's limit: the ensemble returns that step's
+# error.
+refused = requests.post(
+    f"{url}/ensemble", json={"INPUT0": [2e9, 2, 3, 4], "INPUT1": [0, 0, 0, 0]}, timeout=30
+)
 print(refused.status_code, refused.json())

@@ -37,7 +37,10 @@ async def infer(model: str, numbers: Any) -> dict[str, list[float]]:
         if error.status() != "400":  # not the caller's fault
             raise
         raise InvalidArgument(error.message()) from None
-    return {output["name"]: result.as_numpy(output["name"]).tolist() for output in result.get_response()["outputs"]}
+    return {
+        output["name"]: result.as_numpy(output["name"]).tolist()
+        for output in result.get_response()["outputs"]
+    }
 
 
 @svc.api(input=NUMBERS, output=bentoml.io.JSON())

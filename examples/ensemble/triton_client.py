@@ -1,4 +1,5 @@
-"""Call the example's Triton with its own client, without BentoML (`make example NAME=ensemble OPEN=1`).
+"""Call the example's Triton with its own client, without BentoML (`make example NAME=ensemble
+OPEN=1`).
 
 .venv/bin/python examples/ensemble/triton_client.py
 """
@@ -11,7 +12,9 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-parser.add_argument("--url", metavar="HOST:PORT", default="127.0.0.1:8000", help="address of Triton")
+parser.add_argument(
+    "--url", metavar="HOST:PORT", default="127.0.0.1:8000", help="address of Triton"
+)
 options = parser.parse_args()
 
 inputs = []

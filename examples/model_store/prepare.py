@@ -18,7 +18,10 @@ if __name__ == "__main__":
     except NotFound:
         source = os.environ.get("TEXT_GENERATION_MODEL") or "gpt2"
         try:
-            tokenizer, model = AutoTokenizer.from_pretrained(source), AutoModelForCausalLM.from_pretrained(source)
+            tokenizer, model = (
+                AutoTokenizer.from_pretrained(source),
+                AutoModelForCausalLM.from_pretrained(source),
+            )
         except (OSError, ValueError) as error:
             sys.exit(f"error: TEXT_GENERATION_MODEL={source}: {error}")
         with bentoml.models.create(NAME, metadata={"source": source}) as stored:

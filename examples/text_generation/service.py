@@ -21,11 +21,14 @@ svc = bentoml.legacy.Service("text_generation", runners=[triton_runner])
 embedded.prepare(svc)
 
 RESTARTING = "the language model is being started again: try again in half a minute"
-EXAMPLE = bentoml.io.JSON.from_sample({"text_input": "Once upon a time", "max_new_tokens": 32, "temperature": 0.7})
+EXAMPLE = bentoml.io.JSON.from_sample(
+    {"text_input": "Once upon a time", "max_new_tokens": 32, "temperature": 0.7}
+)
 
 
 async def pieces(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
-    """Yield the server-sent events of Triton's `generate_stream`, which tritonclient does not support.
+    """Yield the server-sent events of Triton's `generate_stream`, which tritonclient does not
+    support.
 
     Closing the generator closes the connection, and Triton cancels the request.
 
@@ -40,8 +43,13 @@ async def pieces(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
     ):
         if response.status == 400:
             message = (await response.text()).removeprefix("data: ").strip()
-            # The watchdog restarts Triton after this error, which Triton sends with the same status.
-            raise ServiceUnavailable(RESTARTING) if "is not healthy" in message else InvalidArgument(message)
+            # The watchdog restarts Triton after this error, which Triton sends with the same
+            # status.
+            raise (
+                ServiceUnavailable(RESTARTING)
+                if "is not healthy" in message
+                else InvalidArgument(message)
+            )
         response.raise_for_status()
         async for line in response.content:
             if line.startswith(b"data:"):

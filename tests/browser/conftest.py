@@ -1,4 +1,6 @@
-"""Fixtures: the page in the locally installed Chromium, served by the real service with the built-in weights."""
+"""Fixtures: the page in the locally installed Chromium, served by the real service with the
+built-in weights.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -39,7 +41,9 @@ def modules(browser: Browser, builtin_server: Server) -> Iterator[Page]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, builtin_server: Server) -> Callable[..., AbstractContextManager[PageDriver]]:
+def open_page(
+    browser: Browser, builtin_server: Server
+) -> Callable[..., AbstractContextManager[PageDriver]]:
     """Open the page with options of a browser context."""
     return partial(PageDriver.open_page, browser, builtin_server)
 

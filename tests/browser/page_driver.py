@@ -29,7 +29,8 @@ TIMEOUT_S = 60
 BALL, BESIDE, BALL_RADIUS = (1210, 804), (1235, 790), 9
 """Centre of the disc of the fixture `large`, and a pixel beside it."""
 SAVE_DATA = "Object.defineProperty(navigator.connection, 'saveData', {value: true});"
-"""Script of a browser that makes no masks. An answer for each request to `/info` would slow all others down."""
+"""Script of a browser that makes no masks. An answer for each request to `/info` would slow all
+others down."""
 IMAGE_TO_SCREEN = """([x, y]) => {
   const view = document.getElementById("view").getBoundingClientRect();
   const at = new DOMMatrix(getComputedStyle(document.getElementById("scene")).transform);
@@ -60,10 +61,11 @@ class PageDriver:
         decodes: bool = False,
         **options: Any,
     ) -> Iterator[PageDriver]:
-        """Open the page in a new browser context with `options`; fail on script errors and foreign requests.
+        """Open the page in a new browser context with `options`; fail on script errors and foreign
+        requests.
 
-        `script` runs in each page ahead of the page's own; `info` are values that replace those in `/info`; `decodes`:
-        whether the browser may make masks.
+        `script` runs in each page ahead of the page's own; `info` are values that replace those in
+        `/info`; `decodes`: whether the browser may make masks.
         """
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
         context = browser.new_context(**settings)
@@ -74,14 +76,20 @@ class PageDriver:
             driver.answer_info(**info)
         driver.page.goto(f"{server.url}/ui")
         yield driver
-        hosts = {urlsplit(url).netloc for url in driver.requests if not url.startswith(("data:", "blob:"))}
+        hosts = {
+            urlsplit(url).netloc
+            for url in driver.requests
+            if not url.startswith(("data:", "blob:"))
+        }
         driver.page.unroute_all(behavior="ignoreErrors")
         context.close()
         assert driver.errors == []
         assert hosts == {urlsplit(server.url).netloc}
 
     def open(self, path: Path) -> None:
-        """Open an image, wait until it is encoded, and switch previews off: their timing is unpredictable."""
+        """Open an image, wait until it is encoded, and switch previews off: their timing is
+        unpredictable.
+        """
         self.page.locator("#about").evaluate("about => about.textContent = ''")
         self.page.set_input_files("#file", path)
         self.wait_encoded(path)
@@ -145,7 +153,8 @@ class PageDriver:
             self.page.wait_for_timeout(30)
 
     def answer(self, path: str, *answers: dict[str, Any]) -> list[Any]:
-        """Answer requests for a path with these, the last one again and again; an empty one passes the request on.
+        """Answer requests for a path with these, the last one again and again; an empty one passes
+        the request on.
 
         Returns:
             list to which the JSON body of every request is added.
@@ -192,7 +201,9 @@ class PageDriver:
         expect(self.page.locator("#hint")).to_contain_text("objects found")
 
     def request_masks(self, **prompts: Any) -> np.ndarray:
-        """Request masks of the open image from the API itself, (K, H, W) bool; by default smooth, as on the page."""
+        """Request masks of the open image from the API itself, (K, H, W) bool; by default
+        smooth, as on the page.
+        """
         with Image.open(self.image) as picture:
             smooth = {"min_mask_region_area": max(20, picture.width * picture.height // 10_000)}
         image = base64.b64encode(self.image.read_bytes()).decode()
@@ -201,16 +212,22 @@ class PageDriver:
         return masks.reshape(-1, *masks.shape[-2:])
 
     def assert_mask_is_the_apis(self, **prompts: Any) -> None:
-        """Compare the selected object's mask with the API's for the same prompts, pixel by pixel."""
+        """Compare the selected object's mask with the API's for the same prompts, pixel by
+        pixel.
+        """
         assert np.array_equal(self.visible_mask(), self.request_masks(**prompts)[0])
 
     def visible_mask(self, layer: str = "active") -> np.ndarray:
-        """Return a layer's coloured pixels, (H, W) bool; `active`: the selected object, `others`: the rest."""
+        """Return a layer's coloured pixels, (H, W) bool; `active`: the selected object,
+        `others`: the rest.
+        """
         return self.layer_rgba(layer)[..., 3] > 0
 
     def layer_rgba(self, layer: str = "active") -> np.ndarray:
         """Return the pixels of a canvas layer, (H, W, 4) uint8 RGBA."""
-        url = self.page.locator(f"canvas#{layer}").evaluate("canvas => canvas.toDataURL('image/png')")
+        url = self.page.locator(f"canvas#{layer}").evaluate(
+            "canvas => canvas.toDataURL('image/png')"
+        )
         with Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))) as picture:
             return np.array(picture.convert("RGBA"))
 
@@ -226,7 +243,9 @@ class PageDriver:
         return Path(download.value.path()).read_bytes()
 
     def export(self, form: str, validation: int = 0) -> bytes:
-        """Export the annotations with their images, as a ZIP file; `validation` is the share of a split in per cent."""
+        """Export the annotations with their images, as a ZIP file; `validation` is the share of
+        a split in per cent.
+        """
         self.press_button("Export dataset…")
         self.page.locator("#export-format").select_option(form)
         self.page.get_by_label("For validation").fill(str(validation))
@@ -239,6 +258,8 @@ class PageDriver:
             return np.asarray(np.array(picture.convert("L")) == 255)
 
     def saved_annotation(self) -> tuple[dict[str, Any], np.ndarray]:
-        """Save the image's only object as COCO JSON; return the annotation and its mask, (H, W) bool."""
+        """Save the image's only object as COCO JSON; return the annotation and its mask, (H, W)
+        bool.
+        """
         (annotation,) = json.loads(self.save("COCO JSON"))["annotations"]
         return annotation, np.asarray(coco_mask.decode(annotation["segmentation"]), bool)

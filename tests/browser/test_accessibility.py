@@ -1,4 +1,6 @@
-"""Use without a mouse or a screen: axe-core in every state of the page, the keyboard, announcements."""
+"""Use without a mouse or a screen: axe-core in every state of the page, the keyboard,
+announcements.
+"""
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
@@ -14,7 +16,9 @@ RUN_AXE = """async (options) => {
 
 
 def violations(page) -> list[str]:
-    """Return the serious violations of axe-core's rules; those about colours apply to the dark scheme too."""
+    """Return the serious violations of axe-core's rules; those about colours apply to the dark
+    scheme too.
+    """
     if not page.evaluate("'axe' in window"):
         page.evaluate(Axe().axe_script)
     found = []
@@ -22,7 +26,8 @@ def violations(page) -> list[str]:
         page.emulate_media(color_scheme=scheme)
         found += page.evaluate(RUN_AXE, options)
     return [
-        f"{rule['id']} ({rule['impact']}): {rule['help']}: {[node['html'][:120] for node in rule['nodes'][:3]]}"
+        f"{rule['id']} ({rule['impact']}): {rule['help']}:"
+        f" {[node['html'][:120] for node in rule['nodes'][:3]]}"
         for rule in found
         if rule["impact"] in SERIOUS_IMPACTS
     ]
@@ -52,7 +57,9 @@ def test_page_states_have_no_serious_violations(driver, photo, large):
     for _ in range(6):
         driver.press("+")
     driver.press_button("Refine here")
-    expect(driver.page.get_by_role("button", name="Refine here")).to_have_attribute("aria-pressed", "true")
+    expect(driver.page.get_by_role("button", name="Refine here")).to_have_attribute(
+        "aria-pressed", "true"
+    )
     control, tools = (driver.page.locator(name).bounding_box() for name in ("#refine", "#tools"))
     assert control["y"] + control["height"] <= tools["y"]
     driver.page.route("**/mobile_sam", lambda route: route.abort())
@@ -117,6 +124,18 @@ def test_result_is_announced_and_tab_reaches_every_control(clicked):
     reached = set()
     for _ in range(70):
         clicked.page.keyboard.press("Tab")
-        reached.add(clicked.page.evaluate("document.activeElement.id || document.activeElement.className"))
-    controls = ["view", "undo", "clear", "new-object", "everything", "opacity", "save-mask", "add-class", "add-images"]
+        reached.add(
+            clicked.page.evaluate("document.activeElement.id || document.activeElement.className")
+        )
+    controls = [
+        "view",
+        "undo",
+        "clear",
+        "new-object",
+        "everything",
+        "opacity",
+        "save-mask",
+        "add-class",
+        "add-images",
+    ]
     assert {*controls, "marker positive"} <= reached

@@ -1,4 +1,6 @@
-"""A day of an annotator: from a folder of images to a data set, with a killed service, a reload and another browser."""
+"""A day of an annotator: from a folder of images to a data set, with a killed service, a reload
+and another browser.
+"""
 
 import io
 import json
@@ -90,11 +92,15 @@ class Annotator:
         self.driver.drag((BAR[0], BAR[1] - 20), (BAR[2] + 20, BAR[3]))
         wide = self.driver.visible_mask()
         self.driver.drag((BAR[2] + 20, BAR[1] - 20), (BAR[2], BAR[1]))
-        expect(self.driver.page.get_by_role("button", name=f"Remove box from {BAR[0]},{BAR[1]}")).to_be_visible()
+        expect(
+            self.driver.page.get_by_role("button", name=f"Remove box from {BAR[0]},{BAR[1]}")
+        ).to_be_visible()
         assert not np.array_equal(self.driver.visible_mask(), wide)
 
     def accept_proposals(self) -> None:
-        """Accept one of the proposals by a click, those above a size by the button, and discard the rest."""
+        """Accept one of the proposals by a click, those above a size by the button, and discard
+        the rest.
+        """
         driver, proposals = self.driver, self.driver.page.locator("#objects .proposal")
         driver.press("5")
         driver.segment_everything()
@@ -109,7 +115,9 @@ class Annotator:
         expect(proposals).to_have_count(0)
 
     def correct_by_hand(self) -> None:
-        """Click on the box, add to its mask with the brush and by another click, and draw a rectangle over the sun."""
+        """Click on the box, add to its mask with the brush and by another click, and draw a
+        rectangle over the sun.
+        """
         self.begin(1)
         self.driver.click(*CENTRES[1])
         before = self.driver.visible_mask()
@@ -130,7 +138,9 @@ class Annotator:
     def copy_all(self) -> None:
         """Copy the objects to the next image, where one of them is deleted."""
         self.go_on("t")
-        expect(self.driver.page.locator("#hint")).to_have_text(f"{len(CLASSES)} objects copied to {self.name}")
+        expect(self.driver.page.locator("#hint")).to_have_text(
+            f"{len(CLASSES)} objects copied to {self.name}"
+        )
         self.driver.press("Delete")
 
     def leave_empty(self) -> None:
@@ -163,7 +173,9 @@ class Annotator:
         return server
 
     def reload(self) -> None:
-        """Find proposals, filter them, and load the page again: the filter and all masks are the same."""
+        """Find proposals, filter them, and load the page again: the filter and all masks are the
+        same.
+        """
         page, before = self.driver.page, self.expected[self.name]
         self.driver.segment_everything()
         page.get_by_label("Min. size").fill("4")
@@ -178,7 +190,9 @@ class Annotator:
         assert_equal(self.expected[self.name], before)
 
 
-def assert_equal(found: list[tuple[str, np.ndarray]], expected: list[tuple[str, np.ndarray]]) -> None:
+def assert_equal(
+    found: list[tuple[str, np.ndarray]], expected: list[tuple[str, np.ndarray]]
+) -> None:
     assert [name for name, _ in found] == [name for name, _ in expected]
     for (name, mask), (_, other) in zip(found, expected, strict=True):
         assert np.array_equal(mask, other), name
@@ -212,9 +226,15 @@ def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_pat
         expect(fresh.page.locator("#image-list .reviewed")).to_have_count(IMAGES)
         names = {one["id"]: one["name"] for one in classes}
         for image, masks in annotator.expected.items():
-            exported = [(names[id_], coco_mask.decode(mask) > 0) for name, id_, mask in objects if name == image]
+            exported = [
+                (names[id_], coco_mask.decode(mask) > 0)
+                for name, id_, mask in objects
+                if name == image
+            ]
             assert_equal(exported, masks)
-        exports = {form: fresh.export(form, validation=25) for form in LEAST_IOU if form != "project"}
+        exports = {
+            form: fresh.export(form, validation=25) for form in LEAST_IOU if form != "project"
+        }
         fresh.page.on("dialog", lambda dialog: dialog.accept())
         for form, content in exports.items():
             (tmp_path / "set.zip").write_bytes(content)
@@ -231,6 +251,9 @@ def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_pat
             for found, expected in zip(again[1], objects, strict=True):
                 assert coco_mask.iou([found[2]], [expected[2]], [0])[0, 0] >= LEAST_IOU[form], form
     parts = zipfile.ZipFile(io.BytesIO(exports["coco"]))
-    counts = [len(json.loads(parts.read(f"annotations/{subset}.json"))["images"]) for subset in ("train", "val")]
+    counts = [
+        len(json.loads(parts.read(f"annotations/{subset}.json"))["images"])
+        for subset in ("train", "val")
+    ]
     assert counts == [IMAGES * 3 / 4, IMAGES / 4]
     server.stop()

@@ -36,7 +36,9 @@ def test_candidates_are_shown_with_scores_when_asked_for_or_when_the_score_is_lo
     expect(thumbnails).to_have_count(4)
     scores = opened.page.locator("#candidates small").all_inner_texts()
     assert all(0 <= float(score) <= 1 for score in scores)
-    colours = thumbnails.first.evaluate("c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]")
+    colours = thumbnails.first.evaluate(
+        "c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    )
     assert len({tuple(colours[at : at + 4]) for at in range(0, len(colours), 4)}) > 2
     opened.press("Escape")
     expect(thumbnails).to_have_count(0)

@@ -1,4 +1,6 @@
-"""Clicks, boxes and automatic objects: displayed masks equal the API's for the same prompts, pixel by pixel."""
+"""Clicks, boxes and automatic objects: displayed masks equal the API's for the same prompts,
+pixel by pixel.
+"""
 
 import re
 
@@ -15,7 +17,8 @@ STOP_AT_PROGRESS = """() => {
     observer.observe(bar, { attributeFilter: ["value"] });
   });
 }"""
-"""Press "Stop" in the page as the first progress is shown, which is read: a test could be too late."""
+"""Press "Stop" in the page as the first progress is shown, which is read: a test could be too
+late."""
 
 
 def test_click_paints_the_mask_over_the_image(opened):
@@ -94,7 +97,11 @@ def test_box_is_moved_and_resized_by_mouse_keys_and_touch_until_escape(opened):
     opened.press("ArrowUp")
     opened.assert_mask_is_the_apis(box=[270, 80, 410, 219])
     x, y = opened.screen_xy(270, 80)
-    for kind, *at in (("touchStart", (x, y)), ("touchMove", opened.screen_xy(290, 80)), ("touchEnd",)):
+    for kind, *at in (
+        ("touchStart", (x, y)),
+        ("touchMove", opened.screen_xy(290, 80)),
+        ("touchEnd",),
+    ):
         opened.touch(kind, *at)
     opened.wait_idle()
     opened.assert_mask_is_the_apis(box=[290, 80, 410, 219])
@@ -138,7 +145,9 @@ def test_objects_have_the_colour_of_their_class_or_own_ones_and_names(clicked):
     clicked.wait_encoded(clicked.image)
     assert clicked.layer_rgba("others")[160, 150].tolist() == [0x10, 0xA0, 0x20, 255]
     clicked.page.get_by_label("Colour by class").set_checked(False)
-    assert not np.array_equal(clicked.layer_rgba("others")[160, 150], clicked.layer_rgba()[150, 350])
+    assert not np.array_equal(
+        clicked.layer_rgba("others")[160, 150], clicked.layer_rgba()[150, 350]
+    )
     assert np.array_equal(clicked.visible_mask("others"), disc)
     clicked.press("Control+z")  # one step for the click and its new object
     expect(clicked.page.locator("#objects li")).to_have_count(1)
@@ -248,13 +257,17 @@ def test_mask_options_apply_to_all_objects_later_clicks_and_the_next_image(click
     clicked.wait_idle()
     options = {"min_mask_region_area": 0, "mask_threshold": 2}
     clicked.assert_mask_is_the_apis(pos_coords=[MEADOW], **options)
-    assert np.array_equal(clicked.visible_mask("others"), clicked.request_masks(pos_coords=[DISC], **options)[0])
+    assert np.array_equal(
+        clicked.visible_mask("others"), clicked.request_masks(pos_coords=[DISC], **options)[0]
+    )
     clicked.open(photo)
     clicked.click(*DISC)
     clicked.assert_mask_is_the_apis(pos_coords=[DISC], **options)
 
 
-def test_segment_everything_can_be_stopped_and_is_one_undoable_step_whose_objects_can_be_refined(opened):
+def test_segment_everything_can_be_stopped_and_is_one_undoable_step_whose_objects_can_be_refined(
+    opened,
+):
     rows = opened.page.locator("#objects li")
     opened.page.evaluate(STOP_AT_PROGRESS)
     opened.press_button("Start")

@@ -1,4 +1,6 @@
-"""Images above the service's limits are opened as copies; masks are exported at the size of the original."""
+"""Images above the service's limits are opened as copies; masks are exported at the size of the
+original.
+"""
 
 import io
 import json
@@ -29,16 +31,22 @@ def test_smaller_copy_is_exported_and_imported_at_full_size(open_page, photo, tm
         open_refused(driver, photo, "Open a copy of 0.1 megapixels")
         scale = (96_000 / (480 * 320)) ** 0.5
         driver.click(*(at * scale for at in DISC))
-        about = r"480 . 320 pixels, opened as a copy of 379 . 252, exported at full size, encoded in .*"
+        about = (
+            r"480 . 320 pixels, opened as a copy of 379 . 252, exported at full size, encoded in .*"
+        )
         expect(driver.page.locator("#about")).to_have_text(re.compile(about))
         shown = driver.visible_mask()
         assert shown.shape == (252, 379)
-        rows, columns = ((np.arange(size) + 0.5) * side / size for size, side in ((320, 252), (480, 379)))
+        rows, columns = (
+            (np.arange(size) + 0.5) * side / size for size, side in ((320, 252), (480, 379))
+        )
         expected = shown[np.ix_(rows.astype(int), columns.astype(int))]
         assert np.array_equal(driver.saved_mask(), expected)
         coco = json.loads(driver.save("COCO JSON"))
         assert (coco["images"][0]["width"], coco["images"][0]["height"]) == (480, 320)
-        assert np.array_equal(coco_mask.decode(coco["annotations"][0]["segmentation"]).astype(bool), expected)
+        assert np.array_equal(
+            coco_mask.decode(coco["annotations"][0]["segmentation"]).astype(bool), expected
+        )
         with Image.open(io.BytesIO(driver.save("Cutout"))) as saved, Image.open(photo) as original:
             assert np.array_equal(np.array(saved)[expected][:, :3], np.array(original)[expected])
         for button in ("Copy Python", "Copy curl"):

@@ -1,4 +1,6 @@
-"""Copies of objects on the same image and on others, merged objects, and which of two overlapping objects is on top."""
+"""Copies of objects on the same image and on others, merged objects, and which of two
+overlapping objects is on top.
+"""
 
 import io
 import json
@@ -23,7 +25,9 @@ IN_BOTH = (160, 130)
 
 @pytest.fixture
 def series(driver: PageDriver, photo: Path, tmp_path: Path) -> PageDriver:
-    """The user with three images: the fixture `photo` twice, and one of another size, which is the last."""
+    """The user with three images: the fixture `photo` twice, and one of another size, which is
+    the last.
+    """
     with Image.open(photo) as picture:
         for number in (1, 2):
             picture.save(tmp_path / f"{number}.png")
@@ -37,7 +41,9 @@ def series(driver: PageDriver, photo: Path, tmp_path: Path) -> PageDriver:
 def names(driver: PageDriver) -> list[str]:
     """Return the names of the objects in the list, without the empty one for the next click."""
     rows = driver.page.locator("#objects li").all()
-    return [row.locator("input").input_value() for row in rows if row.locator(".score").inner_text()]
+    return [
+        row.locator("input").input_value() for row in rows if row.locator(".score").inner_text()
+    ]
 
 
 def classes(driver: PageDriver) -> list[str]:
@@ -59,7 +65,9 @@ def test_copied_object_is_pasted_as_a_drawn_mask_on_this_image_and_the_next(seri
     series.press("Control+c")
     expect(hint).to_have_text("object 1 copied")
     series.press("Control+v")
-    expect(hint).to_have_text("object 2 pasted on top of object 1: draw, erase or click to change it")
+    expect(hint).to_have_text(
+        "object 2 pasted on top of object 1: draw, erase or click to change it"
+    )
     assert names(series) == ["object 1", "object 2"]
     assert classes(series) == ["object", "object"]
     expect(series.page.locator("#objects .active .score")).to_have_text("by hand")
@@ -91,7 +99,9 @@ def test_copying_leaves_texts_and_images_of_the_clipboard_alone(clicked, photo):
     expect(page.locator("#objects input")).to_have_value("yolkyolk")
     assert len(names(clicked)) == 1
     clicked.press_button("Paste")
-    expect(page.locator("#hint")).to_have_text("Nothing to paste: select an object and copy it first")
+    expect(page.locator("#hint")).to_have_text(
+        "Nothing to paste: select an object and copy it first"
+    )
     clicked.press_button("Copy")
     transfer_file(clicked, "paste", photo.read_bytes(), "pasted.png")
     clicked.expect_image("pasted.png")
@@ -171,10 +181,14 @@ def test_objects_are_copied_and_merged_by_touch(open_page, photo):
 def test_last_object_is_on_top_on_the_screen_for_a_click_and_in_label_maps(opened, tmp_path, order):
     masks = {"small": np.zeros((320, 480), bool), "large": np.zeros((320, 480), bool)}
     masks["small"][SMALL] = masks["large"][LARGE] = True
-    categories = [{"id": 1, "name": "small", "color": "#ff0000"}, {"id": 2, "name": "large", "color": "#0000ff"}]
+    categories = [
+        {"id": 1, "name": "small", "color": "#ff0000"},
+        {"id": 2, "name": "large", "color": "#0000ff"},
+    ]
     ids = {one["name"]: one["id"] for one in categories}
     annotations = [
-        {"image_id": 1, "category_id": ids[name], "name": name, "segmentation": rle(masks[name])} for name in order
+        {"image_id": 1, "category_id": ids[name], "name": name, "segmentation": rle(masks[name])}
+        for name in order
     ]
     images = [{"id": 1, "file_name": "scene.png", "width": 480, "height": 320}]
     document = {"images": images, "categories": categories, "annotations": annotations}

@@ -7,7 +7,14 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.page_driver import DISC, MEADOW
-from tests.browser.test_mending import choose, differing, drag_handle, points, polygon_mask, position
+from tests.browser.test_mending import (
+    choose,
+    differing,
+    drag_handle,
+    points,
+    polygon_mask,
+    position,
+)
 from tests.browser.test_screens import PHONE
 
 CORNERS = [(60, 50), (220, 70), (200, 250), (80, 230)]
@@ -46,7 +53,10 @@ def test_clicks_add_points_that_are_taken_back_until_the_first_one_closes_the_ou
         drawing.press(key)
         expect(handles).to_have_count(count)
     page.mouse.move(*drawing.screen_xy(*CORNERS[3]))
-    drawn = [float(number) for number in re.findall(r"[\d.]+", page.locator("#outline path").last.get_attribute("d"))]
+    drawn = [
+        float(number)
+        for number in re.findall(r"[\d.]+", page.locator("#outline path").last.get_attribute("d"))
+    ]
     assert drawn == pytest.approx([side + 0.5 for corner in CORNERS for side in corner], abs=0.6)
     assert not drawing.visible_mask().any()
 

@@ -14,7 +14,11 @@ KEY = "a-key-of-16-characters"
 
 def problem(status: int, slug: str, title: str, detail: str, **headers: str) -> dict[str, Any]:
     body = {"type": f"urn:mobile-sam:{slug}", "title": title, "status": status, "detail": detail}
-    all_headers = {"X-Request-ID": "the-request", "Content-Type": "application/problem+json", **headers}
+    all_headers = {
+        "X-Request-ID": "the-request",
+        "Content-Type": "application/problem+json",
+        **headers,
+    }
     return {"status": status, "headers": all_headers, "body": json.dumps(body)}
 
 
@@ -30,7 +34,9 @@ def test_error_is_reported_and_every_missing_mask_can_be_retried(opened):
     opened.answer("**/mobile_sam", TIMEOUT)
     opened.click(*DISC)
     alert = opened.page.get_by_role("alert")
-    expect(alert).to_contain_text("The answer took too long. no answer within 55 s Request the-request")
+    expect(alert).to_contain_text(
+        "The answer took too long. no answer within 55 s Request the-request"
+    )
     opened.click(*RED, keys=("Shift",))
     opened.page.unroute("**/mobile_sam")
     opened.press_button("Try again")
@@ -72,7 +78,9 @@ def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent
     opened.wait_for(lambda: opened.visible_mask().any())
     expect(opened.page.locator("#busy")).to_be_hidden()
     opened.press("n")
-    bodies = opened.answer("**/mobile_sam", problem(404, "image-not-cached", "Not known", "send it again"), {})
+    bodies = opened.answer(
+        "**/mobile_sam", problem(404, "image-not-cached", "Not known", "send it again"), {}
+    )
     opened.click(*RED)
     assert opened.visible_mask().any()
     assert ["input_image" in body for body in bodies] == [False, True]
@@ -80,7 +88,9 @@ def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent
 
 
 def test_api_key_is_requested_used_and_stored_for_the_tab(driver, photo):
-    unauthorized = problem(401, "unauthorized", "An API key is needed", "got no key", **{"WWW-Authenticate": "Bearer"})
+    unauthorized = problem(
+        401, "unauthorized", "An API key is needed", "got no key", **{"WWW-Authenticate": "Bearer"}
+    )
 
     def guard(route: Route) -> None:
         has_key = route.request.headers.get("authorization") == f"Bearer {KEY}"
@@ -96,7 +106,11 @@ def test_api_key_is_requested_used_and_stored_for_the_tab(driver, photo):
         field.press("Enter")
         if key != KEY:
             problem_text = "without spaces" if " " in key else "does not know this key"
-            driver.wait_for(lambda: problem_text in field.evaluate("field => field.validationMessage"))  # noqa: B023
+
+            def problem_is_shown(problem_text=problem_text):
+                return problem_text in field.evaluate("field => field.validationMessage")
+
+            driver.wait_for(problem_is_shown)
             assert driver.page.evaluate("sessionStorage.length") == 0
     driver.wait_encoded(photo)
     expect(field).to_be_hidden()
@@ -114,7 +128,9 @@ def test_api_key_is_requested_used_and_stored_for_the_tab(driver, photo):
 
 def limited(seconds: int) -> dict[str, Any]:
     detail = f"rate limit exceeded (40 requests per hour); retry in {seconds} s"
-    return problem(429, "too-many-requests", "Too many requests", detail, **{"Retry-After": str(seconds)})
+    return problem(
+        429, "too-many-requests", "Too many requests", detail, **{"Retry-After": str(seconds)}
+    )
 
 
 def test_preview_pauses_until_the_rate_limit_allows_requests(opened):
@@ -127,8 +143,8 @@ def test_preview_pauses_until_the_rate_limit_allows_requests(opened):
     began = time.monotonic()
     held[0].fulfill(**limited(4))
     expect(opened.page.locator("#hint")).to_have_text(
-        "The rate limit of this address is reached (40 requests per hour). It allows requests again in 4 s."
-        " Previews pause and come back by themselves."
+        "The rate limit of this address is reached (40 requests per hour). It allows requests again"
+        " in 4 s. Previews pause and come back by themselves."
     )
     opened.wait_for(lambda: bodies != [])
     assert time.monotonic() - began >= 4
@@ -151,17 +167,27 @@ def test_rate_limit_is_named_and_no_preview_is_sent_until_it_allows_requests(ope
         driver.page.mouse.move(*driver.screen_xy(*RED))
         driver.press_button("Try again")
         driver.wait_for(lambda: driver.visible_mask("others").any())
-        assert [body["pos_coords"] for body in bodies] == 3 * [[list(DISC)]]  # of the press, the click, and again
+        assert [body["pos_coords"] for body in bodies] == 3 * [
+            [list(DISC)]
+        ]  # of the press, the click, and again
 
 
 def test_weights_are_named_with_a_warning_a_note_or_nothing(driver):
     banner = driver.page.locator("#banner")
     expect(driver.page.locator("#weights")).to_contain_text("builtin")
-    expect(banner).to_have_text("Built-in weights. The official MobileSAM weights give better masks.")
+    expect(banner).to_have_text(
+        "Built-in weights. The official MobileSAM weights give better masks."
+    )
     expect(banner).not_to_have_class("warning")
-    reload_with_info(driver, weights={"sha256": "0", "name": "random", "trained": False, "note": "They mean nothing."})
+    reload_with_info(
+        driver,
+        weights={"sha256": "0", "name": "random", "trained": False, "note": "They mean nothing."},
+    )
     expect(banner).to_have_text(re.compile(r"Untrained weights\.\s+They mean nothing\."))
     expect(banner).to_have_class("warning")
-    reload_with_info(driver, weights={"sha256": "0", "name": "our-fine-tune", "trained": True, "note": "A checkpoint."})
+    reload_with_info(
+        driver,
+        weights={"sha256": "0", "name": "our-fine-tune", "trained": True, "note": "A checkpoint."},
+    )
     expect(driver.page.locator("#weights")).to_contain_text("our-fine-tune")
     expect(banner).to_be_hidden()

@@ -50,7 +50,10 @@ def test_copied_python_is_a_client_call_with_the_options_of_the_mask(clicked):
     clicked.press("u")
     clicked.click(*RED, button="right")
     text = copied(clicked)
-    call = 'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]], min_mask_region_area=20)'
+    call = (
+        'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]],'
+        " min_mask_region_area=20)"
+    )
     assert f'with Client("{clicked.server.url}") as service:\n    found = {call}\n' in text
     compile(text, "copied", "exec")
 
@@ -66,7 +69,9 @@ def test_copy_curl_copies_a_command_that_runs(clicked, tmp_path):
         clicked.page.locator("#candidates label").nth(candidate).click()
         clicked.wait_idle()
         command = copied(clicked, "Copy curl")
-        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, check=True, timeout=60)
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, capture_output=True, check=True, timeout=60
+        )
         mask = coco_mask.decode(json.loads(done.stdout)["masks"][index]["rle"]).astype(bool)
         assert np.array_equal(mask, clicked.visible_mask())
         assert "min_mask_region_area" in command

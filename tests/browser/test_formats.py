@@ -1,4 +1,6 @@
-"""The page's readers in the browser with the label files in tests/formats: its XML, its encodings and its images."""
+"""The page's readers in the browser with the label files in tests/formats: its XML, its
+encodings and its images.
+"""
 
 from tests.unit.page.corpus import CASES, assert_is_right, project_of
 

@@ -9,7 +9,9 @@ from tests.browser.page_driver import DISC, RED
 
 
 def scores(driver) -> list[float]:
-    return [float(text) for text in driver.page.locator("#objects .score").all_inner_texts() if text]
+    return [
+        float(text) for text in driver.page.locator("#objects .score").all_inner_texts() if text
+    ]
 
 
 def test_an_object_is_found_once(clicked):
@@ -29,7 +31,9 @@ def counts(driver) -> tuple[int, int, int]:
     return int(badge), int(in_class), len(json.loads(driver.save("COCO JSON"))["annotations"])
 
 
-def test_proposals_are_filtered_and_counted_nowhere_until_accepted_also_after_a_reload(driver, tmp_path):
+def test_proposals_are_filtered_and_counted_nowhere_until_accepted_also_after_a_reload(
+    driver, tmp_path
+):
     picture = Image.new("RGB", (480, 320), (96, 140, 190))
     draw = ImageDraw.Draw(picture)
     for number, radius in enumerate((12, 20, 30, 45, 60)):
@@ -78,7 +82,9 @@ def test_a_click_on_a_proposal_makes_it_an_object_of_the_class_in_use(opened):
     opened.add_class("disc")
     proposals = opened.page.locator("#objects .proposal")
     count = proposals.count()
-    for number, point in enumerate((DISC, RED), 1):  # the second one is no click of the first object
+    for number, point in enumerate(
+        (DISC, RED), 1
+    ):  # the second one is no click of the first object
         opened.click(*point)
         expect(proposals).to_have_count(count - number)
         expect(opened.page.locator("#objects .active .category")).to_have_text("disc")

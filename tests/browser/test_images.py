@@ -22,11 +22,15 @@ TRANSFER_FILE = """([event, type, name, data]) => {
 }"""
 
 
-def transfer_file(driver, event: str, data: bytes, name: str = "scene.png", kind: str = "image/png") -> None:
+def transfer_file(
+    driver, event: str, data: bytes, name: str = "scene.png", kind: str = "image/png"
+) -> None:
     driver.page.evaluate(TRANSFER_FILE, [event, kind, name, base64.b64encode(data).decode()])
 
 
-def test_pasted_or_dropped_image_a_bmp_and_a_rotated_jpeg_are_opened_as_displayed(driver, photo, tmp_path):
+def test_pasted_or_dropped_image_a_bmp_and_a_rotated_jpeg_are_opened_as_displayed(
+    driver, photo, tmp_path
+):
     for event in ("paste", "drop"):
         driver.page.locator("#about").evaluate("about => about.textContent = ''")
         transfer_file(driver, event, photo.read_bytes())
@@ -38,7 +42,9 @@ def test_pasted_or_dropped_image_a_bmp_and_a_rotated_jpeg_are_opened_as_displaye
         picture.save(tmp_path / "scene.bmp")
         exif = Image.Exif()
         exif[0x0112] = 6  # rotate by 90° clockwise for display
-        picture.rotate(90, expand=True).save(tmp_path / "turned.jpg", quality=95, exif=exif.tobytes())
+        picture.rotate(90, expand=True).save(
+            tmp_path / "turned.jpg", quality=95, exif=exif.tobytes()
+        )
     driver.open(tmp_path / "scene.bmp")
     driver.click(*DISC)
     driver.image = photo
@@ -78,17 +84,23 @@ def test_latest_of_two_requested_images_is_opened(driver, photo):
 
 def test_dropped_link_does_not_navigate(modules):
     assert modules.evaluate(
-        "() => !document.body.dispatchEvent("
-        "new DragEvent('drop', { dataTransfer: new DataTransfer(), bubbles: true, cancelable: true }))"
+        "() => !document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: new"
+        " DataTransfer(), bubbles: true, cancelable: true }))"
     )
 
 
-def test_files_that_cannot_be_added_are_listed_with_reason_and_remedy_until_the_list_is_dismissed(driver, photo):
+def test_files_that_cannot_be_added_are_listed_with_reason_and_remedy_until_the_list_is_dismissed(
+    driver, photo
+):
     large = io.BytesIO()
     Image.new("1", (6000, 5000)).save(large, "PNG")
     files = [
         ("a.png", "image/png", photo.read_bytes()),
-        ("b.heic", "", photo.read_bytes()),  # a browser that reads HEIC finds out by the content, as with PNG
+        (
+            "b.heic",
+            "",
+            photo.read_bytes(),
+        ),  # a browser that reads HEIC finds out by the content, as with PNG
         ("broken.png", "image/png", b"hello"),
         ("large-1.png", "image/png", large.getvalue()),
         ("large-2.png", "image/png", large.getvalue()),
@@ -101,11 +113,19 @@ def test_files_that_cannot_be_added_are_listed_with_reason_and_remedy_until_the_
     expect(report.locator("strong")).to_have_text("2 of 7 files added")
     too_large = "it has 30.0 megapixels; this service accepts up to 25.0."
     broken = [
-        re.compile("^broken.png: this browser cannot read it as an image: it is damaged, .* Save it again as PNG"),
+        re.compile(
+            "^broken.png: this browser cannot read it as an image: it is damaged, .* Save it again"
+            " as PNG"
+        ),
         "notes.txt: this is not an image. Choose a PNG, JPEG or WebP file.",
-        re.compile("^phone.HEIC: this browser cannot read HEIC. Save it as JPEG, or open this page in Safari"),
+        re.compile(
+            "^phone.HEIC: this browser cannot read HEIC. Save it as JPEG, or open this page in"
+            " Safari"
+        ),
     ]
-    expect(report.locator("li")).to_have_text([f"large-1.png: {too_large}", f"large-2.png: {too_large}", *broken])
+    expect(report.locator("li")).to_have_text(
+        [f"large-1.png: {too_large}", f"large-2.png: {too_large}", *broken]
+    )
     driver.page.get_by_role("button", name="Next image").click()
     driver.expect_image("b.heic")
     driver.press_button("Add 2 smaller copies")

@@ -22,7 +22,9 @@ from tests.browser.test_project import wait_saved
 from tests.e2e.pictures import as_base64, scene
 
 RUNTIME = ROOT / "page" / "onnxruntime" / "ort.mjs"
-needs_runtime = pytest.mark.skipif(not RUNTIME.exists(), reason="no ONNX Runtime Web: make page/onnxruntime")
+needs_runtime = pytest.mark.skipif(
+    not RUNTIME.exists(), reason="no ONNX Runtime Web: make page/onnxruntime"
+)
 pytestmark = needs_runtime
 MIN_IOU = 0.999
 SIZES = [(480, 320), (320, 480), (1024, 1024), (90, 70), (1600, 1000), (700, 1900)]
@@ -66,7 +68,9 @@ def wait_kept(driver: PageDriver, **fields: Any) -> None:
 
 
 @pytest.fixture
-def near(open_page: Callable[..., AbstractContextManager[PageDriver]], photo: Path) -> Iterator[PageDriver]:
+def near(
+    open_page: Callable[..., AbstractContextManager[PageDriver]], photo: Path
+) -> Iterator[PageDriver]:
     """A user with `photo` open, whose browser can make masks."""
     with open_page(decodes=True, script=GATE) as driver:
         driver.open(photo)
@@ -83,14 +87,20 @@ def prompts(width: int, height: int, low_res: str) -> list[dict[str, Any]]:
     """Return the fields of five requests; `low_res` is an earlier mask."""
 
     def at(*shares: float) -> list[int]:
-        return [round(share * side) for share, side in zip(shares, (width, height) * 2, strict=False)]
+        return [
+            round(share * side) for share, side in zip(shares, (width, height) * 2, strict=False)
+        ]
 
     smooth = {"min_mask_region_area": max(20, width * height // 10_000)}
     return [
         {"pos_coords": [at(0.4, 0.5)], **smooth},
         {"box": at(0.2, 0.3, 0.7, 0.9), "neg_coords": [at(0.6, 0.4)], "mask_threshold": 1.5},
         {"pos_coords": [at(0.3, 0.4)], "multimask_output": True, "mask_threshold": -2, **smooth},
-        {"pos_coords": [at(0.5, 0.5), at(0.6, 0.6)], "neg_coords": [at(0.1, 0.1)], "mask_input": low_res},
+        {
+            "pos_coords": [at(0.5, 0.5), at(0.6, 0.6)],
+            "neg_coords": [at(0.1, 0.1)],
+            "mask_input": low_res,
+        },
         {"pos_coords": [at(0.45, 0.5)], "region": at(0.25, 0.25, 0.75, 0.75), **smooth},
     ]
 
@@ -131,7 +141,9 @@ def test_masks_are_those_of_the_service(page, builtin_server):
             found = decoded(page, image_id, **fields)
             assert len(found) == (3 if "multimask_output" in fields else 1)
             for mask, expected in zip(found, answer["masks"], strict=True):
-                one, other = (np.asarray(coco_mask.decode(rle), bool) for rle in (mask, expected["rle"]))
+                one, other = (
+                    np.asarray(coco_mask.decode(rle), bool) for rle in (mask, expected["rle"])
+                )
                 assert iou(one, other) >= MIN_IOU, (width, height, fields)
                 assert mask["score"] == pytest.approx(expected["score"], abs=2e-3)
                 ys, xs = np.nonzero(one)
@@ -176,7 +188,9 @@ def click_new(driver: PageDriver, point: tuple[int, int]) -> None:
     driver.click(*point)
 
 
-def test_first_clicks_are_made_both_ways_and_then_here_if_that_is_quicker_until_the_network_changes(near):
+def test_first_clicks_are_made_both_ways_and_then_here_if_that_is_quicker_until_the_network_changes(
+    near,
+):
     held = near.hold("**/mobile_sam")
     for point in (DISC, RED, MEADOW):
         click_new(near, point)
@@ -215,7 +229,10 @@ def test_embedding_is_fetched_anew_when_the_service_answers_by_other_weights(nea
     def answer(route: Route) -> None:
         response = route.fetch()
         document = response.json()
-        route.fulfill(response=response, json={**document, "weights": {**document["weights"], "sha256": "f" * 64}})
+        route.fulfill(
+            response=response,
+            json={**document, "weights": {**document["weights"], "sha256": "f" * 64}},
+        )
 
     near.page.route("**/mobile_sam", answer)
     near.click(*DISC)
@@ -223,7 +240,8 @@ def test_embedding_is_fetched_anew_when_the_service_answers_by_other_weights(nea
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("**/onnxruntime/ort.mjs", 404), ("**/decoder.onnx?*", 409), ("**/embeddings/*", 404)]
+    ("path", "status"),
+    [("**/onnxruntime/ort.mjs", 404), ("**/decoder.onnx?*", 409), ("**/embeddings/*", 404)],
 )
 def test_service_makes_all_masks_if_something_is_missing(open_page, photo, path, status):
     with open_page(decodes=True) as driver:
@@ -241,7 +259,9 @@ def test_service_makes_all_masks_if_something_is_missing(open_page, photo, path,
     "settings",
     [{"decodes": True, "info": {"local_decoding": False}}, {"decodes": False}],
 )
-def test_nothing_is_fetched_if_the_service_does_not_allow_it_or_the_browser_saves_data(open_page, photo, settings):
+def test_nothing_is_fetched_if_the_service_does_not_allow_it_or_the_browser_saves_data(
+    open_page, photo, settings
+):
     with open_page(**settings) as driver:
         driver.open(photo)
         driver.click(*DISC)
@@ -251,7 +271,12 @@ def test_nothing_is_fetched_if_the_service_does_not_allow_it_or_the_browser_save
 
 @pytest.mark.parametrize(
     ("drawn", "is_kept"),
-    [({}, True), ({"orientation": 3}, False), ({"width": 320, "height": 480}, False), ({"range": [0, 9]}, False)],
+    [
+        ({}, True),
+        ({"orientation": 3}, False),
+        ({"width": 320, "height": 480}, False),
+        ({"range": [0, 9]}, False),
+    ],
 )
 def test_embedding_of_another_picture_is_not_used(page, builtin_server, photo, drawn, is_kept):
     click = {"pos_coords": [DISC]}

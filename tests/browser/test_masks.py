@@ -53,13 +53,20 @@ def encode(mask: np.ndarray) -> dict:
 
 
 def decode_and_paint(modules, mask: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pixels in the mask, (H, W) bool, and those painted at every `step`-th pixel and row, bool."""
+    """Return the pixels in the mask, (H, W) bool, and those painted at every `step`-th pixel and
+    row, bool.
+    """
     properties = encode(mask)
-    found = modules.evaluate(DECODE_AND_PAINT, [properties.pop("rle"), {"score": 1, **properties}, step])
+    found = modules.evaluate(
+        DECODE_AND_PAINT, [properties.pop("rle"), {"score": 1, **properties}, step]
+    )
     painted = np.zeros(mask[::step, ::step].shape, bool)
     if "rgba" in found:
         rgba, left, top = np.array(found["rgba"]).reshape(found["shape"]), found["x"], found["y"]
-        assert {tuple(pixel) for pixel in rgba.reshape(-1, 4)} <= {(0, 0, 0, 0), (0x33, 0x22, 0x11, 0xFF)}
+        assert {tuple(pixel) for pixel in rgba.reshape(-1, 4)} <= {
+            (0, 0, 0, 0),
+            (0x33, 0x22, 0x11, 0xFF),
+        }
         painted[top : top + rgba.shape[0], left : left + rgba.shape[1]] = rgba[..., 3] > 0
     return np.array(found["inside"], bool).reshape(mask.shape), painted
 
@@ -112,7 +119,11 @@ def test_outlines_that_are_not_changed_give_the_same_mask(modules, tolerance):
     for name, mask in {**MASKS, "holes": HOLES, "an island in a hole": ISLAND_IN_A_HOLE}.items():
         wanted = encode(mask)
         filled = modules.evaluate(TRACE_AND_FILL, [wanted["rle"], tolerance])
-        assert filled == {"counts": wanted["rle"]["counts"], "area": wanted["area"], "box": wanted["box"]}, name
+        assert filled == {
+            "counts": wanted["rle"]["counts"],
+            "area": wanted["area"],
+            "box": wanted["box"],
+        }, name
 
 
 READ = """async (content) => {
@@ -124,9 +135,16 @@ READ = """async (content) => {
 def read_labelme(modules, png: bytes) -> dict:
     """Return the project in a LabelMe file with one mask, and the warnings."""
     corners = [[5, 3], [5 + HOLES.shape[1] - 1, 3 + HOLES.shape[0] - 1]]
-    shape = {"label": "cat", "shape_type": "mask", "points": corners, "mask": base64.b64encode(png).decode()}
+    shape = {
+        "label": "cat",
+        "shape_type": "mask",
+        "points": corners,
+        "mask": base64.b64encode(png).decode(),
+    }
     size = {"imageWidth": 100, "imageHeight": 80}
-    found: dict = modules.evaluate(READ, json.dumps({"imagePath": "a.jpg", **size, "shapes": [shape]}))
+    found: dict = modules.evaluate(
+        READ, json.dumps({"imagePath": "a.jpg", **size, "shapes": [shape]})
+    )
     return found
 
 
@@ -144,14 +162,20 @@ def test_labelme_masks_of_all_kinds_are_read_and_damaged_ones_left_out(modules):
         assert found["warnings"] == []
         assert found["project"]["images"][0]["objects"][0]["rle"] == encode(expected)["rle"], mode
     png = png_of_holes("L")
-    for damaged in (png[:60], png[:16] + (20_000).to_bytes(4, "big") * 2 + png[24:], png[:50] + bytes(len(png) - 50)):
+    for damaged in (
+        png[:60],
+        png[:16] + (20_000).to_bytes(4, "big") * 2 + png[24:],
+        png[:50] + bytes(len(png) - 50),
+    ):
         found = read_labelme(modules, damaged)
         assert found["project"]["images"][0]["objects"] == []
         assert "shape was left out" in found["warnings"][0]
 
 
 def test_pascal_voc_boxes_are_read_and_damaged_objects_left_out(modules):
-    box = "<name>cat</name><bndbox><xmin>3</xmin><ymin>2</ymin><xmax>12</xmax><ymax>6</ymax></bndbox>"
+    box = (
+        "<name>cat</name><bndbox><xmin>3</xmin><ymin>2</ymin><xmax>12</xmax><ymax>6</ymax></bndbox>"
+    )
     damaged = (
         "<name>cat</name>",
         box.replace("cat", ""),
@@ -160,7 +184,9 @@ def test_pascal_voc_boxes_are_read_and_damaged_objects_left_out(modules):
     )
     objects = "".join(f"<object>{content}</object>" for content in (box, *damaged))
     size = "<size><width>100</width><height>80</height></size>"
-    found = modules.evaluate(READ, f"<annotation><filename>b.jpg</filename>{size}{objects}</annotation>")
+    found = modules.evaluate(
+        READ, f"<annotation><filename>b.jpg</filename>{size}{objects}</annotation>"
+    )
     (image,) = found["project"]["images"]
     expected = np.zeros((80, 100), bool)
     expected[1:6, 2:12] = True
@@ -171,9 +197,18 @@ def test_pascal_voc_boxes_are_read_and_damaged_objects_left_out(modules):
         "an object has only a box: its mask is the whole box (2 times)",
         "set/b.jpg: an object was left out: it has neither a polygon nor a box (bndbox)",
         'an object without a name was named "object"',
-        "set/b.jpg: an object was left out: its box must have the numbers xmin, ymin, xmax and ymax",
-        "set/b.jpg: an object was left out: a polygon must have at least three points x1, y1, x2, y2, ... of numbers",
+        (
+            "set/b.jpg: an object was left out: its box must have the numbers xmin, ymin, xmax and"
+            " ymax"
+        ),
+        (
+            "set/b.jpg: an object was left out: a polygon must have at least three points x1, y1,"
+            " x2, y2, ... of numbers"
+        ),
     ]
-    for text, reason in (("<annotation>", "not valid XML"), ("<html/>", "not Pascal VOC, with annotation as the root")):
+    for text, reason in (
+        ("<annotation>", "not valid XML"),
+        ("<html/>", "not Pascal VOC, with annotation as the root"),
+    ):
         with pytest.raises(Error, match=rf"a\.xml: {reason}"):
             modules.evaluate(READ, text)

@@ -13,15 +13,21 @@ YS, XS = np.mgrid[:320, :480] + 0.5
 
 
 def near(line: tuple[tuple[float, float], tuple[float, float]], radius: float) -> np.ndarray:
-    """Return the pixels whose centre is within the radius of a line between the centres of two pixels, (H, W) bool."""
+    """Return the pixels whose centre is within the radius of a line between the centres of two
+    pixels, (H, W) bool.
+    """
     (x0, y0), (x1, y1) = ((x + 0.5, y + 0.5) for x, y in line)
     squared = (x1 - x0) ** 2 + (y1 - y0) ** 2
     share = np.clip(((XS - x0) * (x1 - x0) + (YS - y0) * (y1 - y0)) / max(squared, 1e-9), 0, 1)
     return np.asarray(np.hypot(XS - x0 - share * (x1 - x0), YS - y0 - share * (y1 - y0)) <= radius)
 
 
-def assert_stroke(before: np.ndarray, after: np.ndarray, line, radius: int, erased: bool = False) -> None:
-    """Compare a mask before and after a stroke; the pointer's position on the screen is not exact."""
+def assert_stroke(
+    before: np.ndarray, after: np.ndarray, line, radius: int, erased: bool = False
+) -> None:
+    """Compare a mask before and after a stroke; the pointer's position on the screen is not
+    exact.
+    """
     assert (after[near(line, radius - 0.5)] == (not erased)).all()
     outside = ~near(line, radius + 0.5)
     assert np.array_equal(after[outside], before[outside])
@@ -110,11 +116,15 @@ def test_exports_contain_the_edited_mask(painted):
     annotation, saved = painted.saved_annotation()
     assert np.array_equal(saved, mask)
     assert "score" not in annotation
-    assert all("edited by hand" in copied(painted, button) for button in ("Copy Python", "Copy curl"))
+    assert all(
+        "edited by hand" in copied(painted, button) for button in ("Copy Python", "Copy curl")
+    )
 
 
 def island(mask: np.ndarray, x: int, y: int) -> np.ndarray:
-    """Return the connected pixels of a mask around a pixel, (H, W) bool; empty if the mask does not have it."""
+    """Return the connected pixels of a mask around a pixel, (H, W) bool; empty if the mask does
+    not have it.
+    """
     _, islands = cv2.connectedComponents(mask.astype(np.uint8), connectivity=8)
     return np.asarray(mask & (islands == islands[y, x]) & mask[y, x])
 
@@ -133,10 +143,16 @@ def test_clicks_after_a_stroke_change_the_mask_around_them_and_keep_the_rest(pai
     extended = painted.visible_mask()
     assert np.array_equal(extended, drawn | island(answer & ~drawn, *RED))
     assert extended.sum() > drawn.sum() + 1000
-    assert all("edited by hand" in copied(painted, button) for button in ("Copy Python", "Copy curl"))
+    assert all(
+        "edited by hand" in copied(painted, button) for button in ("Copy Python", "Copy curl")
+    )
 
     painted.click(250, 262, button="right")
-    asked = {"pos_coords": [DISC, RED], "neg_coords": [(250, 262)], "mask_input": body["mask_input"]}
+    asked = {
+        "pos_coords": [DISC, RED],
+        "neg_coords": [(250, 262)],
+        "mask_input": body["mask_input"],
+    }
     assert bodies[-1]["mask_input"] == body["mask_input"]
     answer = painted.request_masks(**asked)[0]
     reduced = drawn | island(answer & ~drawn, *RED)
@@ -181,14 +197,19 @@ def test_negative_click_on_an_outline_without_positive_clicks_is_asked_with_its_
     assert len(bodies) == 1
     assert bodies[-1]["box"] == [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
     assert bodies[-1]["neg_coords"] == [[240, 220]]
-    answer = opened.request_masks(**{key: bodies[-1][key] for key in ("box", "neg_coords", "mask_input")})[0]
+    answer = opened.request_masks(
+        **{key: bodies[-1][key] for key in ("box", "neg_coords", "mask_input")}
+    )[0]
     assert np.array_equal(opened.visible_mask(), drawn & ~island(drawn & ~answer, 240, 220))
 
 
 def test_box_or_an_earlier_mark_on_an_edited_object_asks_before_replacing_it(painted):
     mask = painted.visible_mask()
     choose(painted, "Click")
-    for change in (lambda: painted.drag((290, 80), (410, 220)), lambda: painted.page.locator(".marker").click()):
+    for change in (
+        lambda: painted.drag((290, 80), (410, 220)),
+        lambda: painted.page.locator(".marker").click(),
+    ):
         change()
         expect(painted.page.get_by_role("alertdialog")).to_contain_text("edited by hand")
         answer(painted, "Cancel")
@@ -253,7 +274,9 @@ def test_dragged_points_change_the_mask_and_other_edges_and_holes_stay(outlined)
     corners = [position(handle) for handle in handles.all()]
     top = min(range(len(corners)), key=lambda index: corners[index][1])
     drag_handle(outlined, handles.nth(top), 0, -40)
-    assert position(handles.nth(top)) == pytest.approx((corners[top][0], corners[top][1] - 40), abs=1)
+    assert position(handles.nth(top)) == pytest.approx(
+        (corners[top][0], corners[top][1] - 40), abs=1
+    )
     outlined.press_button("Apply")
     after = outlined.visible_mask()
     left, right = corners[top - 1], corners[(top + 1) % len(corners)]
@@ -285,7 +308,10 @@ def test_points_are_added_and_deleted_by_mouse_undone_and_discarded(outlined):
     handles.nth(2).click(modifiers=["Alt"])
     handles.nth(3).dblclick()
     expect(handles).to_have_count(count - 1)
-    x, y = (sum(ends) / 2 for ends in zip(position(handles.nth(5)), position(handles.nth(6)), strict=True))
+    x, y = (
+        sum(ends) / 2
+        for ends in zip(position(handles.nth(5)), position(handles.nth(6)), strict=True)
+    )
     outlined.page.mouse.dblclick(*outlined.screen_xy(x - 0.5, y - 0.5))
     expect(handles).to_have_count(count)
     for expected in (count - 1, count, count + 1):

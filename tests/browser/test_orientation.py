@@ -27,7 +27,9 @@ DECODE = """async (files) => {
 def test_browser_turns_every_file_by_the_orientation_of_the_table(browser):
     page = browser.new_page()
     page.goto("about:blank")
-    pictures = page.evaluate(DECODE, {name: base64.b64encode(file).decode() for name, (_, file) in FILES.items()})
+    pictures = page.evaluate(
+        DECODE, {name: base64.b64encode(file).decode() for name, (_, file) in FILES.items()}
+    )
     page.close()
     shown = {}
     for name, picture in pictures.items():

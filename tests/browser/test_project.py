@@ -14,7 +14,10 @@ from playwright.sync_api import expect
 
 from tests.browser.page_driver import DISC, RED, PageDriver
 
-PUT_FAILS = "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
+PUT_FAILS = (
+    "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError');"
+    " }; null"
+)
 SLOW_STORAGE = """
 const { request } = LockManager.prototype, released = new Promise((resolve) => (window.releaseStorage = resolve));
 LockManager.prototype.request = function (...lock) { return released.then(() => request.apply(this, lock)); };
@@ -140,11 +143,15 @@ def test_images_after_the_open_one_are_queued_and_not_sent_again_until_the_folde
     project.expect_image("d.png")
     expect(project.page.locator("#image-position")).to_have_text("4 of 4")
     project.page.once("dialog", lambda dialog: dialog.accept())
-    with project.page.expect_request(lambda request: request.method == "DELETE" and "/embed/" in request.url):
+    with project.page.expect_request(
+        lambda request: request.method == "DELETE" and "/embed/" in request.url
+    ):
         project.press_button("New project")
 
 
-def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(driver, photo, photos, tmp_path):
+def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(
+    driver, photo, photos, tmp_path
+):
     (tmp_path / "notes.txt").write_text("not an image")
     driver.page.set_input_files("#folder", tmp_path)
     names = driver.page.locator("#image-list .file-name")
@@ -155,7 +162,9 @@ def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(drive
     assert names.all_inner_texts()[4:] == ["scene.png", "scene-2.png", "scene-3.png"]
 
 
-def test_number_keys_give_classes_and_objects_of_a_deleted_class_get_another_one_in_all_images(project):
+def test_number_keys_give_classes_and_objects_of_a_deleted_class_get_another_one_in_all_images(
+    project,
+):
     for name in ("cat", "dog"):
         project.add_class(name)
     project.click(*DISC)
@@ -181,7 +190,11 @@ def test_number_keys_give_classes_and_objects_of_a_deleted_class_get_another_one
     show(project, "a", "a.png")
     categories, hint = project.page.locator("#objects .category"), project.page.locator("#hint")
     for is_selected, given, text in (
-        (False, ["cat", "object"], "Class of new objects: cat"),  # the object of the last visit is not meant
+        (
+            False,
+            ["cat", "object"],
+            "Class of new objects: cat",
+        ),  # the object of the last visit is not meant
         (True, ["cat", "cat"], "object → cat: object 2"),
     ):
         if is_selected:
@@ -197,12 +210,18 @@ def test_reviewed_images_are_exported_without_objects_too_and_unlabelled_ones_ar
     project.click(*DISC)
     show(project, "d", "b.png")
     project.page.keyboard.press("m")
-    expect(project.page.get_by_role("button", name="Reviewed", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(project.page.get_by_role("button", name="Reviewed", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )
     reload(project)
     expect(project.page.locator("#image-list .reviewed")).to_have_text("b.png, 0 objects, reviewed")
     (tmp_path / "yolo.zip").write_bytes(project.export("yolo"))
     labels = zipfile.ZipFile(tmp_path / "yolo.zip")
-    sizes = {file.filename: file.file_size for file in labels.infolist() if file.filename.startswith("labels/")}
+    sizes = {
+        file.filename: file.file_size
+        for file in labels.infolist()
+        if file.filename.startswith("labels/")
+    }
     assert set(sizes) == {"labels/a.txt", "labels/b.txt"}
     assert sizes["labels/a.txt"] > 0 == sizes["labels/b.txt"]
     coco = zipfile.ZipFile(io.BytesIO(project.export("coco"))).read("annotations/instances.json")
@@ -216,12 +235,23 @@ def test_reviewed_images_are_exported_without_objects_too_and_unlabelled_ones_ar
                 expect(other.page.locator("#image-list li")).to_have_count(4)
             other.page.set_input_files("#annotations", tmp_path / file)
             expect(other.page.locator("#image-list li")).to_have_text(
-                [re.compile(words) for words in ("a.png.*1 object$", "b.png, 0 objects, reviewed", "c.png", "d.png")]
+                [
+                    re.compile(words)
+                    for words in (
+                        "a.png.*1 object$",
+                        "b.png, 0 objects, reviewed",
+                        "c.png",
+                        "d.png",
+                    )
+                ]
             )
 
 
 def test_list_is_filtered_and_searched_and_always_has_the_open_image(project):
-    names, filters = project.page.locator("#image-list .file-name"), project.page.get_by_label("Images in the list")
+    names, filters = (
+        project.page.locator("#image-list .file-name"),
+        project.page.get_by_label("Images in the list"),
+    )
     project.click(*DISC)
     project.page.keyboard.press("m")
     show(project, "d", "b.png")
@@ -253,7 +283,10 @@ def test_class_name_that_another_class_has_is_refused(opened):
 def test_classes_are_moved_by_dragging_and_keys_and_the_tenth_is_found_by_typing(project):
     for number in range(2, 11):
         project.add_class(f"class {number}")
-    rows, keys = project.page.locator("#class-list li"), project.page.locator("#class-list .class-key")
+    rows, keys = (
+        project.page.locator("#class-list li"),
+        project.page.locator("#class-list .class-key"),
+    )
     keys.nth(2).drag_to(keys.nth(0))
     expect(keys.nth(0)).to_have_accessible_name("Use the class class 3 1")
     keys.nth(0).focus()
@@ -303,5 +336,7 @@ def test_work_that_could_not_be_saved_is_there_when_its_image_is_opened_again(pr
 def test_image_that_the_browser_fails_to_store_is_not_added(driver, photo):
     driver.page.evaluate(ADD_FAILS)
     driver.page.set_input_files("#file", photo)
-    expect(driver.page.get_by_role("alert")).to_contain_text("does not fit into this browser's storage")
+    expect(driver.page.get_by_role("alert")).to_contain_text(
+        "does not fit into this browser's storage"
+    )
     expect(driver.page.locator("#image-list li")).to_have_count(0)

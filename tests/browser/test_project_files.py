@@ -36,7 +36,9 @@ def images(photo: Path, tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def annotated(driver: PageDriver, images: list[Path]) -> PageDriver:
-    """The user with three objects of two classes on two images; one between was deleted, and one moved up."""
+    """The user with three objects of two classes on two images; one between was deleted, and one
+    moved up.
+    """
     driver.page.set_input_files("#file", images)
     expect(driver.page.locator("#image-list li")).to_have_count(2)
     driver.wait_encoded(images[0])
@@ -56,10 +58,17 @@ def annotated(driver: PageDriver, images: list[Path]) -> PageDriver:
 
 
 def dataset(driver: PageDriver) -> tuple[list[dict], list[tuple]]:
-    """Return the classes and, for each object, its image, the id of its class and its run lengths."""
-    document = json.loads(zipfile.ZipFile(io.BytesIO(driver.export("coco"))).read("annotations/instances.json"))
+    """Return the classes and, for each object, its image, the id of its class and its run
+    lengths.
+    """
+    document = json.loads(
+        zipfile.ZipFile(io.BytesIO(driver.export("coco"))).read("annotations/instances.json")
+    )
     names = {image["id"]: image["file_name"] for image in document["images"]}
-    objects = [(names[one["image_id"]], one["category_id"], one["segmentation"]) for one in document["annotations"]]
+    objects = [
+        (names[one["image_id"]], one["category_id"], one["segmentation"])
+        for one in document["annotations"]
+    ]
     return document["categories"], objects
 
 
@@ -81,7 +90,11 @@ def test_classes_keep_ids_and_objects_masks_through_the_project_and_every_format
                 (tmp_path / "set.zip").write_bytes(annotated.export(form, validation))
                 archive = zipfile.ZipFile(tmp_path / "set.zip")
                 assert archive.testzip() is None
-                assert "images/one.png" in archive.namelist() or validation or form in ("voc", "labelme")
+                assert (
+                    "images/one.png" in archive.namelist()
+                    or validation
+                    or form in ("voc", "labelme")
+                )
             for hint in hints:
                 other.page.set_input_files("#annotations", tmp_path / "set.zip")
                 expect(other.page.locator("#hint")).to_have_text(hint)
@@ -89,7 +102,9 @@ def test_classes_keep_ids_and_objects_masks_through_the_project_and_every_format
             other.expect_image("one.png")
             found_classes, found = dataset(other)
             assert found_classes == classes, form
-            found, expected = (sorted(each, key=lambda one: one[0]) for each in (found, len(hints) * objects))
+            found, expected = (
+                sorted(each, key=lambda one: one[0]) for each in (found, len(hints) * objects)
+            )
             assert [one[:2] for one in found] == [one[:2] for one in expected], form
             for (*_, mask), (*_, known) in zip(found, expected, strict=True):
                 assert coco_mask.iou([mask], [known], [0])[0, 0] >= LEAST_IOU[form], form
@@ -99,20 +114,30 @@ def test_classes_keep_ids_and_objects_masks_through_the_project_and_every_format
 
 def test_images_of_a_dataset_that_cannot_be_read_are_listed(annotated, open_page, tmp_path):
     content = annotated.export("coco")
-    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(tmp_path / "set.zip", "w") as damaged:
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as archive,
+        zipfile.ZipFile(tmp_path / "set.zip", "w") as damaged,
+    ):
         for name in archive.namelist():
             damaged.writestr(name, b"no image" if name == "images/two.png" else archive.read(name))
     with open_page() as other:
         other.page.set_input_files("#annotations", tmp_path / "set.zip")
-        expect(other.page.locator("#hint")).to_have_text("1 image added; 2 objects in 1 image added")
+        expect(other.page.locator("#hint")).to_have_text(
+            "1 image added; 2 objects in 1 image added"
+        )
         problems = other.page.locator("#report-list li")
         expect(problems).to_have_count(2)
         expect(problems.nth(0)).to_contain_text("two.png: this browser cannot read it as an image")
-        expect(problems.nth(1)).to_have_text("two.png: add this image first; 1 object could not be imported")
+        expect(problems.nth(1)).to_have_text(
+            "two.png: add this image first; 1 object could not be imported"
+        )
 
 
 def test_files_that_cannot_be_used_are_reported(opened, tmp_path):
-    other_image = b'{"images": [{"id": 1, "file_name": "other.png", "width": 9, "height": 9}], "annotations": []}'
+    other_image = (
+        b'{"images": [{"id": 1, "file_name": "other.png", "width": 9, "height": 9}],'
+        b' "annotations": []}'
+    )
     for content, message in (
         (b"{", "not valid JSON"),
         (b'{"shapes": 1, "imagePath": "one.png"}', "neither COCO"),

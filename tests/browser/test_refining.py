@@ -83,7 +83,12 @@ def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     command = copied(zoomed, "Copy curl")
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=large.parent, env=environment, capture_output=True, check=True, timeout=60
+        ["bash", "-c", command],
+        cwd=large.parent,
+        env=environment,
+        capture_output=True,
+        check=True,
+        timeout=60,
     )
     answer = json.loads(done.stdout)
     assert np.array_equal(coco_mask.decode(answer["masks"][0]["rle"]).astype(bool), refined)

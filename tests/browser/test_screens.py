@@ -22,7 +22,9 @@ def phone(open_page, photo):
     """A user with the photo open on a phone."""
     with open_page(**PHONE) as driver:
         driver.open(photo)
-        driver.press_button("Dismiss this note")  # on the built-in weights; it takes some of the screen
+        driver.press_button(
+            "Dismiss this note"
+        )  # on the built-in weights; it takes some of the screen
         yield driver
 
 
@@ -33,7 +35,9 @@ def test_pinch_zooms_about_the_midpoint_and_a_tap_is_a_click(phone):
         phone.touch(kind, (x - offset, y), (x + offset, y))
     phone.touch("touchEnd")
     assert phone.screen_xy(240, 160) == pytest.approx((x, y), abs=3)
-    scales = [int(text.removesuffix(" %")) for text in (phone.page.locator("#zoom-fit").inner_text(), fit)]
+    scales = [
+        int(text.removesuffix(" %")) for text in (phone.page.locator("#zoom-fit").inner_text(), fit)
+    ]
     assert scales[0] / scales[1] == pytest.approx(2, rel=0.1)
     assert not phone.visible_mask().any()
 
@@ -116,7 +120,10 @@ def test_names_of_objects_are_not_cut_off_by_class_score_or_proposal(clicked):
     clicked.segment_everything()
     fields = page.locator("#objects .name")
     assert fields.count() > 3
-    cut_off = "fields => fields.filter((field) => field.scrollWidth > field.clientWidth).map(({ title }) => title)"
+    cut_off = (
+        "fields => fields.filter((field) => field.scrollWidth > field.clientWidth).map(({ title })"
+        " => title)"
+    )
     for width in (1280, 900, 390):
         page.set_viewport_size({"width": width, "height": 800})
         titles = fields.evaluate_all(cut_off)

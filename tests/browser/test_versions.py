@@ -33,7 +33,9 @@ ADMIN_KEY = "an-operators-own-key"
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a repository with the built-in weights as version 1, and others as version 2."""
-    folder = make_repository(tmp_path_factory.mktemp("two_versions") / "model_repository", "builtin")
+    folder = make_repository(
+        tmp_path_factory.mktemp("two_versions") / "model_repository", "builtin"
+    )
     write_other_weights(folder, version=2)
     return folder
 
@@ -104,7 +106,9 @@ def test_chosen_version_answers_further_clicks_and_objects_keep_their_masks(choo
     chooser.wait_for(lambda: bodies["**/mobile_sam"] != [])
     chooser.page.locator("#hover").set_checked(False)
     chooser.click(*RED)
-    assert np.array_equal(chooser.visible_mask(), chooser.request_masks(pos_coords=[RED], model_version=1)[0])
+    assert np.array_equal(
+        chooser.visible_mask(), chooser.request_masks(pos_coords=[RED], model_version=1)[0]
+    )
     assert np.array_equal(chooser.visible_mask("others"), first)
     chooser.segment_everything()
     assert {body["model_version"] for path in PATHS for body in bodies[path]} == {1}
@@ -143,12 +147,18 @@ def test_choice_outlives_a_reload_and_falls_back_when_the_version_is_gone(choose
     gone = "model_version: expected a loaded version; GET /info lists them, got 1"
     loaded = [one for one in info_of(chooser.server)["loaded"] if one["version"] == 2]
     chooser.answer_info(loaded=loaded, model_versions=[2], weights=loaded[0]["weights"])
-    bodies = chooser.answer("**/mobile_sam", *2 * [problem(422, "invalid-request", "Invalid", gone)], {})
+    bodies = chooser.answer(
+        "**/mobile_sam", *2 * [problem(422, "invalid-request", "Invalid", gone)], {}
+    )
     chooser.page.get_by_role("application").focus()
     chooser.press("n")
     chooser.click(*RED)
     chooser.wait_for(lambda: chooser.visible_mask().any())
-    assert [body.get("model_version") for body in bodies] == [1, 1, None]  # of the press, the click, and again
+    assert [body.get("model_version") for body in bodies] == [
+        1,
+        1,
+        None,
+    ]  # of the press, the click, and again
     expect(hint).to_have_text("Version 1 of the model is no longer loaded: version 2 is used")
     expect(chooser.page.locator("#version")).to_be_hidden()
     expect(chooser.page.locator("#weights-name")).to_have_text("other")
@@ -157,7 +167,13 @@ def test_choice_outlives_a_reload_and_falls_back_when_the_version_is_gone(choose
 
 
 def test_versions_are_offered_once_the_service_has_started(chooser):
-    starting = {**info_of(chooser.server), "loaded": [], "model_versions": [], "weights": None, "engine": None}
+    starting = {
+        **info_of(chooser.server),
+        "loaded": [],
+        "model_versions": [],
+        "weights": None,
+        "engine": None,
+    }
     chooser.answer("**/info", {"json": starting}, {})
     chooser.page.reload()
     expect(chooser.page.locator("#version")).to_be_hidden()
@@ -197,7 +213,9 @@ def test_weights_for_boxes_only_send_no_clicks(open_page, photo, info):
             expect(hint).to_contain_text("boxes only")
         for name in ("#everything", "#hover"):
             expect(driver.page.locator(name)).to_be_disabled()
-            expect(driver.page.locator(name)).to_have_attribute("title", "These weights accept boxes only")
+            expect(driver.page.locator(name)).to_have_attribute(
+                "title", "These weights accept boxes only"
+            )
         assert bodies == everything == []
         driver.drag((80, 90), (220, 230))
         assert [body["box"] for body in bodies] == [[80, 90, 220, 230]]
@@ -207,7 +225,9 @@ def test_weights_for_boxes_only_send_no_clicks(open_page, photo, info):
         expect(driver.page.locator("#objects li")).to_have_count(1)
 
 
-def test_box_for_an_object_with_clicks_replaces_them_if_the_version_accepts_boxes_only(browser, two_versions, photo):
+def test_box_for_an_object_with_clicks_replaces_them_if_the_version_accepts_boxes_only(
+    browser, two_versions, photo
+):
     first, second = info_of(two_versions)["loaded"]
     second["descriptor"]["prompts"] = ["boxes"]
     with PageDriver.open_page(browser, two_versions, info={"loaded": [first, second]}) as driver:
@@ -221,16 +241,18 @@ def test_box_for_an_object_with_clicks_replaces_them_if_the_version_accepts_boxe
         choose(driver, 2)
         bodies = driver.answer("**/mobile_sam", {})
         driver.drag((80, 90), (220, 230))
-        assert [(body.get("pos_coords"), body["box"], body["model_version"]) for body in bodies] == [
-            (None, [80, 90, 220, 230], 2)
-        ]
+        assert [
+            (body.get("pos_coords"), body["box"], body["model_version"]) for body in bodies
+        ] == [(None, [80, 90, 220, 230], 2)]
         driver.press("Control+z")
         assert driver.visible_mask().any()
         assert len(bodies) == 1
         expect(driver.page.locator(".marker.positive")).to_have_count(1)
 
 
-def test_squashed_weights_get_the_whole_square_and_the_side_decides_on_refining(open_page, photo, info):
+def test_squashed_weights_get_the_whole_square_and_the_side_decides_on_refining(
+    open_page, photo, info
+):
     with open_page(info={"loaded": described(info, resize="squash", side=400)}) as driver:
         driver.open(photo)
         bodies = driver.answer("**/mobile_sam", {})
@@ -245,7 +267,9 @@ def test_squashed_weights_get_the_whole_square_and_the_side_decides_on_refining(
         expect(driver.page.get_by_role("button", name="Refine here")).to_be_visible()
 
 
-@pytest.mark.parametrize(("encode_s", "text"), [(1.9, "Encoding the image"), (12.4, "Encoding the image, about 12 s")])
+@pytest.mark.parametrize(
+    ("encode_s", "text"), [(1.9, "Encoding the image"), (12.4, "Encoding the image, about 12 s")]
+)
 def test_time_of_a_slow_encoder_is_told(open_page, photo, encode_s, text):
     with open_page(info={"encode_s": encode_s}) as driver:
         held = driver.hold("**/embed")
@@ -288,7 +312,12 @@ def test_browser_mixes_no_weights_when_a_version_is_replaced(near, repository):
     old = near.request_masks(pos_coords=[DISC], model_version=2)[0]
     Preparer(repository, print, version=2).prepare("builtin")
     headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
-    assert requests.post(f"{near.server.url}/admin/models/load", headers=headers, timeout=120).status_code == 200
+    assert (
+        requests.post(
+            f"{near.server.url}/admin/models/load", headers=headers, timeout=120
+        ).status_code
+        == 200
+    )
     assert iou(click_offline(near, DISC), old) >= MIN_IOU
     near.click(*MEADOW, keys=("Shift",))
     near.wait_for(lambda: len(fetched(near)) == 2)

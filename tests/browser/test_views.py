@@ -1,4 +1,6 @@
-"""Pictures as the service sees them, turned by its rule and stretched from 16 bits; no mask is shown on another one."""
+"""Pictures as the service sees them, turned by its rule and stretched from 16 bits; no mask is
+shown on another one.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ OTHER_TURN = "is turned by the EXIF orientation"
 
 
 def split(size: tuple[int, int]) -> tuple[int, int]:
-    """Return the column and the row that begin the right and the lower quarters as stored: not in the middle."""
+    """Return the column and the row that begin the right and the lower quarters as stored: not
+    in the middle.
+    """
     width, height = size
     return 5 * width // 8, 3 * height // 8
 
@@ -56,7 +60,12 @@ def quarters(size: tuple[int, int]) -> np.ndarray:
     """Return the picture as stored, (H, W, 3) uint8 RGB."""
     (width, height), (column, row) = size, split(size)
     picture = np.zeros((height, width, 3), np.uint8)
-    picture[:row, :column], picture[:row, column:], picture[row:, :column], picture[row:, column:] = COLOURS.values()
+    (
+        picture[:row, :column],
+        picture[:row, column:],
+        picture[row:, :column],
+        picture[row:, column:],
+    ) = COLOURS.values()
     return picture
 
 
@@ -74,9 +83,13 @@ def exif(orientation: int, kind: int = 3) -> bytes:
 
 def xmp(orientation: int) -> bytes:
     rdf = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-    description = f'<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="{orientation}"/>'
+    description = (
+        '<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/"'
+        f' tiff:Orientation="{orientation}"/>'
+    )
     return (
-        f'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="{rdf}">{description}</rdf:RDF></x:xmpmeta>'.encode()
+        '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF'
+        f' xmlns:rdf="{rdf}">{description}</rdf:RDF></x:xmpmeta>'.encode()
     )
 
 
@@ -91,7 +104,12 @@ def exif_jpeg(size: tuple[int, int], orientation: int, kind: int = 3) -> bytes:
 
 
 def chunk(name: bytes, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload)) + name + payload + struct.pack(">I", zlib.crc32(name + payload))
+    return (
+        struct.pack(">I", len(payload))
+        + name
+        + payload
+        + struct.pack(">I", zlib.crc32(name + payload))
+    )
 
 
 def png(size: tuple[int, int], name: bytes, payload: bytes, *, is_late: bool = False) -> bytes:
@@ -136,15 +154,21 @@ def displayed(size: tuple[int, int], orientation: int) -> tuple[int, int]:
     return (height, width) if orientation >= 5 else size
 
 
-def expect_picture(driver: PageDriver, size: tuple[int, int], orientation: int, number: int = 1) -> None:
-    """Compare the picture and the thumbnail of the image with this number in the list with the turned picture."""
+def expect_picture(
+    driver: PageDriver, size: tuple[int, int], orientation: int, number: int = 1
+) -> None:
+    """Compare the picture and the thumbnail of the image with this number in the list with the
+    turned picture.
+    """
     expected = turned(quarters(size), orientation)
     width, height = displayed(size, orientation)
     label = re.compile(f", {width} by {height} pixels")
     expect(driver.page.get_by_role("application")).to_have_attribute("aria-label", label)
     for selector in ("#picture", f"#image-list li:nth-child({number}) img"):
         found = picture_of(driver, selector)[..., :3]
-        scaled = cv2.resize(np.ascontiguousarray(expected), found.shape[1::-1], interpolation=cv2.INTER_AREA)
+        scaled = cv2.resize(
+            np.ascontiguousarray(expected), found.shape[1::-1], interpolation=cv2.INTER_AREA
+        )
         assert np.abs(found.astype(int) - scaled).mean() < MAX_DIFFERENCE
 
 
@@ -162,7 +186,9 @@ def middle(mask: np.ndarray) -> tuple[int, int]:
 def picture_of(driver: PageDriver, selector: str = "#picture") -> np.ndarray:
     """Return the pixels that the browser shows for an image element, (H, W, 4) uint8 RGBA."""
     found = driver.page.locator(selector).evaluate(PIXELS)
-    return np.frombuffer(base64.b64decode(found["data"]), np.uint8).reshape(found["height"], found["width"], 4)
+    return np.frombuffer(base64.b64decode(found["data"]), np.uint8).reshape(
+        found["height"], found["width"], 4
+    )
 
 
 def iou(one: np.ndarray, other: np.ndarray) -> float:
@@ -231,7 +257,8 @@ window.createImageBitmap = async (source, options) => {
   return bitmap.width * bitmap.height === 2 ? create(bitmap, { resizeWidth: 2, resizeHeight: 1 }) : bitmap;
 };
 """
-"""A browser that seems not to turn the file of two pixels by which the page finds out whether it turns files."""
+"""A browser that seems not to turn the file of two pixels by which the page finds out whether it
+turns files."""
 
 
 def test_browser_that_turns_no_files_shows_pixels_that_are_turned(open_page, tmp_path):
@@ -252,11 +279,16 @@ def annotate_all(driver: PageDriver, folder: Path) -> None:
     wait_saved(driver)
 
 
-def test_exported_images_fit_their_masks_also_for_programs_that_turn_by_other_rules(driver, tmp_path):
+def test_exported_images_fit_their_masks_also_for_programs_that_turn_by_other_rules(
+    driver, tmp_path
+):
     annotate_all(driver, tmp_path)
     archive = zipfile.ZipFile(io.BytesIO(driver.export("coco")))
     document = json.loads(archive.read("annotations/instances.json"))
-    masks = {one["image_id"]: coco_mask.decode(one["segmentation"]).astype(bool) for one in document["annotations"]}
+    masks = {
+        one["image_id"]: coco_mask.decode(one["segmentation"]).astype(bool)
+        for one in document["annotations"]
+    }
     assert len(masks) == len(FILES)
     for image in document["images"]:
         content, mask = archive.read(f"images/{image['file_name']}"), masks[image["id"]]
@@ -288,7 +320,9 @@ def test_saved_project_keeps_files_and_how_they_are_turned(driver, open_page, tm
         expect(other.page.locator("#image-list li")).to_have_count(len(FILES))
         for number, (name, (_, size, orientation)) in enumerate(FILES.items(), 1):
             other.page.locator(f"#image-list li:nth-child({number}) > button").first.click()
-            expect(other.page.get_by_role("application")).to_have_attribute("aria-label", re.compile(f"^{name}"))
+            expect(other.page.get_by_role("application")).to_have_attribute(
+                "aria-label", re.compile(f"^{name}")
+            )
             expect_picture(other, size, orientation, number)
             assert iou(other.visible_mask(), blue(size, orientation)) > MIN_IOU
 
@@ -323,14 +357,19 @@ def test_mask_of_another_turn_is_refused_if_there_are_objects(driver, tmp_path):
     change_answers(driver, orientation=1)
     driver.press("n")
     driver.page.mouse.click(*driver.screen_xy(*middle(~blue(SQUARE, 3))))
-    expect_refused(driver, f"{OTHER_TURN} 1 there, and by 3 here. No mask is shown on another picture")
+    expect_refused(
+        driver, f"{OTHER_TURN} 1 there, and by 3 here. No mask is shown on another picture"
+    )
     assert np.array_equal(driver.visible_mask("others"), mask)
     assert not driver.visible_mask().any()
     expect_picture(driver, SQUARE, 3)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another size": ({"orientation": 1, "width": 77, "height": 55}, "Something between this page and the service"),
+    "another size": (
+        {"orientation": 1, "width": 77, "height": 55},
+        "Something between this page and the service",
+    ),
     "pixels turned on the way": ({"orientation": 1}, "Something between this page and the service"),
     "older service": (
         {"orientation": None, "width": WIDE[0], "height": WIDE[1]},
@@ -400,7 +439,10 @@ def test_image_that_was_stored_with_another_size_is_refused(driver, tmp_path):
     wait_saved(driver)
     driver.page.evaluate(STORE_SIZE)
     driver.page.reload()
-    expected = "a.jpg was stored with 240 x 160 pixels, but its file has 160 x 240: another program turned it."
+    expected = (
+        "a.jpg was stored with 240 x 160 pixels, but its file has 160 x 240: another program"
+        " turned it."
+    )
     expect(driver.page.get_by_role("alert")).to_contain_text(expected)
     expect(driver.page.get_by_role("application")).to_be_hidden()
 
@@ -415,7 +457,9 @@ def disc() -> np.ndarray:
 
 
 def deep(low: int, high: int) -> np.ndarray:
-    """Return a grey image of 16 bits, (H, W) uint16: a bright disc, and a ground with a little noise."""
+    """Return a grey image of 16 bits, (H, W) uint16: a bright disc, and a ground with a little
+    noise.
+    """
     noise = np.random.default_rng(0).normal(0, (high - low) / 40, DEEP_SIZE[::-1])
     values = np.where(disc(), high - (high - low) // 5, low + (high - low) // 5) + noise
     return np.asarray(values.clip(low, high), np.uint16)
@@ -427,7 +471,9 @@ def percentiles(values: np.ndarray) -> tuple[int, int]:
 
 
 def stretched(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    return np.asarray(np.floor(255 * np.clip((values.astype(int) - low) / (high - low), 0, 1) + 0.5), np.uint8)
+    return np.asarray(
+        np.floor(255 * np.clip((values.astype(int) - low) / (high - low), 0, 1) + 0.5), np.uint8
+    )
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 255), (500, 1700), (0, 4095)], ids=str)

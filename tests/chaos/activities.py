@@ -1,4 +1,5 @@
-"""What callers do all day, gently: clicks, lists, tools, broken and cancelled requests, slow readers.
+"""What callers do all day, gently: clicks, lists, tools, broken and cancelled requests, slow
+readers.
 
 with all_day(server, activities()) as results:
     time.sleep(60)
@@ -33,7 +34,16 @@ LIST_TIMEOUT_S = 300.0
 """Time for a list: its images wait while other callers send work."""
 SLOW_READ_S = 8.0
 """Time that a slow reader reads, at 4 kB per 0.2 s, before it leaves."""
-GETS = ("/livez", "/readyz", "/info", "/metrics", "/decoder.onnx", "/ui", "/docs.json", "/embed/unknown-job-id-000000")
+GETS = (
+    "/livez",
+    "/readyz",
+    "/info",
+    "/metrics",
+    "/decoder.onnx",
+    "/ui",
+    "/docs.json",
+    "/embed/unknown-job-id-000000",
+)
 MISSING = {"/embed/unknown-job-id-000000": 404}
 
 Act = Callable[[Server], str]
@@ -50,19 +60,35 @@ class Activity:
 
 
 def activities() -> Sequence[Activity]:
-    """Return all activities; together they take about a third of a core with the built-in weights."""
+    """Return all activities; together they take about a third of a core with the built-in
+    weights.
+    """
     new_images = itertools.count(9_000_000)
     return (
-        Activity("clicks on known images", 0.4, _rotating([click(photo(seed)) for seed in range(KNOWN_IMAGES)])),
-        Activity("clicks on new images", 4.0, lambda server: _sent(server, click(photo(next(new_images))))),
-        Activity("everything", 10.0, lambda server: _sent(server, _everything(photo(next(new_images))))),
+        Activity(
+            "clicks on known images",
+            0.4,
+            _rotating([click(photo(seed)) for seed in range(KNOWN_IMAGES)]),
+        ),
+        Activity(
+            "clicks on new images",
+            4.0,
+            lambda server: _sent(server, click(photo(next(new_images)))),
+        ),
+        Activity(
+            "everything", 10.0, lambda server: _sent(server, _everything(photo(next(new_images))))
+        ),
         Activity("lists of images", 12.0, lambda server: _list(server, _photos(new_images))),
-        Activity("cancelled lists", 20.0, lambda server: _cancelled_list(server, _photos(new_images))),
+        Activity(
+            "cancelled lists", 20.0, lambda server: _cancelled_list(server, _photos(new_images))
+        ),
         Activity("requests of tools", 2.0, _rotating([valid_request(path) for path in TOOL_PATHS])),
         Activity("GETs", 1.0, _rotating([Request(path) for path in GETS])),
         Activity("embeddings", 5.0, _embedding),
         Activity("damaged images and bodies", 1.0, _damaged()),
-        Activity("cancelled requests", 2.0, lambda server: _cancelled(server, photo(next(new_images)))),
+        Activity(
+            "cancelled requests", 2.0, lambda server: _cancelled(server, photo(next(new_images)))
+        ),
         Activity("slow readers", 5.0, _read_slowly),
         Activity("half requests", 5.0, _send_half),
     )
@@ -70,7 +96,9 @@ def activities() -> Sequence[Activity]:
 
 @contextmanager
 def all_day(server: Server, chosen: Sequence[Activity]) -> Iterator[Mapping[str, Counter[str]]]:
-    """Repeat the activities until the context ends, each in its own thread; yield their results by name."""
+    """Repeat the activities until the context ends, each in its own thread; yield their results
+    by name.
+    """
     over = threading.Event()
     results: dict[str, Counter[str]] = defaultdict(Counter)
 
@@ -84,7 +112,9 @@ def all_day(server: Server, chosen: Sequence[Activity]) -> Iterator[Mapping[str,
             results[activity.name][result] += 1
             over.wait(max(0.0, began + activity.every_s - time.monotonic()))
 
-    threads = [threading.Thread(target=repeat, args=(activity,), daemon=True) for activity in chosen]
+    threads = [
+        threading.Thread(target=repeat, args=(activity,), daemon=True) for activity in chosen
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -97,7 +127,11 @@ def all_day(server: Server, chosen: Sequence[Activity]) -> Iterator[Mapping[str,
 
 def _sent(server: Server, request: Request) -> str:
     answer = server.send(request)
-    return OK if answer.status_code == MISSING.get(request.path, 200) else f"{request.path}: {answer.status_code}"
+    return (
+        OK
+        if answer.status_code == MISSING.get(request.path, 200)
+        else f"{request.path}: {answer.status_code}"
+    )
 
 
 def _rotating(requests: Sequence[Request]) -> Act:
@@ -113,11 +147,16 @@ def _damaged() -> Act:
 
 
 def _everything(image: bytes) -> Request:
-    return json_request({"input_image": base64.b64encode(image).decode(), "points_per_side": 4}, "/everything")
+    return json_request(
+        {"input_image": base64.b64encode(image).decode(), "points_per_side": 4}, "/everything"
+    )
 
 
 def _photos(numbers: Iterator[int]) -> list[str]:
-    return [base64.b64encode(photo(number)).decode() for number in itertools.islice(numbers, LIST_IMAGES)]
+    return [
+        base64.b64encode(photo(number)).decode()
+        for number in itertools.islice(numbers, LIST_IMAGES)
+    ]
 
 
 def _list(server: Server, images: list[str]) -> str:
@@ -131,7 +170,11 @@ def _list(server: Server, images: list[str]) -> str:
     while progress["queued"] and time.monotonic() < over:
         time.sleep(0.5)
         progress = server.send(job).json()
-    return OK if progress["done"] == len(images) else str({name: progress[name] for name in ("queued", "failed")})
+    return (
+        OK
+        if progress["done"] == len(images)
+        else str({name: progress[name] for name in ("queued", "failed")})
+    )
 
 
 def _cancelled_list(server: Server, images: list[str]) -> str:
@@ -147,7 +190,11 @@ def _embedding(server: Server) -> str:
     """Get the embedding of a known image, which a click makes known."""
     image = photo(0)
     clicked = _sent(server, click(image))
-    return clicked if clicked != OK else _sent(server, Request(f"/embeddings/{hashlib.sha256(image).hexdigest()}"))
+    return (
+        clicked
+        if clicked != OK
+        else _sent(server, Request(f"/embeddings/{hashlib.sha256(image).hexdigest()}"))
+    )
 
 
 def _cancelled(server: Server, image: bytes) -> str:

@@ -18,14 +18,17 @@ WARM_UP_S = 5.0
 REST_S = 60.0
 """Time after an attack in which memory must be back."""
 SAMPLES_EVERY_S = 2.0
-"""Time between two readings of the memory, which takes 0.07 s and stops the processes that are read."""
+"""Time between two readings of the memory, which takes 0.07 s and stops the processes that are
+read."""
 MAX_SLOWDOWN, MIN_GOAL_MS = 4.0, 100.0
 
 
 class AttackedService:
     """A service to attack, and a control client of it."""
 
-    def __init__(self, server: Server, alone_s: float = 6.0, headers: Mapping[str, str] = NONE) -> None:
+    def __init__(
+        self, server: Server, alone_s: float = 6.0, headers: Mapping[str, str] = NONE
+    ) -> None:
         """Measure the service before the attacks.
 
         Args:
@@ -66,16 +69,28 @@ class AttackedService:
         name = f"{name}, {connections} connections, {seconds:g} s"
         before = self._sizes()
         attacking = hostile.attacking(attempt, server.port, connections, seconds, requests)
-        with sampling(self._sizes, SAMPLES_EVERY_S) as sizes, self._control.clicking(), attacking as attack:
+        with (
+            sampling(self._sizes, SAMPLES_EVERY_S) as sizes,
+            self._control.clicking(),
+            attacking as attack,
+        ):
             counts = attack.result()
-        taken = sum(count for result, count in counts.items() if "200" <= result < "500" or result == hostile.OPEN)
-        yield Figure(name, f"requests of attackers taken ({listed(counts)})", taken, 1, at_least=True)
+        taken = sum(
+            count
+            for result, count in counts.items()
+            if "200" <= result < "500" or result == hostile.OPEN
+        )
+        yield Figure(
+            name, f"requests of attackers taken ({listed(counts)})", taken, 1, at_least=True
+        )
         yield from self._control.figures(name, MAX_SLOWDOWN, MIN_GOAL_MS)
         kinds, goals = ("memory", "shared memory"), (MEMORY_MB, SHARED_MEMORY_MB)
         for kind, of_kind, goal in zip(kinds, zip(*sizes, strict=True), goals, strict=True):
             yield Figure(name, f"peak of {kind}", max(of_kind), goal, "MB")
         for number, kind in enumerate(kinds):
             most = 1.1 * before[number]
-            took = seconds_until(lambda number=number, most=most: self._sizes()[number] <= most, REST_S, 1.0)  # type: ignore[misc]
+            took = seconds_until(
+                lambda number=number, most=most: self._sizes()[number] <= most, REST_S, 1.0
+            )  # type: ignore[misc]
             label = f"{kind} {min(took, REST_S):.0f} s later ({before[number]:.0f} MB before)"
             yield Figure(name, label, self._sizes()[number], most, "MB")

@@ -17,7 +17,9 @@ def photo(seed: int) -> bytes:
     """Return a JPEG file of 640 x 480 pixels that depends on the seed."""
     small = np.random.default_rng(seed).integers(0, 256, (12, 16, 3), dtype=np.uint8)
     file = io.BytesIO()
-    Image.fromarray(small).resize((640, 480), Image.Resampling.BICUBIC).save(file, "JPEG", quality=85)
+    Image.fromarray(small).resize((640, 480), Image.Resampling.BICUBIC).save(
+        file, "JPEG", quality=85
+    )
     return file.getvalue()
 
 
@@ -33,7 +35,11 @@ def click(image: bytes, headers: Mapping[str, str] = NONE) -> Request:
 
 
 def mixed(
-    images: int = 20, new: float = 0.2, seed: int = 0, prepared: int = 100, headers: Mapping[str, str] = NONE
+    images: int = 20,
+    new: float = 0.2,
+    seed: int = 0,
+    prepared: int = 100,
+    headers: Mapping[str, str] = NONE,
 ) -> Callable[[], Request]:
     """Return a source of clicks on a few known images and on new ones.
 

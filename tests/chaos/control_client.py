@@ -18,9 +18,13 @@ PAUSE_S = 0.2
 
 
 class ControlClient:
-    """Caller who clicks on one image, over a new connection each time to notice a full accept queue."""
+    """Caller who clicks on one image, over a new connection each time to notice a full accept
+    queue.
+    """
 
-    def __init__(self, server: Server, alone_s: float = 0.0, headers: Mapping[str, str] = NONE) -> None:
+    def __init__(
+        self, server: Server, alone_s: float = 0.0, headers: Mapping[str, str] = NONE
+    ) -> None:
         """Click without attackers first.
 
         Args:
@@ -38,12 +42,16 @@ class ControlClient:
     @contextmanager
     def clicking(self) -> Iterator[Replies]:
         """Click and ask `/livez` until the context ends; `figures` is about the latest clicks."""
-        caller = partial(crowd, self._server.port, callers=1, pause=PAUSE_S, keep=False, address=ADDRESS)
+        caller = partial(
+            crowd, self._server.port, callers=1, pause=PAUSE_S, keep=False, address=ADDRESS
+        )
         probing, clicking = caller(lambda: Request("/livez")), caller(lambda: self._click)
         with probing as self._probes, clicking as self._attacked:
             yield self._attacked
 
-    def figures(self, name: str, max_slowdown: float | None = None, floor_ms: float = 0.0) -> Iterator[Figure]:
+    def figures(
+        self, name: str, max_slowdown: float | None = None, floor_ms: float = 0.0
+    ) -> Iterator[Figure]:
         """Return figures of the latest clicks, and of the service after them.
 
         Args:
@@ -55,11 +63,15 @@ class ControlClient:
         failed = len(self._attacked.all) - answered
         yield Figure(name, f"control client: failed clicks ({listed(reasons)})", failed, 0)
         yield Figure(name, "control client: answered clicks", answered, 1, at_least=True)
-        slowest = max((probe.seconds if probe.ok else float("inf") for probe in self._probes.all), default=float("inf"))
+        slowest = max(
+            (probe.seconds if probe.ok else float("inf") for probe in self._probes.all),
+            default=float("inf"),
+        )
         yield Figure(name, f"slowest of {len(self._probes.all)} answers of /livez", slowest, 1, "s")
         if max_slowdown is not None:
             alone, attacked = (
-                1000 * percentile(waits(outcomes) or [0.0], 95) for outcomes in (self._alone, self._attacked)
+                1000 * percentile(waits(outcomes) or [0.0], 95)
+                for outcomes in (self._alone, self._attacked)
             )
             goal = max(max_slowdown * alone, floor_ms)
             yield Figure(name, f"control client: p95 (alone {alone:.0f} ms)", attacked, goal, "ms")
@@ -69,7 +81,9 @@ class ControlClient:
 
 
 def waits(outcomes: Replies) -> list[float]:
-    """Return the seconds of answered clicks, and of those that were due while the caller waited for a slow one."""
+    """Return the seconds of answered clicks, and of those that were due while the caller waited
+    for a slow one.
+    """
     return [
         outcome.seconds - PAUSE_S * due
         for outcome in outcomes.answered()

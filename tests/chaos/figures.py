@@ -58,18 +58,23 @@ def starter(folder: Path, answers: Counter[AnswerKind], **common: str) -> Start:
 
     Args:
         folder: folder of the logs.
-        answers: counter to which each service's answers are added, if it still reports them at the end.
+        answers: counter to which each service's answers are added, if it still reports them at the
+            end.
         common: settings of all services.
     """
     count = 0
 
     @contextmanager
-    def start(port: int | None = None, through: Sequence[str] = (), **settings: str) -> Iterator[Server]:
+    def start(
+        port: int | None = None, through: Sequence[str] = (), **settings: str
+    ) -> Iterator[Server]:
         nonlocal count
         count += 1
         own = folder / str(count)
         own.mkdir(parents=True)
-        server = launch_server(own / "log", port=port, wrapper=through, **(common | settings)).wait_until_ready()
+        server = launch_server(
+            own / "log", port=port, wrapper=through, **(common | settings)
+        ).wait_until_ready()
         try:
             yield server
             with contextlib.suppress(requests.RequestException):
@@ -81,7 +86,9 @@ def starter(folder: Path, answers: Counter[AnswerKind], **common: str) -> Start:
 
 
 def answered(server: Server) -> Counter[AnswerKind]:
-    """Return the service's answers by kind, from its metrics, except health paths, which may answer 503."""
+    """Return the service's answers by kind, from its metrics, except health paths, which may
+    answer 503.
+    """
     found: Counter[AnswerKind] = Counter()
     for labels, count in _samples(server, "mobile_sam_answers_total"):
         if labels["path"] not in HEALTH_PATHS:
@@ -155,13 +162,19 @@ def table(figures: list[Figure]) -> str:
     lines = ["| what happens | figure | measured | goal | |", "|---|---|---|---|---|"]
     for figure in figures:
         sign = "at least" if figure.at_least else "at most"
-        value, goal = (f"{number:.4g} {figure.unit}".strip() for number in (figure.value, figure.goal))
+        value, goal = (
+            f"{number:.4g} {figure.unit}".strip() for number in (figure.value, figure.goal)
+        )
         verdict = "met" if figure.met else "**missed**"
-        lines.append(f"| {figure.scenario} | {figure.label} | {value} | {sign} {goal} | {verdict} |")
+        lines.append(
+            f"| {figure.scenario} | {figure.label} | {value} | {sign} {goal} | {verdict} |"
+        )
     return "\n".join(lines)
 
 
-def failures(answers: Mapping[str, Counter[AnswerKind]], overloads: Container[str]) -> Iterator[Figure]:
+def failures(
+    answers: Mapping[str, Counter[AnswerKind]], overloads: Container[str]
+) -> Iterator[Figure]:
     """Yield figures of the service's own failures.
 
     Args:
@@ -177,7 +190,9 @@ def failures(answers: Mapping[str, Counter[AnswerKind]], overloads: Container[st
             elif answer.status >= 500:
                 bad[answer] += count
     total = sum(counts.total() for counts in answers.values())
-    seen = ", ".join(f"{answer.status} {answer.reason} {count}" for answer, count in bad.most_common())
+    seen = ", ".join(
+        f"{answer.status} {answer.reason} {count}" for answer, count in bad.most_common()
+    )
     name = "all hostile tools together, no fault injected"
     label = f"answers of 500 and more ({seen or 'none'}; {refused} more refused as too many)"
     yield Figure(name, label, bad.total(), 0)

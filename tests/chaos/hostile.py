@@ -1,8 +1,9 @@
-"""Hostile callers over many connections, in a separate process so that they do not slow down the control client.
+"""Hostile callers over many connections, in a separate process so that they do not slow down the
+control client.
 
-`flood_requests`, `leave_unread`, `read_slowly`, `hold_uploads`, `send_endless_heads` and `hold_half_open` are
-coroutines for one connection, repeated until the time is over. Their results are counted: the status of the answer, or
-how the connection ended.
+`flood_requests`, `leave_unread`, `read_slowly`, `hold_uploads`, `send_endless_heads` and
+`hold_half_open` are coroutines for one connection, repeated until the time is over. Their results
+are counted: the status of the answer, or how the connection ended.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ from typing import Any
 from harness.load import Request
 
 Attempt = Callable[..., Awaitable[str]]
-"""Coroutine function of the port, the number of the connection, its deadline, and further arguments."""
+"""Coroutine function of the port, the number of the connection, its deadline, and further
+arguments."""
 OPEN = "still open"
 """Result of an attempt that the end of the attack interrupts."""
 NICENESS = 10
@@ -48,7 +50,9 @@ def answered(counts: Counter[str]) -> int:
     return sum(count for result, count in counts.items() if result[:1].isdigit() or result == OPEN)
 
 
-def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more: Sequence[Any]) -> Counter[str]:
+def _attack(
+    attempt: Attempt, port: int, connections: int, seconds: float, more: Sequence[Any]
+) -> Counter[str]:
     os.nice(NICENESS)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -58,7 +62,9 @@ def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more:
     async def repeat(number: int) -> None:
         while time.monotonic() < over:
             try:
-                result = await asyncio.wait_for(attempt(port, number, over, *more), over + 1 - time.monotonic())
+                result = await asyncio.wait_for(
+                    attempt(port, number, over, *more), over + 1 - time.monotonic()
+                )
             except asyncio.TimeoutError:
                 result = OPEN
             except (OSError, EOFError) as error:
@@ -75,7 +81,11 @@ def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more:
 
 
 async def flood_requests(
-    port: int, number: int, over: float, requests: Sequence[Request], addresses: Sequence[str] = (LOCAL,)
+    port: int,
+    number: int,
+    over: float,
+    requests: Sequence[Request],
+    addresses: Sequence[str] = (LOCAL,),
 ) -> str:
     """Send one of the requests, from one of the addresses, and read the answer."""
     async with _connected(port, addresses[number % len(addresses)]) as (writer, status):
@@ -83,8 +93,12 @@ async def flood_requests(
         return await status
 
 
-async def hold_uploads(port: int, number: int, over: float, size: int, addresses: Sequence[str]) -> str:
-    """Send a body of so many bytes without its last one, from one of the addresses, until the server hangs up."""
+async def hold_uploads(
+    port: int, number: int, over: float, size: int, addresses: Sequence[str]
+) -> str:
+    """Send a body of so many bytes without its last one, from one of the addresses, until the
+    server hangs up.
+    """
     async with _connected(port, addresses[number % len(addresses)]) as (writer, status):
         writer.write(HEAD.format("/mobile_sam").encode() + b"Content-Length: %d\r\n\r\n" % size)
         await _send(writer, status, bytes(size - 1))
@@ -92,19 +106,33 @@ async def hold_uploads(port: int, number: int, over: float, size: int, addresses
 
 
 async def leave_unread(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
-    """Send one of the requests and do not read the answer, or only 1 kB per second, until the server hangs up."""
-    return await _read_little(port, over, requests[number // 2 % len(requests)], LOCAL, number % 2 * SLOW_READ_BYTES)
+    """Send one of the requests and do not read the answer, or only 1 kB per second, until the
+    server hangs up.
+    """
+    return await _read_little(
+        port, over, requests[number // 2 % len(requests)], LOCAL, number % 2 * SLOW_READ_BYTES
+    )
 
 
 async def read_slowly(
-    port: int, number: int, over: float, requests: Sequence[Request], addresses: Sequence[str], *, bytes_per_s: int
+    port: int,
+    number: int,
+    over: float,
+    requests: Sequence[Request],
+    addresses: Sequence[str],
+    *,
+    bytes_per_s: int,
 ) -> str:
-    """Send one of the requests, from one of the addresses, and read that much until the server hangs up."""
+    """Send one of the requests, from one of the addresses, and read that much until the server
+    hangs up.
+    """
     request, address = requests[number % len(requests)], addresses[number % len(addresses)]
     return await _read_little(port, over, request, address, bytes_per_s)
 
 
-async def _read_little(port: int, over: float, request: Request, address: str, bytes_per_s: int) -> str:
+async def _read_little(
+    port: int, over: float, request: Request, address: str, bytes_per_s: int
+) -> str:
     """Send a request and read its answer at this rate; 0: not at all."""
     loop, (host, family) = asyncio.get_running_loop(), _host(address)
     with socket.socket(family) as own:
@@ -150,7 +178,12 @@ ENDLESS = (
 
 async def hold_half_open(port: int, number: int, over: float) -> str:
     """Send half a request line or head and wait until the server hangs up."""
-    starts = (b"", b"POST /mobile", HEAD.format("/mobile_sam").encode(), b"GET /readyz HTTP/1.1\r\nHo")
+    starts = (
+        b"",
+        b"POST /mobile",
+        HEAD.format("/mobile_sam").encode(),
+        b"GET /readyz HTTP/1.1\r\nHo",
+    )
     async with _connected(port) as (writer, status):
         writer.write(starts[number % len(starts)])
         return await status
@@ -171,8 +204,12 @@ async def _send(writer: asyncio.StreamWriter, status: asyncio.Task[str], data: b
 
 
 @asynccontextmanager
-async def _connected(port: int, address: str = LOCAL) -> AsyncIterator[tuple[asyncio.StreamWriter, asyncio.Task[str]]]:
-    """Connect; yield the writer and a task that reads the answer, and abort the connection at the end."""
+async def _connected(
+    port: int, address: str = LOCAL
+) -> AsyncIterator[tuple[asyncio.StreamWriter, asyncio.Task[str]]]:
+    """Connect; yield the writer and a task that reads the answer, and abort the connection at
+    the end.
+    """
     reader, writer = await asyncio.open_connection(_host(address)[0], port, local_addr=(address, 0))
     status = asyncio.create_task(_status(reader))
     try:

@@ -1,4 +1,6 @@
-"""Newcomer, who arrives when attackers hold what all callers share, and what becomes of its requests."""
+"""Newcomer, who arrives when attackers hold what all callers share, and what becomes of its
+requests.
+"""
 
 import itertools
 import statistics
@@ -63,9 +65,13 @@ class Seen:
 
 
 class Newcomer:
-    """Caller who clicks on a known image, sends new ones, and asks for something else, from an address of its own."""
+    """Caller who clicks on a known image, sends new ones, and asks for something else, from an
+    address of its own.
+    """
 
-    def __init__(self, port: int, ask: Ask | None = None, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, port: int, ask: Ask | None = None, headers: dict[str, str] | None = None
+    ) -> None:
         """Send the image whose embedding the clicks find.
 
         Args:
@@ -98,7 +104,9 @@ class Newcomer:
             yield seen
 
     def figures(self, name: str, alone: Seen, beside: Seen, attackers: int) -> Iterator[Figure]:
-        """Yield the figures of a stay beside so many attackers, with those of a stay alone as the measure."""
+        """Yield the figures of a stay beside so many attackers, with those of a stay alone as
+        the measure.
+        """
         clicks = beside.clicks
         for what, replies in {
             "clicks": clicks,
@@ -112,28 +120,46 @@ class Newcomer:
             raise RuntimeError("a newcomer alone got too few answers to compare with")
         alone_ms = alone.p95_ms()
         goal = MAX_SLOWDOWN * alone_ms + ALLOWANCE_MS
-        yield Figure(name, f"newcomer: p95 of clicks (alone {alone_ms:.0f} ms)", beside.p95_ms(), goal, "ms")
+        yield Figure(
+            name, f"newcomer: p95 of clicks (alone {alone_ms:.0f} ms)", beside.p95_ms(), goal, "ms"
+        )
         embeds = beside.embeds
         failed = len(embeds.all) - len(embeds.answered())
-        yield Figure(name, f"newcomer: refused new images of {len(embeds.all)} ({listed(embeds.reasons())})", failed, 0)
+        yield Figure(
+            name,
+            f"newcomer: refused new images of {len(embeds.all)} ({listed(embeds.reasons())})",
+            failed,
+            0,
+        )
         usual = statistics.median(reply.seconds for reply in alone.embeds.all_ok())
         slowest = max((reply.seconds for reply in embeds.answered()), default=float("inf"))
         goal = ENCODES_PER_CALLER * usual * (attackers + 1)
         yield Figure(name, f"newcomer: slowest new image (alone {usual:.2f} s)", slowest, goal, "s")
-        live = max((reply.seconds if reply.ok else float("inf") for reply in beside.probes.all), default=float("inf"))
-        yield Figure(name, f"slowest of {len(beside.probes.all)} answers of /livez", live, MAX_LIVE_S, "s")
+        live = max(
+            (reply.seconds if reply.ok else float("inf") for reply in beside.probes.all),
+            default=float("inf"),
+        )
+        yield Figure(
+            name, f"slowest of {len(beside.probes.all)} answers of /livez", live, MAX_LIVE_S, "s"
+        )
         if self._ask:
             yield from self._asked_figures(name, self._ask, alone.asked, beside.asked)
 
-    def _asked_figures(self, name: str, ask: Ask, alone: Replies, beside: Replies) -> Iterator[Figure]:
+    def _asked_figures(
+        self, name: str, ask: Ask, alone: Replies, beside: Replies
+    ) -> Iterator[Figure]:
         alone.all_ok()
         yield Figure(name, f"newcomer: {ask.what}", len(beside.all), 1, at_least=True)
         failed = len(beside.all) - len(beside.answered())
         label = f"newcomer: refused {ask.what} of {len(beside.all)} ({listed(beside.reasons())})"
         yield Figure(name, label, failed, 0)
         if ask.max_s is not None:
-            usual, slowest = (max(reply.seconds for reply in replies.all) for replies in (alone, beside))
-            yield Figure(name, f"newcomer: slowest {ask.what} (alone {usual:.2f} s)", slowest, ask.max_s, "s")
+            usual, slowest = (
+                max(reply.seconds for reply in replies.all) for replies in (alone, beside)
+            )
+            yield Figure(
+                name, f"newcomer: slowest {ask.what} (alone {usual:.2f} s)", slowest, ask.max_s, "s"
+            )
 
     def _new_image(self) -> Request:
         file = photo(next(_numbers))

@@ -15,7 +15,8 @@ from harness import free_ports
 
 @contextmanager
 def origin(file: bytes, every_s: float = 0.0) -> Iterator[str]:
-    """Serve a file at every path until the context ends; yield the origin, such as `http://127.0.0.1:8000`.
+    """Serve a file at every path until the context ends; yield the origin, such as
+    `http://127.0.0.1:8000`.
 
     Args:
         file: the file.
@@ -25,9 +26,14 @@ def origin(file: bytes, every_s: float = 0.0) -> Iterator[str]:
     loop, started, over = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError), contextlib.closing(writer):
+        with (
+            contextlib.suppress(OSError, EOFError, asyncio.CancelledError),
+            contextlib.closing(writer),
+        ):
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(file))
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(file)
+            )
             for start in range(0, len(file), 1 if every_s else len(file)):
                 writer.write(file[start : start + 1] if every_s else file)
                 await writer.drain()

@@ -19,7 +19,11 @@ Sample = TypeVar("Sample")
 def left_over(processes: list[psutil.Process], seconds: float) -> list[str]:
     """Return the command lines of processes that are still alive after so many seconds."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)
-    return [" ".join(process.cmdline())[:100] for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    return [
+        " ".join(process.cmdline())[:100]
+        for process in alive
+        if process.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def memory(server: Server) -> int:
@@ -33,7 +37,9 @@ def memory(server: Server) -> int:
 
 
 def memory_files(server: Server) -> int:
-    """Return the size in bytes of memory files, which may be unmapped; several processes may have the same one open."""
+    """Return the size in bytes of memory files, which may be unmapped; several processes may
+    have the same one open.
+    """
     files = {}
     for process in server.family():
         with contextlib.suppress(OSError):
@@ -65,7 +71,9 @@ def readiness_over(server: Server, seconds: float) -> list[bool]:
 
 @contextmanager
 def sampling(take: Callable[[], Sample], every: float) -> Iterator[list[Sample]]:
-    """Call a function now and then until the context ends, once at least; yield its results so far."""
+    """Call a function now and then until the context ends, once at least; yield its results so
+    far.
+    """
     samples, over = [take()], threading.Event()
 
     def sample() -> None:

@@ -1,8 +1,8 @@
 """Fault injection and attacks on the service of this checkout: `make chaos`.
 
-Each scenario is a test, which fails if a goal is missed. A table of all figures and goals is printed as they are
-measured, and written to out/chaos. `pytest -s tests/chaos/run.py -k "triton or heads"` runs some of them;
-CHAOS=full makes them longer, with a soak test.
+Each scenario is a test, which fails if a goal is missed. A table of all figures and goals is
+printed as they are measured, and written to out/chaos. `pytest -s tests/chaos/run.py -k "triton or
+heads"` runs some of them; CHAOS=full makes them longer, with a soak test.
 """
 
 import json
@@ -43,7 +43,9 @@ SCENARIOS: dict[str, Scenario] = {
     "triton": kills.killed_triton,
     "stubs": kills.killed_stubs,
     "hung": kills.stopped,
-    "hung-stub": partial(kills.stopped, who=lambda server: Server.stubs(server, "mobile_sam_encoder")[0]),
+    "hung-stub": partial(
+        kills.stopped, who=lambda server: Server.stubs(server, "mobile_sam_encoder")[0]
+    ),
     "worker": kills.killed_worker,
     "service": kills.killed_service,
     "stop": partial(kills.stopped_under_load, times=20 if FULL else 10),
@@ -69,7 +71,10 @@ OVERLOADS: dict[str, Scenario] = {
     "everything": everything.everything,
     "costly": costly.costly,
     "answers": costly.unread,
-    **{f"sharing-{name}": partial(sharing.crowded, attack=attack) for name, attack in sharing.ATTACKS.items()},
+    **{
+        f"sharing-{name}": partial(sharing.crowded, attack=attack)
+        for name, attack in sharing.ATTACKS.items()
+    },
     "sharing-ipv6": sharing.ipv6,
     "sharing-nginx": partial(sharing.proxied, front=sharing.behind_nginx, absorbed=("bodies",)),
     "sharing-envoy": partial(sharing.proxied, front=sharing.behind_envoy),
@@ -100,9 +105,13 @@ def add() -> Iterator[Callable[[Figure], Figure]]:
         return figure
 
     yield add
-    (OUTPUT / "figures.json").write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
+    (OUTPUT / "figures.json").write_text(
+        json.dumps([asdict(figure) for figure in figures], indent=1)
+    )
     (OUTPUT / "table.md").write_text(table(figures) + "\n")
-    print(f"{len(figures)} figures, {sum(not figure.met for figure in figures)} missed; see {OUTPUT}")
+    print(
+        f"{len(figures)} figures, {sum(not figure.met for figure in figures)} missed; see {OUTPUT}"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -120,7 +129,10 @@ def test_goals_are_met(weights, name, folder, add, answers):
     )
     prefix = "" if weights == "builtin" else f"{weights}: "
     try:
-        found = [add(replace(figure, scenario=f"{prefix}{figure.scenario}")) for figure in ALL[name](start)]
+        found = [
+            add(replace(figure, scenario=f"{prefix}{figure.scenario}"))
+            for figure in ALL[name](start)
+        ]
     except Exception as error:
         add(Figure(name, f"aborted with {type(error).__name__}", 1, 0))
         raise

@@ -7,8 +7,12 @@ from tests.chaos.scenarios.soak import GOALS, Sample, growth
 AMOUNT = 100.0
 
 
-def samples(each_minute: float = 0.0, processes: tuple[str, ...] = ("worker", "worker", "worker")) -> list[Sample]:
-    """Return a sample per minute, of what grows by this much and of a process with one of these names."""
+def samples(
+    each_minute: float = 0.0, processes: tuple[str, ...] = ("worker", "worker", "worker")
+) -> list[Sample]:
+    """Return a sample per minute, of what grows by this much and of a process with one of these
+    names.
+    """
     return [
         Sample(
             minute=float(minute),
@@ -29,7 +33,10 @@ def test_growth_of_nothing_meets_all_goals():
 
 
 def test_growth_above_its_goal_is_reported_for_the_service_and_for_the_process():
-    figures = {figure.label.partition(":")[0]: figure for figure in growth("soak", samples(each_minute=2.0))}
+    figures = {
+        figure.label.partition(":")[0]: figure
+        for figure in growth("soak", samples(each_minute=2.0))
+    }
     assert figures["resident MB of worker"].value == pytest.approx(2.0)
     assert figures["resident MB of triton"].value == pytest.approx(0.0)
     assert missed(samples(each_minute=2.0)) == {*GOALS, "resident MB of worker"}

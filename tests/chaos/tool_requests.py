@@ -16,7 +16,9 @@ The image is the last string of the body.
 
 def headers(chosen: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers that CVAT sends; the other tools ignore them."""
-    return {"x-nuclio-function-name": "mobile-sam" + "-everything" * (chosen["task"] == "everything")}
+    return {
+        "x-nuclio-function-name": "mobile-sam" + "-everything" * (chosen["task"] == "everything")
+    }
 
 
 def _box(chosen: Mapping[str, Any], clicks: list[list[int]]) -> list[int]:
@@ -64,21 +66,38 @@ def _cvat(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, An
 
 def _samapi(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
     points = {"point_coords": clicks[0], "point_labels": [1] * len(clicks[0])}
-    return {"type": "vit_t", **points, "multimask_output": chosen["multimask_output"], "b64img": image}
+    return {
+        "type": "vit_t",
+        **points,
+        "multimask_output": chosen["multimask_output"],
+        "b64img": image,
+    }
 
 
 def _automask(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
-    fields = {name: chosen[name] for name in ("points_per_side", "crop_n_layers", "min_mask_region_area")}
+    fields = {
+        name: chosen[name] for name in ("points_per_side", "crop_n_layers", "min_mask_region_area")
+    }
     if chosen["thresholds"] is not None:
-        fields |= {"pred_iou_thresh": chosen["thresholds"], "stability_score_thresh": chosen["thresholds"]}
+        fields |= {
+            "pred_iou_thresh": chosen["thresholds"],
+            "stability_score_thresh": chosen["thresholds"],
+        }
     return {"type": "vit_t", **fields, "b64img": image}
 
 
 def label_config(task: str, nested: int) -> str:
-    """Return a labeling configuration with one tag for masks, so many inside one another, and three labels for each."""
+    """Return a labeling configuration with one tag for masks, so many inside one another, and
+    three labels for each.
+    """
     tag = "PolygonLabels" if task == "polygon" else "BrushLabels"
     name = "everything" if task == "everything" else "masks"
-    inside = f"<{tag}>" * nested + '<Label value="Object"/>' + "<Label/>" * 3 * nested + f"</{tag}>" * nested
+    inside = (
+        f"<{tag}>" * nested
+        + '<Label value="Object"/>'
+        + "<Label/>" * 3 * nested
+        + f"</{tag}>" * nested
+    )
     masks = f'<{tag} name="{name}" toName="image">{inside}</{tag}>'
     return f'<View><Image name="image" value="$image"/>{masks}</View>'
 
@@ -92,14 +111,24 @@ def _predict(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str,
     regions = [
         {
             "type": "rectanglelabels",
-            "value": {"x": 50 * x / width, "y": 50 * y / height, "width": 50, "height": 50, "labels": ["Object"]},
+            "value": {
+                "x": 50 * x / width,
+                "y": 50 * y / height,
+                "width": 50,
+                "height": 50,
+                "labels": ["Object"],
+            },
             "original_width": width,
             "original_height": height,
         }
         for ((x, y), *_) in clicks
         if chosen["task"] != "everything"
     ]
-    task = {"id": 1, "annotations": [{"result": regions}], "data": {"image": f"data:;base64,{image}"}}
+    task = {
+        "id": 1,
+        "annotations": [{"result": regions}],
+        "data": {"image": f"data:;base64,{image}"},
+    }
     return {"label_config": label_config(chosen["task"], chosen["nested"]), "tasks": [task]}
 
 

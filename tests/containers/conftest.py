@@ -19,7 +19,9 @@ ORDER = {"test_service_starts_in_an_empty_debian": -1, "test_tests_pass_in_an_em
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start `make test` in the empty Debian first and wait for its end last, so that it runs beside the other tests."""
+    """Start `make test` in the empty Debian first and wait for its end last, so that it runs
+    beside the other tests.
+    """
     items.sort(key=lambda item: ORDER.get(item.name, 0))
 
 
@@ -34,8 +36,13 @@ def base() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a folder with pip's configuration and certificates for builds, with the packages in local folders."""
-    folder, configured = tmp_path_factory.mktemp("secrets"), pip_options.read([sys.executable, "-m", "pip"])
+    """Return a folder with pip's configuration and certificates for builds, with the packages in
+    local folders.
+    """
+    folder, configured = (
+        tmp_path_factory.mktemp("secrets"),
+        pip_options.read([sys.executable, "-m", "pip"]),
+    )
     pip_config.export(configured, folder)
     with ExitStack() as stack:
         local = [link for link in configured.get("find-links", "").split() if Path(link).is_dir()]
@@ -48,7 +55,9 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @contextmanager
 def served(folder: str) -> Iterator[str]:
     """Serve a folder over HTTP, and yield its URL."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)
+    ) as server:
         threading.Thread(target=server.serve_forever).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
@@ -63,8 +72,16 @@ def port() -> int:
 @pytest.fixture(scope="session")
 def build_options(base: str, secrets: Path) -> list[str]:
     """Return options for `docker build` with Debian's and pip's packages only."""
-    files = [f"id={name},src={secrets / file}" for name, file in (("pip", "pip.conf"), ("ca", "ca.crt"))]
-    return ["--network", "host", "--build-arg", f"CPU_BASE={base}", *[f"--secret={file}" for file in files]]
+    files = [
+        f"id={name},src={secrets / file}" for name, file in (("pip", "pip.conf"), ("ca", "ca.crt"))
+    ]
+    return [
+        "--network",
+        "host",
+        "--build-arg",
+        f"CPU_BASE={base}",
+        *[f"--secret={file}" for file in files],
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
-"""Docker for tests: an engine, Debian as a base image, and commands that show their output if they fail.
+"""Docker for tests: an engine, Debian as a base image, and commands that show their output if they
+fail.
 
-There may be no registry: debootstrap makes the base from Debian's packages. The engine keeps images and layers in
-`$XDG_CACHE_HOME/mobile-sam-triton/docker`, so that later runs build only what has changed.
+There may be no registry: debootstrap makes the base from Debian's packages. The engine keeps images
+and layers in `$XDG_CACHE_HOME/mobile-sam-triton/docker`, so that later runs build only what has
+changed.
 """
 
 import os
@@ -22,7 +24,11 @@ from mobile_sam_client import Client
 from tests.e2e.pages import blocks
 from tests.skips import require
 
-FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton" / "docker"
+FOLDER = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    / "mobile-sam-triton"
+    / "docker"
+)
 BASE = "mobile-sam-test-debian:12"
 CACHED_LAYERS = "8GB"
 """Size to which the builder's cache is reduced."""
@@ -31,7 +37,10 @@ PICTURE, CLICK_XY = ROOT / "page" / "samples" / "balloons.jpg", (903, 310)
 KILL_TRITON = (
     "python",
     "-c",
-    "import psutil; (triton,) = [p for p in psutil.process_iter() if p.name() == 'tritonserver']; triton.kill()",
+    (
+        "import psutil; (triton,) = [p for p in psutil.process_iter() if p.name() =="
+        " 'tritonserver']; triton.kill()"
+    ),
 )
 """Command that kills the Triton of its container."""
 
@@ -45,16 +54,25 @@ def step(name: str) -> Iterator[None]:
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Run a command in the repository's root and return what it prints; fail with the last lines of that.
+    """Run a command in the repository's root and return what it prints; fail with the last lines of
+    that.
 
     Args:
         command: program and arguments.
         environment: variables added to this process's environment.
     """
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, stdout=PIPE, stderr=STDOUT, text=True, check=False
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=PIPE,
+        stderr=STDOUT,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 0, f"{command} ended with status {done.returncode}:\n{done.stdout[-5000:]}"
+    assert done.returncode == 0, (
+        f"{command} ended with status {done.returncode}:\n{done.stdout[-5000:]}"
+    )
     return done.stdout.strip()
 
 
@@ -68,14 +86,20 @@ def succeeds(*command: str | Path) -> bool:
 
 
 def documented(start: str, port: int = 3000) -> list[str]:
-    """Return the command in docs/containers.md that starts with these words, for a port and names of tests."""
+    """Return the command in docs/containers.md that starts with these words, for a port and
+    names of tests.
+    """
     code = "\n".join(block.code for block in blocks(PAGE, (ROOT / PAGE).read_text()))
     (command,) = re.findall(rf"^{re.escape(start)}.*$", code.replace("\\\n", " "), re.MULTILINE)
-    return shlex.split(re.sub(r"mobile-sam(?!-triton)", "mobile-sam-test", command.replace(":3000:", f":{port}:")))
+    return shlex.split(
+        re.sub(r"mobile-sam(?!-triton)", "mobile-sam-test", command.replace(":3000:", f":{port}:"))
+    )
 
 
 def click(port: int, *, api_key: str | None = None, retries: int = 60) -> str:
-    """Check the mask of a click, and return the name of the weights. Retries until the service is ready."""
+    """Check the mask of a click, and return the name of the weights. Retries until the service
+    is ready.
+    """
     with Client(f"http://127.0.0.1:{port}", api_key=api_key, retries=retries) as client:
         found = client.segment(PICTURE, pos_coords=CLICK_XY)
     x, y = CLICK_XY
@@ -115,7 +139,8 @@ def engine() -> Iterator[None]:
     program = require("dockerd")
     (FOLDER / "exec").mkdir(parents=True, exist_ok=True)
     host = f"unix://{FOLDER}/socket"
-    # Without rules for packets, containers reach each other and are reached at published ports, and nothing else.
+    # Without rules for packets, containers reach each other and are reached at published ports, and
+    # nothing else.
     command = [program, "--iptables=false", f"--host={host}", f"--pidfile={FOLDER / 'pid'}"]
     command += [f"--data-root={FOLDER / 'data'}", f"--exec-root={FOLDER / 'exec'}"]
     with pytest.MonkeyPatch.context() as patch, (FOLDER / "log").open("wb") as log:
@@ -125,9 +150,13 @@ def engine() -> Iterator[None]:
         patch.setenv("PATH", f"/usr/bin:{os.environ['PATH']}")
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            wait_until(lambda: process.poll() is not None or succeeds("docker", "version"), every=0.5)
+            wait_until(
+                lambda: process.poll() is not None or succeeds("docker", "version"), every=0.5
+            )
             if process.poll() is not None:
-                pytest.skip(f"dockerd cannot start: {(FOLDER / 'log').read_text().splitlines()[-1]}")
+                pytest.skip(
+                    f"dockerd cannot start: {(FOLDER / 'log').read_text().splitlines()[-1]}"
+                )
             for leftover in ("container", "network", "volume", "image"):
                 docker(leftover, "prune", "--force")
             docker("builder", "prune", "--force", "--keep-storage", CACHED_LAYERS)
@@ -145,4 +174,10 @@ def make_base() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run(program, "--variant=minbase", "bookworm", folder)
         without = "--exclude=./var/cache/apt/archives/*.deb --exclude=./var/lib/apt/lists/*"
-        run("bash", "-o", "pipefail", "-c", f"tar --create --directory {folder} {without} . | docker import - {BASE}")
+        run(
+            "bash",
+            "-o",
+            "pipefail",
+            "-c",
+            f"tar --create --directory {folder} {without} . | docker import - {BASE}",
+        )

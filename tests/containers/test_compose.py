@@ -36,14 +36,16 @@ STARTED = ("mobile-sam", "prometheus")
 PANELS = {
     query
     for source, query in QUERIES
-    if source not in {alert["alert"] for alert in ALERTS} and not any(metric in query for metric in GPU_METRICS)
+    if source not in {alert["alert"] for alert in ALERTS}
+    and not any(metric in query for metric in GPU_METRICS)
 }
 """Queries of the dashboard and of docs/monitoring.md."""
 
 
 @contextmanager
 def project(*files: str, **variables: object) -> Iterator[Callable[..., str]]:
-    """Yield a function that runs a command of Docker Compose; remove the containers and volumes at the end.
+    """Yield a function that runs a command of Docker Compose; remove the containers and volumes at
+    the end.
 
     Args:
         files: configurations; later ones change earlier ones.
@@ -51,8 +53,14 @@ def project(*files: str, **variables: object) -> Iterator[Callable[..., str]]:
     """
     if not COMPOSE.exists():
         pytest.skip("not installed: Docker Compose: make env-compose")
-    options = ["--project-name=mobile-sam-test", "--env-file=/dev/null", *[f"--file={file}" for file in files]]
-    compose = partial(run, COMPOSE, *options, **{name: str(value) for name, value in variables.items()})
+    options = [
+        "--project-name=mobile-sam-test",
+        "--env-file=/dev/null",
+        *[f"--file={file}" for file in files],
+    ]
+    compose = partial(
+        run, COMPOSE, *options, **{name: str(value) for name, value in variables.items()}
+    )
     try:
         yield compose
     except BaseException:
@@ -72,7 +80,10 @@ def stop(compose: Callable[..., str], count: int) -> None:
 def address(container: str) -> str:
     """Return the address by which this machine reaches a container."""
     return docker(
-        "inspect", "--format", '{{(index .NetworkSettings.Networks "mobile-sam-test_default").IPAddress}}', container
+        "inspect",
+        "--format",
+        '{{(index .NetworkSettings.Networks "mobile-sam-test_default").IPAddress}}',
+        container,
     )
 
 
@@ -88,18 +99,26 @@ def has_values(prometheus: str, query: str) -> bool:
 
 
 def often(monitoring: Path, folder: Path) -> Path:
-    """Copy Prometheus's configuration to a folder, with a scrape every 3 s, and return the folder."""
+    """Copy Prometheus's configuration to a folder, with a scrape every 3 s, and return the
+    folder.
+    """
     shutil.copytree(monitoring, folder)
     configuration = folder / "prometheus.yml"
-    configuration.write_text(configuration.read_text().replace("scrape_interval: 15s", "scrape_interval: 3s"))
+    configuration.write_text(
+        configuration.read_text().replace("scrape_interval: 15s", "scrape_interval: 3s")
+    )
     return folder
 
 
 def article(compose: Callable[..., str]) -> tuple[Block, str]:
-    """Ask Triton from the client's container, as the README of the example; return what it shows and what came."""
+    """Ask Triton from the client's container, as the README of the example; return what it shows
+    and what came.
+    """
     page = "examples/text_generation/README.md"
     found = blocks(page, (ROOT / page).read_text())
-    (position,) = (number for number, block in enumerate(found) if "--entrypoint curl" in block.code)
+    (position,) = (
+        number for number, block in enumerate(found) if "--entrypoint curl" in block.code
+    )
     command = shlex.split(found[position].code.replace("\\\n", " ").splitlines()[-1])
     words = command[command.index("run") + 1 :]
     return found[position + 1], compose("run", "--no-TTY", *words).splitlines()[-1]
@@ -130,7 +149,12 @@ def check_replicas(compose: Callable[..., str], port: int) -> None:
 
 def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, tmp_path):
     ports = free_ports(2)
-    variables = {"PORT": ports[0], "PROMETHEUS_PORT": ports[1], "SECRETS": secrets, "WEIGHTS": "official"}
+    variables = {
+        "PORT": ports[0],
+        "PROMETHEUS_PORT": ports[1],
+        "SECRETS": secrets,
+        "WEIGHTS": "official",
+    }
     variables |= {
         "COMPOSE_PROFILES": "replicas",
         "MONITORING": often(ROOT / "deploy" / "monitoring", tmp_path / "monitoring"),
@@ -142,7 +166,9 @@ def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, 
             compose("up", "--build", "--detach", "--wait", *STARTED)
 
         with step("the client"):
-            assert "wrote /tmp/mask.png and /tmp/picture.png" in compose("run", "--rm", "--no-TTY", "client")
+            assert "wrote /tmp/mask.png and /tmp/picture.png" in compose(
+                "run", "--rm", "--no-TTY", "client"
+            )
             tmp_path.chmod(0o777)
             command = [word.replace("=/tmp/", "=/out/") for word in SERVICES["client"]["command"]]
             compose("run", "--rm", "--no-TTY", "--volume", f"{tmp_path}:/out", "client", *command)
@@ -151,8 +177,14 @@ def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, 
                 assert mask.getpixel(CLICK_XY)
             with Image.open(tmp_path / "picture.png") as drawn:
                 assert drawn.size == mask.size
-            restarts = [line for line in compose("logs", "mobile-sam").splitlines() if "restarting Triton" in line]
-            assert not [line for line in restarts if "for dead while it loaded" not in line]  # a busy processor
+            restarts = [
+                line
+                for line in compose("logs", "mobile-sam").splitlines()
+                if "restarting Triton" in line
+            ]
+            assert not [
+                line for line in restarts if "for dead while it loaded" not in line
+            ]  # a busy processor
 
         with step("a new service with an empty disk, and the click"):
             compose("rm", "--stop", "--force", "mobile-sam")
@@ -163,7 +195,9 @@ def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, 
 
         with step("the dashboard's queries"):
             compose("exec", "--no-TTY", "mobile-sam", *KILL_TRITON)
-            while requests.post(f"{service}/mobile_sam", json=EXAMPLE, timeout=60).status_code != 503:
+            while (
+                requests.post(f"{service}/mobile_sam", json=EXAMPLE, timeout=60).status_code != 503
+            ):
                 pass
             deadline, random = time.monotonic() + 180, np.random.default_rng(7)
             with Client(service, retries=15) as client:
@@ -199,7 +233,9 @@ def test_text_generation_streams_a_text_to_its_client(image, secrets, tmp_path):
         with step("start, a text and a stop"):
             compose("up", "--detach", "--wait", "server")
             assert re.search(
-                "^the quick brown.+", compose("run", "--rm", "--no-TTY", "client", "the quick brown"), re.M
+                "^the quick brown.+",
+                compose("run", "--rm", "--no-TTY", "client", "the quick brown"),
+                re.M,
             )
             shown, printed = article(compose)
             assert matches(shown, printed)

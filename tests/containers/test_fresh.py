@@ -1,4 +1,6 @@
-"""README's commands in an empty Debian 12, on a fresh clone; `make test` runs beside the other tests of this folder."""
+"""README's commands in an empty Debian 12, on a fresh clone; `make test` runs beside the other
+tests of this folder.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -26,18 +28,28 @@ def name(base: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """Run `make serve` in a container until its first click, and return the container's name."""
     source, (port,) = tmp_path_factory.mktemp("fresh") / "source", free_ports(1)
     run("git", "clone", "--quiet", "--bare", ROOT, source)
-    mounted = {"/source": source, "/etc/pip.conf": secrets / "pip.conf", CERTIFICATES: secrets / "ca.crt"}
+    mounted = {
+        "/source": source,
+        "/etc/pip.conf": secrets / "pip.conf",
+        CERTIFICATES: secrets / "ca.crt",
+    }
     volumes = [f"--volume={here}:{there}:ro" for there, here in mounted.items()]
     command = ["docker", "run", "--detach", "--network=host", "--shm-size=4g", *volumes, base]
     with container([*command, "bash", "-ec", SERVE.format(port=port)]) as name:
         with step("Debian's packages, `git clone`, `make serve`, and a click"):
-            wait_until(lambda: docker("exec", name, "true") == "" and "\nReady: " in docker("logs", name), 300, every=1)
+            wait_until(
+                lambda: docker("exec", name, "true") == "" and "\nReady: " in docker("logs", name),
+                300,
+                every=1,
+            )
             assert click(port) == "official"
         yield name
 
 
 @pytest.fixture(scope="session")
-def make_test(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def make_test(
+    name: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Start `make test` in the container at a low priority; return its process and log."""
     log = tmp_path_factory.mktemp("make_test") / "log"
     with log.open("wb") as output:
@@ -57,7 +69,9 @@ def test_tests_pass_in_an_empty_debian(make_test):
     process, log = make_test
     with step("waited for `make test`"):
         status = process.wait()
-    *lines, last_line = (line for line in log.read_text().splitlines() if not line.startswith("SKIPPED"))
+    *lines, last_line = (
+        line for line in log.read_text().splitlines() if not line.startswith("SKIPPED")
+    )
     assert status == 0, "\n".join(lines[-100:])
     print(f"\n{last_line}")
     assert "apt-get install" in last_line  # what skipped tests need: Chromium, for example

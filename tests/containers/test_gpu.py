@@ -33,7 +33,9 @@ True 0"""
 
 @pytest.fixture
 def python(base: str) -> str:
-    """Return an image with Python 3.12, as NVIDIA's container has, if pyenv has one; else with Debian's Python 3.11."""
+    """Return an image with Python 3.12, as NVIDIA's container has, if pyenv has one; else with
+    Debian's Python 3.11.
+    """
     versions = sorted(PYTHONS.glob("3.12.*"))
     if not versions:
         return base

@@ -1,4 +1,6 @@
-"""The image, and a Bento and BentoML's image of it, built and run with the commands in docs/containers.md."""
+"""The image, and a Bento and BentoML's image of it, built and run with the commands in
+docs/containers.md.
+"""
 
 import shutil
 import subprocess
@@ -10,7 +12,17 @@ import pytest
 import yaml
 
 from harness import ROOT, serving, wait_until
-from tests.containers.docker import KILL_TRITON, click, container, docker, documented, run, step, stop, succeeds
+from tests.containers.docker import (
+    KILL_TRITON,
+    click,
+    container,
+    docker,
+    documented,
+    run,
+    step,
+    stop,
+    succeeds,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -18,7 +30,11 @@ BENTOML = Path(sys.executable).parent / "bentoml"
 BENTO_BASE_IMAGE = "mobile-sam-test-python"
 FOREIGN_USER = "23456:0"
 RUNTIME = "ui/onnxruntime/ort.wasm.gz"
-ZOMBIES = ("python", "-c", "import psutil; print([p for p in psutil.process_iter() if p.status() == 'zombie'])")
+ZOMBIES = (
+    "python",
+    "-c",
+    "import psutil; print([p for p in psutil.process_iter() if p.status() == 'zombie'])",
+)
 BENTO_BASE = """
 FROM {base}
 RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates libpython3.11 python3-venv
@@ -36,7 +52,9 @@ def test_image_serves_a_foreign_user_and_recovers_and_stops(image, port):
     with container([*command, "--user", FOREIGN_USER, image]) as name:
         with step("healthy, and a click"):
             state = "{{.State.Health.Status}}"
-            wait_until(lambda: docker("inspect", "--format", state, name) == "healthy", 90, every=0.5)
+            wait_until(
+                lambda: docker("inspect", "--format", state, name) == "healthy", 90, every=0.5
+            )
             assert docker("exec", name, "id", "--user") == FOREIGN_USER.partition(":")[0]
             assert click(port) == "official"
             httpx.head(f"http://127.0.0.1:{port}/{RUNTIME}").raise_for_status()
@@ -60,7 +78,10 @@ def test_bento_and_its_image_serve_and_stop(base, secrets, builtin_repository, p
     with step("base of the Bento's image"):
         (secrets / "Dockerfile").write_text(BENTO_BASE.format(base=base))
         docker("build", "--network", "host", "--tag", BENTO_BASE_IMAGE, secrets)
-    project, store = tmp_path / "project", {"BENTOML_HOME": str(tmp_path / "bentoml"), "BENTOML_DO_NOT_TRACK": "True"}
+    project, store = (
+        tmp_path / "project",
+        {"BENTOML_HOME": str(tmp_path / "bentoml"), "BENTOML_DO_NOT_TRACK": "True"},
+    )
     options = yaml.safe_load((ROOT / "bentofile.yaml").read_text())
     parts = {part.strip("/") for part in options["include"]} - {"model_repository"}
     project.mkdir()
@@ -74,7 +95,10 @@ def test_bento_and_its_image_serve_and_stop(base, secrets, builtin_repository, p
         printed = run(BENTOML, *arguments, "--opt", "network=host", **store)
         assert succeeds("docker", "image", "inspect", arguments[-1]), printed
     shutil.rmtree(project)
-    with step("a click on the Bento"), serving(tmp_path / "log", "mobile_sam:latest", **store) as server:
+    with (
+        step("a click on the Bento"),
+        serving(tmp_path / "log", "mobile_sam:latest", **store) as server,
+    ):
         assert click(server.port) == "builtin"
     command = documented("docker run --rm --publish 127.0.0.1:3000:3000 --shm-size", port)
     command[command.index("--rm")] = "--detach"

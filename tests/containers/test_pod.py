@@ -1,4 +1,6 @@
-"""The pod of deploy/kubernetes/overlays/cpu on a Docker Engine: the kubelet's options, probes, preStop and stop."""
+"""The pod of deploy/kubernetes/overlays/cpu on a Docker Engine: the kubelet's options, probes,
+preStop and stop.
+"""
 
 import os
 import re
@@ -24,13 +26,17 @@ CALLERS = 2
 
 
 def variables(only: Object) -> dict[str, str]:
-    """Return a container's environment, with the values of earlier variables in place of their names."""
+    """Return a container's environment, with the values of earlier variables in place of their
+    names.
+    """
     values: dict[str, str] = {}
     for source in only["envFrom"]:
         values |= named("cpu", "ConfigMap", source["configMapRef"]["name"])["data"]
     for each in only["env"]:
         if "value" in each:
-            values[each["name"]] = re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], each["value"])
+            values[each["name"]] = re.sub(
+                r"\$\((\w+)\)", lambda found: values[found[1]], each["value"]
+            )
         else:
             secret = each["valueFrom"]["secretKeyRef"]
             values[each["name"]] = SECRETS[secret["name"]][secret["key"]]
@@ -38,12 +44,16 @@ def variables(only: Object) -> dict[str, str]:
 
 
 def mounts(spec: Object, only: Object, folder: Path) -> list[str]:
-    """Return options for a container's volumes, whose folders and files belong to the pod's group."""
+    """Return options for a container's volumes, whose folders and files belong to the pod's
+    group.
+    """
     volumes, options = {volume["name"]: volume for volume in spec["volumes"]}, []
     for mount in only["volumeMounts"]:
         target, volume, path = mount["mountPath"], volumes[mount["name"]], folder / mount["name"]
         if volume.get("emptyDir", {}).get("medium") == "Memory":
-            options.append(f"--tmpfs={target}:mode=1777,size={size(volume['emptyDir']['sizeLimit'])}")
+            options.append(
+                f"--tmpfs={target}:mode=1777,size={size(volume['emptyDir']['sizeLimit'])}"
+            )
             continue
         path.mkdir()
         path.chmod(0o2777)
@@ -59,16 +69,26 @@ def mounts(spec: Object, only: Object, folder: Path) -> list[str]:
 
 def docker_run(spec: Object, only: Object, port: int, folder: Path) -> list[str]:
     """Return the command that runs a pod's container as a kubelet does."""
-    user, limits, security = spec["securityContext"], only["resources"]["limits"], only["securityContext"]
+    user, limits, security = (
+        spec["securityContext"],
+        only["resources"]["limits"],
+        only["securityContext"],
+    )
     wait = only["lifecycle"]["preStop"]["sleep"]["seconds"]
     options = [f"--user={user['runAsUser']}:{user['runAsGroup']}", f"--group-add={user['fsGroup']}"]
     options += [f"--cap-drop={name}" for name in security["capabilities"]["drop"]]
     options += ["--read-only"] * security["readOnlyRootFilesystem"]
     options += ["--security-opt=no-new-privileges"] * (not security["allowPrivilegeEscalation"])
     options += [f"--memory={size(limits['memory'])}", f"--memory-swap={size(limits['memory'])}"]
-    options += [f"--cpus={limits['cpu']}", f"--stop-timeout={spec['terminationGracePeriodSeconds'] - wait}"]
+    options += [
+        f"--cpus={limits['cpu']}",
+        f"--stop-timeout={spec['terminationGracePeriodSeconds'] - wait}",
+    ]
     options += [f"--env={name}={value}" for name, value in variables(only).items()]
-    options += ["--no-healthcheck", f"--publish=127.0.0.1:{port}:{only['ports'][0]['containerPort']}"]
+    options += [
+        "--no-healthcheck",
+        f"--publish=127.0.0.1:{port}:{only['ports'][0]['containerPort']}",
+    ]
     # No Redis: the service does without it.
     options += ["--add-host=mobile-sam-redis:127.0.0.1", *mounts(spec, only, folder)]
     return ["docker", "run", "--detach", *options, only["image"]]
@@ -88,7 +108,10 @@ def passes(probe: Object, port: int) -> bool:
 
 
 def in_progress(port: int) -> bool:
-    return "mobile_sam_requests_in_progress 1.0" in requests.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
+    return (
+        "mobile_sam_requests_in_progress 1.0"
+        in requests.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
+    )
 
 
 def test_pod_serves_within_its_limits_and_loses_no_request_when_it_ends(image, port, tmp_path):
@@ -103,7 +126,10 @@ def test_pod_serves_within_its_limits_and_loses_no_request_when_it_ends(image, p
             count += 1
         return count
 
-    with container(docker_run(spec, only, port, tmp_path)) as name, ThreadPoolExecutor(CALLERS) as pool:
+    with (
+        container(docker_run(spec, only, port, tmp_path)) as name,
+        ThreadPoolExecutor(CALLERS) as pool,
+    ):
         with step("ready, and a click"):
             assert passes(only["startupProbe"], port)
             wait_until(lambda: passes(only["readinessProbe"], port))
@@ -119,11 +145,16 @@ def test_pod_serves_within_its_limits_and_loses_no_request_when_it_ends(image, p
             try:
                 for _ in range(only["lifecycle"]["preStop"]["sleep"]["seconds"]):
                     time.sleep(1)
-                    assert all(passes(only[probe], port) for probe in ("readinessProbe", "livenessProbe"))
+                    assert all(
+                        passes(only[probe], port) for probe in ("readinessProbe", "livenessProbe")
+                    )
             finally:
                 over.set()
             assert all(caller.result() for caller in callers)
-        with step("a stop during a request"), Client(f"http://127.0.0.1:{port}", api_key=KEY, retries=0) as client:
+        with (
+            step("a stop during a request"),
+            Client(f"http://127.0.0.1:{port}", api_key=KEY, retries=0) as client,
+        ):
             everything = pool.submit(client.everything, PICTURE, points_per_side=4)
             wait_until(lambda: in_progress(port) or everything.done())
             stop(name)

@@ -1,4 +1,6 @@
-"""A trace collector for tests: accepts OTLP over HTTP, as protobuf from Python and as JSON from Triton."""
+"""A trace collector for tests: accepts OTLP over HTTP, as protobuf from Python and as JSON from
+Triton.
+"""
 
 import gzip
 import json
@@ -36,12 +38,17 @@ class Collector:
         self.spans: list[Span] = []
 
     def trace(self, trace_id: str, names: set[str]) -> list[Span]:
-        """Wait until a trace has spans of these names and all parents but the root's; return its spans."""
+        """Wait until a trace has spans of these names and all parents but the root's; return its
+        spans.
+        """
         deadline = time.monotonic() + TRACE_TIMEOUT_S
         while True:
             spans = [span for span in self.spans if span.trace_id == trace_id]
             ids = {span.span_id for span in spans}
-            if names <= {span.name for span in spans} and sum(span.parent_id not in ids for span in spans) == 1:
+            if (
+                names <= {span.name for span in spans}
+                and sum(span.parent_id not in ids for span in spans) == 1
+            ):
                 return spans
             assert time.monotonic() < deadline, spans
             time.sleep(0.02)
@@ -109,4 +116,6 @@ def spans_of(document: dict[str, Any]) -> list[Span]:
 
 
 def attributes_of(holder: dict[str, Any]) -> dict[str, Any]:
-    return {entry["key"]: next(iter(entry["value"].values())) for entry in holder.get("attributes", [])}
+    return {
+        entry["key"]: next(iter(entry["value"].values())) for entry in holder.get("attributes", [])
+    }

@@ -29,7 +29,9 @@ def metadata(file: bytes) -> dict[str, str]:
 def decode(
     file: bytes, decoder: bytes, points_xy: list[list[int]], labels: list[int]
 ) -> tuple[NDArray[np.bool_], float]:
-    """Return the single mask in the whole image and its score, given an embedding's and the decoder's file."""
+    """Return the single mask in the whole image and its score, given an embedding's and the
+    decoder's file.
+    """
     about = metadata(file)
     x0, y0, x1, y1 = json.loads(about["region"])
     frame_wh = np.array([int(about["frame_width"]), int(about["frame_height"])])
@@ -44,7 +46,9 @@ def decode(
 def run(
     decoder: bytes, embedding: dict[str, NDArray[Any]], coords: NDArray[Any], labels: list[int]
 ) -> tuple[NDArray[np.float32], float]:
-    """Return logits (256, 256) and the score of the single mask, given points in the frame, padding included."""
+    """Return logits (256, 256) and the score of the single mask, given points in the frame,
+    padding included.
+    """
     inputs: dict[str, Any] = {
         **embedding,
         "point_coords": coords[None].astype(np.float32),
@@ -52,5 +56,7 @@ def run(
         "mask_input": np.zeros((1, 1, 256, 256), np.float32),
         "has_mask_input": np.zeros(1, np.float32),
     }
-    masks, scores = onnxruntime.InferenceSession(decoder).run(["single_masks", "iou_predictions"], inputs)
+    masks, scores = onnxruntime.InferenceSession(decoder).run(
+        ["single_masks", "iou_predictions"], inputs
+    )
     return masks[0, 0], float(scores[0, 0])

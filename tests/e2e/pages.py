@@ -26,7 +26,8 @@ COMMANDS = {
     "java": ["java", "Click.java"],
     "go": ["go", "run", "click.go"],
 }
-"""Commands that run a block, by language, to which a file name or, after `-c`, the code is the last argument."""
+"""Commands that run a block, by language, to which a file name or, after `-c`, the code is the
+last argument."""
 OUTPUT_LANGUAGES = ("json", "text")
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*$")
 MAKE = re.compile(r'^\s*(?:#.*|(?:[A-Z_]+=(?:"[^"]*"|\S*) +)*make\b.*)?$')
@@ -38,10 +39,11 @@ SAMPLES = Path("page/samples")
 GRID = re.compile(r"(?<=--points-per-side )\d+")
 NUMBER = r"(\d+(?:\.\d+)?)"
 SOMETIMES = {"encode_s", "timeout_s"}
-"""Members of JSON objects that are not compared: one that only the first answer about an image has, and the time limit,
-which depends on the machine."""
+"""Members of JSON objects that are not compared: one that only the first answer about an image
+has, and the time limit, which depends on the machine."""
 VARYING = ("engine", "counts", "point_coords")
-"""Members of JSON objects that differ between engines: the engine's name, run lengths, and the click of a mask."""
+"""Members of JSON objects that differ between engines: the engine's name, run lengths, and the
+click of a mask."""
 
 
 @dataclass(frozen=True)
@@ -85,20 +87,36 @@ def pages() -> list[str]:
         ROOT / "examples",
         ROOT / "sam_onnx" / "builtin",
     )
-    found = [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
+    found = [
+        ROOT / "README.md",
+        *(page for folder in folders for page in sorted(folder.glob("*.md"))),
+    ]
     found += sorted((ROOT / "examples").glob("*/README.md"))
     return [str(page.relative_to(ROOT)) for page in found]
 
 
 def blocks(page: str, text: str) -> list[Block]:
-    """Return the blocks of a page; a block of expected output is attached to its code block and not listed itself."""
+    """Return the blocks of a page; a block of expected output is attached to its code block and
+    not listed itself.
+    """
     found: list[Block] = []
     previous = None
     for token in MarkdownIt().parse(text):
         if token.type == "fence" and token.map:
-            reason = NOT_RUN.search(previous.content) if previous and previous.type == "html_block" else None
-            block = Block(page, token.map[0] + 1, token.info, token.content, reason[1] if reason else "")
-            follows = previous is not None and previous.type == "fence" and found[-1].runs and not found[-1].shows
+            reason = (
+                NOT_RUN.search(previous.content)
+                if previous and previous.type == "html_block"
+                else None
+            )
+            block = Block(
+                page, token.map[0] + 1, token.info, token.content, reason[1] if reason else ""
+            )
+            follows = (
+                previous is not None
+                and previous.type == "fence"
+                and found[-1].runs
+                and not found[-1].shows
+            )
             if follows and block.language in OUTPUT_LANGUAGES:
                 found[-1] = replace(found[-1], shows=block)
             else:
@@ -108,7 +126,8 @@ def blocks(page: str, text: str) -> list[Block]:
 
 
 class Reader:
-    """A copy of the repository's clients, examples and sample pictures in which blocks of pages run.
+    """A copy of the repository's clients, examples and sample pictures in which blocks of pages
+    run.
 
     The default service address in pages and clients is replaced by that of a running service.
     """
@@ -133,9 +152,11 @@ class Reader:
             shutil.copy(picture, folder / SAMPLES)
 
     def run(self, block: Block) -> str:
-        """Run a block and return what it prints; fail unless it exits with status 0, or skip the test without curl.
+        """Run a block and return what it prints; fail unless it exits with status 0, or skip the
+        test without curl.
 
-        Commands whose output the page does not show have a small grid of clicks, so that they take less time.
+        Commands whose output the page does not show have a small grid of clicks, so that they take
+        less time.
         """
         code = block.code.replace(URL, self._url)
         if block.language == "sh" and "curl " in code:
@@ -150,13 +171,16 @@ class Reader:
         return self.run_command([str(block.program), *arguments], str(block))
 
     def run_command(self, command: Sequence[str], name: str) -> str:
-        """Run a command in the folder and return what it prints; fail unless it exits with status 0.
+        """Run a command in the folder and return what it prints; fail unless it exits with status
+        0.
 
         Args:
             command: program and arguments.
             name: name of the command in the failure message.
         """
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_")
+        }
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -166,15 +190,17 @@ class Reader:
             check=False,
             timeout=120,
         )
-        assert done.returncode == 0, f"{name} exited with status {done.returncode}:\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, (
+            f"{name} exited with status {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
         return done.stdout
 
 
 def matches(shown: Block, printed: str) -> bool:
     """Return whether output agrees with what a page shows, within the differences between engines.
 
-    White space is ignored, … matches anything, and numbers are compared by `near`. A JSON list on a page may be only
-    the beginning; of `VARYING` members only the type is compared.
+    White space is ignored, … matches anything, and numbers are compared by `near`. A JSON list on a
+    page may be only the beginning; of `VARYING` members only the type is compared.
     """
     if shown.language == "json":
         return same_json(json.loads(shown.code), json.loads(printed))
@@ -186,7 +212,9 @@ def same_json(shown: Any, actual: Any) -> bool:
     if isinstance(shown, dict) and isinstance(actual, dict):
         names = shown.keys() - SOMETIMES
         return names == actual.keys() - SOMETIMES and all(
-            type(shown[name]) is type(actual[name]) if name in VARYING else same_json(shown[name], actual[name])
+            type(shown[name]) is type(actual[name])
+            if name in VARYING
+            else same_json(shown[name], actual[name])
             for name in names
         )
     if isinstance(shown, list) and isinstance(actual, list):
@@ -195,12 +223,18 @@ def same_json(shown: Any, actual: Any) -> bool:
         return re.fullmatch(re.escape(shown).replace("…", ".*"), actual, re.DOTALL) is not None
     if isinstance(shown, bool) or isinstance(actual, bool) or shown is None or actual is None:
         return shown is actual
-    return isinstance(shown, int | float) and isinstance(actual, int | float) and near(str(shown), str(actual))
+    return (
+        isinstance(shown, int | float)
+        and isinstance(actual, int | float)
+        and near(str(shown), str(actual))
+    )
 
 
 def same_text(shown: str, actual: str) -> bool:
     """Return whether a text agrees with what a page shows, by the rules of `matches`."""
-    pattern = re.sub(r"\d+(\\\.\d+)?", lambda _: NUMBER, re.escape(_words(shown))).replace("…", ".*?")
+    pattern = re.sub(r"\d+(\\\.\d+)?", lambda _: NUMBER, re.escape(_words(shown))).replace(
+        "…", ".*?"
+    )
     match = re.fullmatch(pattern, _words(actual), re.DOTALL)
     return match is not None and all(map(near, re.findall(NUMBER, _words(shown)), match.groups()))
 
@@ -215,6 +249,8 @@ def near(shown: str, actual: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """Return text independent of the terminal's width: single spaces, shortened rules; without `SOMETIMES`."""
+    """Return text independent of the terminal's width: single spaces, shortened rules; without
+    `SOMETIMES`.
+    """
     text = re.sub(rf',"({"|".join(SOMETIMES)})":[\d.]+', "", text)
     return " ".join(re.sub(r"([─━=-])\1+", r"\1", text).split())

@@ -51,7 +51,9 @@ class Queued:
 
 
 def ask(server: Server, method: str, path: str, key: str = KEYS["alice"], **fields: object) -> Any:
-    answer = requests.request(method, server.url + path, json=fields or None, headers={"X-API-Key": key}, timeout=60)
+    answer = requests.request(
+        method, server.url + path, json=fields or None, headers={"X-API-Key": key}, timeout=60
+    )
     return answer.json()
 
 
@@ -81,7 +83,10 @@ def encoder(server: Server) -> psutil.Process:
     (found,) = [
         worker
         for worker in server.workers()
-        if any(file.path.endswith("/encoder") and lock(file.path) == worker.pid for file in worker.open_files())
+        if any(
+            file.path.endswith("/encoder") and lock(file.path) == worker.pid
+            for file in worker.open_files()
+        )
     ]
     return found
 
@@ -90,7 +95,9 @@ def lock(path: str) -> int:
     """Return the process that holds the lock of a file, 0 without one (proc(5), /proc/locks)."""
     inode = Path(path).stat().st_ino
     lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    return next((int(line[4]) for line in lines if "->" not in line and line[5].endswith(f":{inode}")), 0)
+    return next(
+        (int(line[4]) for line in lines if "->" not in line and line[5].endswith(f":{inode}")), 0
+    )
 
 
 def test_images_are_encoded_while_clicks_are_answered_and_other_keys_see_nothing(server):
@@ -98,12 +105,22 @@ def test_images_are_encoded_while_clicks_are_answered_and_other_keys_see_nothing
     url = f"{server.url}/embed/{queued.job['job']}"
     for method in ("GET", "DELETE"):
         assert requests.request(method, url, timeout=60).status_code == 401
-        assert requests.request(method, url, headers={"X-API-Key": KEYS["bob"]}, timeout=60).status_code == 404
+        assert (
+            requests.request(
+                method, url, headers={"X-API-Key": KEYS["bob"]}, timeout=60
+            ).status_code
+            == 404
+        )
     queued.wait_until_some_are_done()
-    last, click = queued.job["images"][-1]["image_id"], {"pos_coords": [CLICK], "mask_format": "rle"}
+    last, click = (
+        queued.job["images"][-1]["image_id"],
+        {"pos_coords": [CLICK], "mask_format": "rle"},
+    )
     for source in ({"image_id": last}, {"input_image": base64.b64encode(photo()).decode()}):
         headers = {"X-API-Key": KEYS["alice"], "Accept": "application/json"}
-        answer = requests.post(f"{server.url}/mobile_sam", json={**source, **click}, headers=headers, timeout=60)
+        answer = requests.post(
+            f"{server.url}/mobile_sam", json={**source, **click}, headers=headers, timeout=60
+        )
         assert answer.json()["masks"][0]["area"] > 0
     queued.wait_until_all_are_done()
     before = server.embeddings()["encoded"]
@@ -124,7 +141,10 @@ def test_evicted_image_fails_and_cancelled_ones_are_not_encoded(server, folder):
     assert [image["image_id"] for image in found["images"] if image["state"] == "failed"] == [last]
     assert found["images"][-1]["problem"]["detail"].startswith("evicted before its turn")
     assert other.states()["cancelled"] > 15
-    assert 'mobile_sam_queue_images{state="cancelled"}' in requests.get(f"{server.url}/metrics", timeout=60).text
+    assert (
+        'mobile_sam_queue_images{state="cancelled"}'
+        in requests.get(f"{server.url}/metrics", timeout=60).text
+    )
 
 
 def test_truncated_file_is_queued_and_fails_and_what_is_no_image_fails_at_once(server):
@@ -147,7 +167,9 @@ def queue_file(server: Server, folder: Path) -> Path:
 
 
 def check_all_ended_once(server: Server, queue_file: Path, queued: Queued) -> None:
-    """Wait for a job, and check that each image was recorded as done once, and has its embedding."""
+    """Wait for a job, and check that each image was recorded as done once, and has its
+    embedding.
+    """
     queued.wait_until_all_are_done()
     with contextlib.closing(sqlite3.connect(queue_file)) as db:
         rows = db.execute("SELECT id FROM images WHERE job = ?", [queued.job["job"]]).fetchall()

@@ -1,4 +1,5 @@
-"""A batch on a local Ray whose workers and driver are killed: at the end every image has exactly one row.
+"""A batch on a local Ray whose workers and driver are killed: at the end every image has exactly
+one row.
 
 make batch-test
 """
@@ -51,11 +52,26 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def start(images: Path, out: Path, service: Server, prompts: str = "--points-per-side=4") -> subprocess.Popen[str]:
+def start(
+    images: Path, out: Path, service: Server, prompts: str = "--points-per-side=4"
+) -> subprocess.Popen[str]:
     """Start a batch from the command line."""
-    command = [sys.executable, "-m", "deploy.ray", str(images), "--out", str(out), "--url", service.url]
+    command = [
+        sys.executable,
+        "-m",
+        "deploy.ray",
+        str(images),
+        "--out",
+        str(out),
+        "--url",
+        service.url,
+    ]
     options = ["--workers=2", "--in-flight=4", "--part-size=3", prompts]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MOBILE_SAM_", "RAY_"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MOBILE_SAM_", "RAY_"))
+    }
     return subprocess.Popen(
         [*command, *options],
         cwd=ROOT,
@@ -77,21 +93,33 @@ def finish(images: Path, out: Path, service: Server) -> str:
 
 def rows(out: Path) -> dict[str, dict[str, Any]]:
     """Return the rows of all parts by image, after a check that no image has two."""
-    listed = [row for part in (out / "parts").glob("part-*.parquet") for row in pq.read_table(part).to_pylist()]
+    listed = [
+        row
+        for part in (out / "parts").glob("part-*.parquet")
+        for row in pq.read_table(part).to_pylist()
+    ]
     found = {row["path"]: row for row in listed}
     assert len(found) == len(listed)
     return found
 
 
 @pytest.mark.timeout(5 * RUN_TIMEOUT_S)
-def test_killed_batch_is_resumed_and_finished_images_are_skipped(photos: Path, service: Server, tmp_path: Path) -> None:
-    """Kill a worker and then the batch; resume it after one finished image was touched, one changed and one deleted."""
+def test_killed_batch_is_resumed_and_finished_images_are_skipped(
+    photos: Path, service: Server, tmp_path: Path
+) -> None:
+    """Kill a worker and then the batch; resume it after one finished image was touched, one
+    changed and one deleted.
+    """
     out = tmp_path / "found"
     batch = start(photos, out, service)
 
     def workers() -> list[psutil.Process]:
         children = psutil.Process(batch.pid).children(recursive=True)
-        return [process for process in children if process.cmdline()[:1] and "ray::Worker" in process.cmdline()[0]]
+        return [
+            process
+            for process in children
+            if process.cmdline()[:1] and "ray::Worker" in process.cmdline()[0]
+        ]
 
     def parts() -> list[Path]:
         return sorted((out / "parts").glob("part-*.parquet"))
@@ -112,7 +140,8 @@ def test_killed_batch_is_resumed_and_finished_images_are_skipped(photos: Path, s
     batch.communicate(timeout=RUN_TIMEOUT_S)
     before = {part: part.stat().st_mtime_ns for part in parts()}
 
-    # A changed time alone causes only a hash; changed bytes cause a new request that replaces the row.
+    # A changed time alone causes only a hash; changed bytes cause a new request that replaces the
+    # row.
     finished = [path for path, row in rows(out).items() if row["error"] is None]
     touched, changed, deleted = (Path(path) for path in finished[:3])
     os.utime(touched, (1, 1))
@@ -120,12 +149,21 @@ def test_killed_batch_is_resumed_and_finished_images_are_skipped(photos: Path, s
     deleted.unlink()
     printed = finish(photos, out, service)
     skipped = len(finished) - 2
-    assert f"{IMAGES + 1} images: {IMAGES + 1 - skipped} processed, {skipped} skipped, 2 failed" in printed
-    assert [part for part, time_ns in before.items() if part.exists() and part.stat().st_mtime_ns == time_ns]
+    assert (
+        f"{IMAGES + 1} images: {IMAGES + 1 - skipped} processed, {skipped} skipped, 2 failed"
+        in printed
+    )
+    assert [
+        part
+        for part, time_ns in before.items()
+        if part.exists() and part.stat().st_mtime_ns == time_ns
+    ]
     found = rows(out)
     assert sorted(found) == sorted([*map(str, photos.rglob("*.*")), str(deleted)])  # its row stays
     assert (found[str(changed)]["width"], found[str(changed)]["height"]) == (50, 40)
-    errors = {Path(path).name: row["error"] for path, row in found.items() if row["error"] is not None}
+    errors = {
+        Path(path).name: row["error"] for path, row in found.items() if row["error"] is not None
+    }
     assert set(errors) == {"bad.jpg", "empty.png"}
     failures = json.loads((out / "failures.json").read_text())
     assert {Path(failure["file"]).name: failure["reason"] for failure in failures} == errors
@@ -137,7 +175,9 @@ def test_killed_batch_is_resumed_and_finished_images_are_skipped(photos: Path, s
 
 
 @pytest.mark.timeout(2 * RUN_TIMEOUT_S)
-def test_boxes_of_a_data_set_become_rows_with_their_classes_and_fields(service: Server, tmp_path: Path) -> None:
+def test_boxes_of_a_data_set_become_rows_with_their_classes_and_fields(
+    service: Server, tmp_path: Path
+) -> None:
     write_images(tmp_path / "data", 8, seed=1)
     document = json.loads((tmp_path / "data" / "boxes.json").read_text())
     document["annotations"][3].update(bbox=[700, 5, 9, 9], by="me")

@@ -22,7 +22,10 @@ def labelled(tmp_path: Path) -> LabelledObject:
     mask[50:150, 50:150] = 7
     Image.fromarray(mask).save(tmp_path / "mask.png")
     Image.fromarray(np.repeat(mask[..., None] * 30, 3, axis=2)).save(tmp_path / "a.png")
-    entry = '{"image": "a.png", "mask": "mask.png", "label": 7, "point": [100, 100], "box": [50, 50, 150, 150]}'
+    entry = (
+        '{"image": "a.png", "mask": "mask.png", "label": 7, "point": [100, 100], "box": [50, 50,'
+        " 150, 150]}"
+    )
     (tmp_path / "objects.json").write_text(f"[{entry}]")
     (found,) = read_objects(tmp_path)
     return found
@@ -69,7 +72,16 @@ def test_gate_compares_the_engines_of_this_machine(builtin_repository, labelled)
 
 def test_scale_measures_replicas_while_one_is_killed(tmp_path):
     plan = {"replicas": 2, "annotators": 6, "images": 12, "image_s": 1, "clicks_per_minute": 120}
-    plan |= {"steady_s": 3, "quiet_s": 2, "fault_s": 2, "requests_per_second": 100, "requests_per_minute": 1000}
+    plan |= {
+        "steady_s": 3,
+        "quiet_s": 2,
+        "fault_s": 2,
+        "requests_per_second": 100,
+        "requests_per_minute": 1000,
+    }
     found = scale.measure(plan, tmp_path, ["kill"])
-    assert [row[0] for row in found.rows][::3] == ["encodes per image, by image, Redis", "kill -9 of a replica"]
+    assert [row[0] for row in found.rows][::3] == [
+        "encodes per image, by image, Redis",
+        "kill -9 of a replica",
+    ]
     assert {call.weights for load in found.loads for call in load.calls} == {"builtin"}

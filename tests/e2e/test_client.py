@@ -39,8 +39,15 @@ def test_mask_of_an_object_can_be_refined(client):
         rows, columns = np.nonzero(candidate.mask)
         assert candidate.area == len(rows)
         if candidate.area:
-            assert candidate.box_xyxy == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
-    refined = client.segment(photo, **CLICK, mask_input=first.low_res_mask, segmented_image="cutout")
+            assert candidate.box_xyxy == (
+                columns.min(),
+                rows.min(),
+                columns.max() + 1,
+                rows.max() + 1,
+            )
+    refined = client.segment(
+        photo, **CLICK, mask_input=first.low_res_mask, segmented_image="cutout"
+    )
     assert refined.image is not None
     assert (np.asarray(refined.image)[..., 3] == 255 * refined.mask).all()
     assert refined.low_res_mask is None
@@ -49,7 +56,9 @@ def test_mask_of_an_object_can_be_refined(client):
 def test_everything_reports_progress_and_returns_records(client):
     steps = []
     parameters = {"points_per_side": 6, "pred_iou_thresh": 0, "stability_score_thresh": 0}
-    everything = client.everything(scene(903), on_progress=lambda *step: steps.append(step), **parameters)
+    everything = client.everything(
+        scene(903), on_progress=lambda *step: steps.append(step), **parameters
+    )
     total = steps[0][1]
     assert steps == [(done, total) for done in range(total + 1)]
     assert len(everything) > 0

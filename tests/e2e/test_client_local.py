@@ -1,4 +1,6 @@
-"""`local` of the Python client, blocking and asyncio: masks decoded in this process equal those of the service."""
+"""`local` of the Python client, blocking and asyncio: masks decoded in this process equal those
+of the service.
+"""
 
 import asyncio
 import io
@@ -26,7 +28,11 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "candidates": {**CLICK, "multimask_output": True, "low_res_mask": True},
     "threshold": {**CLICK, "mask_threshold": 0.7},
     "smoothing": {**CLICK, "min_mask_region_area": 400, "mask_threshold": 1},
-    "region": {"pos_coords": (250.5, 160), "region": (190, 101, 301, 219), "min_mask_region_area": 50},
+    "region": {
+        "pos_coords": (250.5, 160),
+        "region": (190, 101, 301, 219),
+        "min_mask_region_area": 50,
+    },
 }
 
 
@@ -63,7 +69,16 @@ def check_equal(here: Any, there: Any, least_iou: float = 0.999) -> None:
     assert (here.mask & there.mask).sum() >= least_iou * (here.mask | there.mask).sum() > 0
     assert here.score == pytest.approx(there.score, abs=2e-3)
     assert (here.low_res_mask is None) == (there.low_res_mask is None)
-    for name in ("image_id", "width", "height", "weights", "engine", "model_version", "region", "candidate_index"):
+    for name in (
+        "image_id",
+        "width",
+        "height",
+        "weights",
+        "engine",
+        "model_version",
+        "region",
+        "candidate_index",
+    ):
         assert getattr(here, name) == getattr(there, name), name
     rows, columns = np.nonzero(here.mask)
     assert here.area == len(rows)
@@ -81,7 +96,11 @@ def test_masks_equal_those_of_the_service_which_is_asked_once_for_each_image(mak
         before = len(paths)
         for _ in range(2):
             check_equal(local.segment(photo, **request), there)
-        first = ["embed", "embeddings", "info", "decoder.onnx"] if name == "click" else ["embed", "embeddings"]
+        first = (
+            ["embed", "embeddings", "info", "decoder.onnx"]
+            if name == "click"
+            else ["embed", "embeddings"]
+        )
         assert paths[before:] == (first if name in {"click", "region"} else [])
     logits = remote.segment(photo, **CLICK, low_res_mask=True).low_res_mask
     refined = Prompt(pos_coords=[(240, 160), (250, 170)], mask_input=logits)
@@ -97,13 +116,18 @@ def test_images_that_are_sent_smaller_have_masks_as_fine_as_they_are(make):
     local, remote = (make(max_side=1200, local=here) for here in (True, False))
     for name in ("box and click", "region", "smoothing"):
         fields = ("pos_coords", "box", "region")
-        request = {name: np.multiply(value, 5) if name in fields else value for name, value in REQUESTS[name].items()}
+        request = {
+            name: np.multiply(value, 5) if name in fields else value
+            for name, value in REQUESTS[name].items()
+        }
         there = remote.segment(photo, **request, segmented_image="none")
         check_equal(local.segment(photo, **request), there, 0.98)
 
 
 @pytest.mark.parametrize(
-    "request_", [{"segmented_image": "overlay"}, {"region": "auto"}], ids=["picture", "automatic region"]
+    "request_",
+    [{"segmented_image": "overlay"}, {"region": "auto"}],
+    ids=["picture", "automatic region"],
 )
 def test_service_answers_what_is_not_decoded_here(make, paths, request_):
     found = make(local=True).segment(scene(920), **CLICK, **request_)
@@ -124,7 +148,17 @@ def test_service_answers_what_is_not_decoded_here(make, paths, request_):
         ({**CLICK, "region": (0, 0, 64, 64)}, "pos_coords[0]"),
         ({**CLICK, "region": (0, 0, 999, 64)}, "region"),
     ],
-    ids=["outside", "inverted box", "no prompt", "labels", "label", "threshold", "area", "outside region", "region"],
+    ids=[
+        "outside",
+        "inverted box",
+        "no prompt",
+        "labels",
+        "label",
+        "threshold",
+        "area",
+        "outside region",
+        "region",
+    ],
 )
 def test_invalid_request_is_rejected_by_the_service(make, request_, field):
     with pytest.raises(InvalidRequest) as raised:
@@ -144,12 +178,16 @@ def test_concurrent_calls_fetch_an_image_once(builtin_server, paths):
     assert (paths.count("embeddings"), paths.count("decoder.onnx")) == (1, 1)
 
 
-def test_notebook_loop_of_a_predictor_asks_the_service_for_its_image_only(builtin_server, paths, monkeypatch):
+def test_notebook_loop_of_a_predictor_asks_the_service_for_its_image_only(
+    builtin_server, paths, monkeypatch
+):
     monkeypatch.setenv("MOBILE_SAM_URL", builtin_server.url)
     with sam_model_registry["vit_t"]() as sam:
         predictor = SamPredictor(sam)
         predictor.set_image(np.asarray(Image.open(io.BytesIO(scene(923)))))
         for x in range(1, 101):
-            masks, scores, logits = predictor.predict(np.array([[x, 160]]), np.array([1]), multimask_output=False)
+            masks, scores, logits = predictor.predict(
+                np.array([[x, 160]]), np.array([1]), multimask_output=False
+            )
     assert (masks.shape, scores.shape, logits.shape) == ((1, 320, 480), (1,), (1, 256, 256))
     assert paths == ["embed", "embed", "embeddings", "info", "decoder.onnx"]

@@ -24,11 +24,19 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     environment = {**base_environment(), "PYTHONPATH": str(ROOT / "client"), **environment}
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=200
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
     )
 
 
-def mobile_sam(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def mobile_sam(
+    folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return run(folder, "-m", "mobile_sam_client", *arguments, **environment)
 
 
@@ -36,7 +44,16 @@ def test_several_images_and_objects_with_candidates(server, tmp_path):
     for number in (1, 2):
         (tmp_path / f"{number}.png").write_bytes(scene(number))
     objects = ("--object", "point=200,150", "--object", "box=100,80,300,250;negative=5,5")
-    arguments = ("[12].png", *objects, "--multimask", "--format", "polygon", "--json", "--url", server.url)
+    arguments = (
+        "[12].png",
+        *objects,
+        "--multimask",
+        "--format",
+        "polygon",
+        "--json",
+        "--url",
+        server.url,
+    )
     done = mobile_sam(tmp_path, "segment", *arguments)
     assert done.returncode == 0, done.stderr
     for image in map(json.loads, done.stdout.splitlines()):
@@ -63,7 +80,10 @@ def test_batch_resumes_after_a_failure(server, tmp_path):
 
     loaded = COCO(tmp_path / "found" / "annotations.json")
     images = loaded.loadImgs(loaded.getImgIds())
-    assert [(image["file_name"], image["width"]) for image in images] == [("below/two.png", 320), ("one.png", 480)]
+    assert [(image["file_name"], image["width"]) for image in images] == [
+        ("below/two.png", 320),
+        ("one.png", 480),
+    ]
     for found in loaded.loadAnns(loaded.getAnnIds()):
         assert loaded.annToMask(found).sum() == found["area"]
 
@@ -71,10 +91,15 @@ def test_batch_resumes_after_a_failure(server, tmp_path):
 def test_request_script_writes_mask_picture_and_records(server, tmp_path):
     (tmp_path / "photo.png").write_bytes(scene(1))
     script = (str(ROOT / "client" / "request.py"), "photo.png", "--url", server.url)
-    done = run(tmp_path, *script, "--box", "100,80,300,250", "--negative", "5,5", "--picture", "cutout")
+    done = run(
+        tmp_path, *script, "--box", "100,80,300,250", "--negative", "5,5", "--picture", "cutout"
+    )
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout.splitlines()[0])["masks"]
-    with Image.open(tmp_path / "mask.png") as mask, Image.open(tmp_path / "segmented_image.png") as cutout:
+    with (
+        Image.open(tmp_path / "mask.png") as mask,
+        Image.open(tmp_path / "segmented_image.png") as cutout,
+    ):
         assert np.count_nonzero(mask) == found["area"]
         np.testing.assert_array_equal(np.asarray(cutout)[..., 3] > 0, np.asarray(mask) > 0)
     done = run(tmp_path, *script, "--everything", "records.json", "--points-per-side", "4")

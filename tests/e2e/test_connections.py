@@ -19,13 +19,17 @@ HALF_OPEN_CONNECTIONS, CONNECTIONS_PER_PROBE = 2000, 25
 def test_probes_are_answered_despite_exhausted_file_descriptors(builtin_repository, tmp_path):
     server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
     # The limits apply before the service imports anything; it raises the soft limit itself.
-    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS // 2, MAX_DESCRIPTORS))
+    resource.prlimit(
+        server.process.pid, resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS // 2, MAX_DESCRIPTORS)
+    )
     host, port = server.url.removeprefix("http://").split(":")
     with ExitStack() as open_connections:
         open_connections.callback(server.request_stop)
         server.wait_until_ready()
         for number in range(HALF_OPEN_CONNECTIONS):
-            connection = open_connections.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            connection = open_connections.enter_context(
+                socket.create_connection((host, int(port)), timeout=60)
+            )
             with suppress(ConnectionError):  # closed in favour of a newer one
                 connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\nX-Half: ")
             if number % CONNECTIONS_PER_PROBE == 0:

@@ -19,16 +19,22 @@ TIMEOUT_S = 5
 MEBIBYTE = 2**20
 BEGUN = 'mobile_sam_stage_total{model="mobile_sam_costly",stage="cache"}'
 ABORTED = 'mobile_sam_cancelled_total{model="mobile_sam_costly"}'
-"""Series that count the requests of the processes for long requests; `BEGUN` follows a second later."""
+"""Series that count the requests of the processes for long requests; `BEGUN` follows a second
+later."""
 LARGE = {"mask_format": "json", "segmented_image": "cutout"}
 """Fields of the largest admitted response for 25 megapixels: up to 150 MB."""
 
 
 @pytest.fixture(scope="module")
-def impatient(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def impatient(
+    builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """Run a service with a short inference timeout."""
     log = tmp_path_factory.mktemp("costly") / "log"
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_INFERENCE_TIMEOUT": str(TIMEOUT_S)}
+    settings = {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository),
+        "MOBILE_SAM_INFERENCE_TIMEOUT": str(TIMEOUT_S),
+    }
     with serving(log, **settings) as running:
         yield running
 
@@ -46,28 +52,48 @@ def large_image_id(server: Server) -> str:
 
 
 def objects(count: int) -> list[dict]:
-    return [{"pos_coords": [[10 + 19 * (index % 256), 10 + 19 * (index // 256)]]} for index in range(count)]
+    return [
+        {"pos_coords": [[10 + 19 * (index % 256), 10 + 19 * (index // 256)]]}
+        for index in range(count)
+    ]
 
 
 def test_work_is_aborted_when_the_request_times_out(impatient, image_id):
     before = impatient.count(ABORTED)
-    answer = impatient.post(image_id=image_id, prompts=objects(150), mask_format="rle", segmented_image="none")
+    answer = impatient.post(
+        image_id=image_id, prompts=objects(150), mask_format="rle", segmented_image="none"
+    )
     assert (answer.status_code, answer.json()["type"]) == (504, "urn:mobile-sam:inference-timeout")
     wait_until(lambda: impatient.count(ABORTED) > before, what="the work was not aborted")
-    few = {"image_id": image_id, "prompts": objects(5), "mask_format": "rle", "segmented_image": "none"}
+    few = {
+        "image_id": image_id,
+        "prompts": objects(5),
+        "mask_format": "rle",
+        "segmented_image": "none",
+    }
     wait_until(lambda: impatient.post(**few).ok, what="the next request was not answered")
 
 
 def test_work_is_aborted_when_the_caller_disconnects(impatient, image_id):
     begun, aborted = impatient.count(BEGUN), impatient.count(ABORTED)
-    ask = {"image_id": image_id, "prompts": objects(150), "mask_format": "rle", "segmented_image": "none"}
+    ask = {
+        "image_id": image_id,
+        "prompts": objects(150),
+        "mask_format": "rle",
+        "segmented_image": "none",
+    }
     with impatient.sending(**ask):
         wait_until(lambda: impatient.count(BEGUN) > begun)
     wait_until(lambda: impatient.count(ABORTED) > aborted, what="the work was not aborted")
 
 
 def test_clicks_are_answered_during_many_long_requests(impatient, image_id):
-    ask = {"image_id": image_id, "prompts": objects(40), "mask_format": "polygon", "segmented_image": "none"}
+    ask = {
+        "image_id": image_id,
+        "prompts": objects(40),
+        "mask_format": "polygon",
+        "segmented_image": "none",
+    }
     with ThreadPoolExecutor(30) as pool:
         costly = [pool.submit(impatient.post, **ask) for _ in range(30)]
         clicks = [impatient.send(click(photo(number % 3))).status_code for number in range(20)]
@@ -86,7 +112,9 @@ def test_large_responses_use_neither_shared_memory_nor_worker_memory(server):
         before = [psutil.Process(worker.pid).memory_info().rss for worker in workers]
         callers = [connections.enter_context(server.sending(**ask)) for _ in range(2)]
         starts = [caller.recv(12) for caller in callers]  # and read no further
-        grown = [worker.memory_info().rss - rss for worker, rss in zip(workers, before, strict=True)]
+        grown = [
+            worker.memory_info().rss - rss for worker, rss in zip(workers, before, strict=True)
+        ]
     assert starts == [b"HTTP/1.1 200"] * 2
     assert max(grown) < 50 * MEBIBYTE
     assert sum(region.stat().st_size for region in server.regions()) - shared < 50 * MEBIBYTE

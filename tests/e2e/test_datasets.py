@@ -68,13 +68,20 @@ def test_run_killed_at_a_third_is_resumed_with_nothing_twice_and_nothing_lost(se
     assert not (tmp_path / "found" / "annotations.json").exists()
 
     summary = finish(tmp_path, server)
-    assert (summary["processed"], summary["skipped"], summary["failed"]) == (IMAGES - len(kept), len(kept), 0)
+    assert (summary["processed"], summary["skipped"], summary["failed"]) == (
+        IMAGES - len(kept),
+        len(kept),
+        0,
+    )
     assert {record: record.stat().st_mtime_ns for record in kept} == kept
     loaded = COCO(tmp_path / "found" / "annotations.json")
     annotations = loaded.loadAnns(loaded.getAnnIds())
     assert sorted(found["id"] for found in annotations) == list(range(IMAGES * BOXES))
     assert len(loaded.dataset["annotations"]) == len(annotations)
-    lines = [json.loads(line) for line in (tmp_path / "found" / "manifest.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "found" / "manifest.jsonl").read_text().splitlines()
+    ]
     assert sorted(line["id"] for line in lines) == list(range(IMAGES * BOXES))
     for found in annotations:
         assert loaded.annToMask(found).sum() == found["area"]

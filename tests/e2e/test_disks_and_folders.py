@@ -19,7 +19,11 @@ from tests.e2e.pictures import as_base64, scene
 from tests.small_disk import fill, small_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
+CLICK: dict[str, Any] = {
+    "pos_coords": [[100, 100]],
+    "mask_format": "rle",
+    "segmented_image": "none",
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,10 @@ def temporary_disk() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(
-    builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory, embedding_disk: Path, temporary_disk: Path
+    builtin_repository: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    embedding_disk: Path,
+    temporary_disk: Path,
 ) -> Iterator[Server]:
     """A service with two API workers, and small disks for embeddings and temporary files."""
     with serving(
@@ -65,7 +72,14 @@ def use_every_endpoint(server: Server, seed: int) -> None:
         assert server.post("/embed", input_image=image).status_code == 200
         assert server.post(input_image="no image", **CLICK).status_code == 422
         assert server.post(image_id="0" * 64, **CLICK).status_code == 404
-        for path, status in {"/": 200, "/ui": 200, "/info": 200, "/livez": 200, "/nothing": 404, "/embed": 405}.items():
+        for path, status in {
+            "/": 200,
+            "/ui": 200,
+            "/info": 200,
+            "/livez": 200,
+            "/nothing": 404,
+            "/embed": 405,
+        }.items():
             assert requests.get(f"{server.url}{path}", timeout=60).status_code == status, path
 
 
@@ -77,11 +91,18 @@ def in_progress(server: Server) -> int:
 
 def test_damaged_embedding_is_encoded_again_without_a_crash(server, embedding_disk):
     image = as_base64(scene(91))
-    server.post(input_image=image, **CLICK)  # its answer is longer: it says how long the encoder took
+    server.post(
+        input_image=image, **CLICK
+    )  # its answer is longer: it says how long the encoder took
     first = server.post(input_image=image, **CLICK)
     processes = {process.pid for process in server.stubs()}
-    (entry,) = (embedding_disk / "embeddings").glob(f"{hashlib.sha256(scene(91)).hexdigest()}-*.embedding")
-    for damage in (lambda file: file.write(b"\xff" * entry.stat().st_size), lambda file: file.truncate(0)):
+    (entry,) = (embedding_disk / "embeddings").glob(
+        f"{hashlib.sha256(scene(91)).hexdigest()}-*.embedding"
+    )
+    for damage in (
+        lambda file: file.write(b"\xff" * entry.stat().st_size),
+        lambda file: file.truncate(0),
+    ):
         with entry.open("r+b") as file:
             damage(file)
         for _ in range(8):  # so that every process answers
@@ -100,7 +121,9 @@ def test_full_embedding_disk_fails_no_request(server, embedding_disk):
 
 
 # Runs last, because it stops the service.
-def test_service_survives_a_full_and_a_cleared_temporary_folder_and_stops_cleanly(server, temporary_disk):
+def test_service_survives_a_full_and_a_cleared_temporary_folder_and_stops_cleanly(
+    server, temporary_disk
+):
     workers = pids(server)
     filler = fill(temporary_disk)
     use_every_endpoint(server, 1)

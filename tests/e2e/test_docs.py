@@ -1,4 +1,6 @@
-"""The code on the documentation pages runs and prints what they show; links, settings and messages exist."""
+"""The code on the documentation pages runs and prints what they show; links, settings and
+messages exist.
+"""
 
 import json
 import re
@@ -30,36 +32,48 @@ VARIABLE = re.compile(r"\bMOBILE_SAM_[A-Z_]*[A-Z]\b")
 SETTINGS = {PREFIX + name.upper() for name in Settings.model_fields}
 PATH = re.compile(r"(?:`|<!-- not run: (?:from )?)([\w.-]+/[\w./-]+)")
 NAME_IN_FILE = re.compile(r"`(\w+)` \(`([\w./-]+\.py)`\)")
-GENERATED = re.compile(r"^(\.venv|build|out)/|^model_repository/\w+/\d+/(model\.onnx|weights\.json)$")
+GENERATED = re.compile(
+    r"^(\.venv|build|out)/|^model_repository/\w+/\d+/(model\.onnx|weights\.json)$"
+)
 every_page = pytest.mark.parametrize("page", TEXTS)
 
 
 @every_page
 def test_every_code_block_runs_or_says_why_not(page):
-    unaccounted = [str(block) for block in BLOCKS[page] if not (block.runs or block.only_make or block.not_run)]
+    unaccounted = [
+        str(block) for block in BLOCKS[page] if not (block.runs or block.only_make or block.not_run)
+    ]
     assert unaccounted == []
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("page", PAGES_WITH_CODE)
 def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_server, tmp_path):
-    reader = Reader(tmp_path, official_server.url, pictures=2)  # so that commands for whole folders take seconds
+    reader = Reader(
+        tmp_path, official_server.url, pictures=2
+    )  # so that commands for whole folders take seconds
     runnable = [block for block in BLOCKS[page] if block.runs]
     for block in (block for block in runnable if block.program):
         printed = reader.run(block)
         if block.shows:
-            assert pages.matches(block.shows, printed), f"{block.shows} differs from the output:\n{printed}"
+            assert pages.matches(block.shows, printed), (
+                f"{block.shows} differs from the output:\n{printed}"
+            )
     if absent := {pages.COMMANDS[block.language][0] for block in runnable if not block.program}:
         pytest.skip(f"all other blocks passed; {missing(*sorted(absent))}")
 
 
 @pytest.mark.e2e
-def test_cells_of_the_notebook_run_one_after_another_and_print_what_it_shows(official_server, tmp_path):
+def test_cells_of_the_notebook_run_one_after_another_and_print_what_it_shows(
+    official_server, tmp_path
+):
     cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     reader = Reader(tmp_path, official_server.url)
     printed = reader.run_command([sys.executable, "-c", code], "docs/notebook.ipynb")
-    shown = "".join("".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", []))
+    shown = "".join(
+        "".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", [])
+    )
     assert pages.same_text(shown, printed), printed
     with Image.open(tmp_path / "boat_mask.png") as mask:
         assert mask.size == (1280, 853)
@@ -68,7 +82,9 @@ def test_cells_of_the_notebook_run_one_after_another_and_print_what_it_shows(off
 @pytest.mark.e2e
 def test_openapi_examples_and_models_match_the_real_responses(official_server):
     segmented = segmentation(official_server.post(**{**examples.EXAMPLE, "mask_format": "npy"}))
-    everything = official_server.post("/everything", **examples.REQUESTS["everything"]["grid"]["value"]).json()
+    everything = official_server.post(
+        "/everything", **examples.REQUESTS["everything"]["grid"]["value"]
+    ).json()
     info = requests.get(f"{official_server.url}/info", timeout=60).json()
     for model, shown, real in (
         (responses.Result, examples.RESULT, segmented.result),
@@ -78,13 +94,24 @@ def test_openapi_examples_and_models_match_the_real_responses(official_server):
         assert pages.same_json(shown, real), real
         model.model_validate_json(json.dumps(real), strict=True, extra="forbid")
     for mask_format in ("rle", "polygon", "png", "json"):
-        fields = {**examples.EXAMPLE, "mask_format": mask_format, "segmented_image": "overlay", "low_res_mask": True}
+        fields = {
+            **examples.EXAMPLE,
+            "mask_format": mask_format,
+            "segmented_image": "overlay",
+            "low_res_mask": True,
+        }
         answer = requests.post(
-            f"{official_server.url}/mobile_sam", json=fields, headers={"Accept": "application/json"}, timeout=60
+            f"{official_server.url}/mobile_sam",
+            json=fields,
+            headers={"Accept": "application/json"},
+            timeout=60,
         )
         found = responses.Document.model_validate_json(answer.content, strict=True, extra="forbid")
         assert found.segmented_image
-        assert found.masks[0].model_fields_set > {"low_res_mask", "rows" if mask_format == "json" else mask_format}
+        assert found.masks[0].model_fields_set > {
+            "low_res_mask",
+            "rows" if mask_format == "json" else mask_format,
+        }
     assert iou(segmented.masks, coco.decode(examples.RUN_LENGTHS).astype(bool)) > 0.98
     assert len(everything["masks"]) == len(examples.EVERYTHING["masks"])
 
@@ -112,13 +139,23 @@ def test_every_link_has_a_target(page):
 @every_page
 def test_every_path_of_the_repository_exists(page):
     top = {entry.name for entry in ROOT.iterdir()}
-    paths = {path for path in PATH.findall(TEXTS[page]) if path.split("/")[0] in top and not GENERATED.match(path)}
+    paths = {
+        path
+        for path in PATH.findall(TEXTS[page])
+        if path.split("/")[0] in top and not GENERATED.match(path)
+    }
     assert sorted(path for path in paths if not (ROOT / path).exists()) == []
-    assert [name for name, file in NAME_IN_FILE.findall(TEXTS[page]) if name not in (ROOT / file).read_text()] == []
+    assert [
+        name
+        for name, file in NAME_IN_FILE.findall(TEXTS[page])
+        if name not in (ROOT / file).read_text()
+    ] == []
 
 
 def anchors(file: Path) -> set[str]:
-    """Return the link anchors of a page's headings, formed as GitHub does, or the functions of a Python file."""
+    """Return the link anchors of a page's headings, formed as GitHub does, or the functions of a
+    Python file.
+    """
     text = file.read_text()
     if file.suffix == ".py":
         return set(re.findall(r"^(?:async )?def (\w+)\(", text, re.MULTILINE))
@@ -128,7 +165,11 @@ def anchors(file: Path) -> set[str]:
 
 def test_settings_are_complete():
     _, _, section = TEXTS["docs/deployment.md"].partition("## Settings")
-    listed = [name for line in re.findall(r"^- (.+)$", section, re.MULTILINE) for name in VARIABLE.findall(line)]
+    listed = [
+        name
+        for line in re.findall(r"^- (.+)$", section, re.MULTILINE)
+        for name in VARIABLE.findall(line)
+    ]
     assert set(listed) >= SETTINGS
     assert len(listed) == len(set(listed))
 
@@ -141,6 +182,10 @@ def test_systemd_unit_is_valid(tmp_path):
     file = tmp_path / "mobile-sam.service"
     file.write_text(unit.replace("/opt/mobile-sam-triton", str(tmp_path)))
     checked = subprocess.run(
-        [require("systemd-analyze"), "verify", file], capture_output=True, text=True, check=False, timeout=60
+        [require("systemd-analyze"), "verify", file],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (checked.returncode, checked.stderr) == (0, "")

@@ -24,7 +24,13 @@ from utils.triton.installation import shared_libpython
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 VERSION = f"3.{sys.version_info.minor}"
-LEFT_OUT = ("__pycache__", "test", "site-packages", "dist-packages", f"config-{VERSION}-x86_64-linux-gnu")
+LEFT_OUT = (
+    "__pycache__",
+    "test",
+    "site-packages",
+    "dist-packages",
+    f"config-{VERSION}-x86_64-linux-gnu",
+)
 """Folders of the standard library that the build does not have."""
 PROGRAM = f"""
 import sys
@@ -42,7 +48,9 @@ sys.exit(environment.main(sys.argv[1:]))
 
 
 def write_build(archive: Path) -> None:
-    """Write the running Python as uv's builds are packed, whose configuration has the prefix `/install`."""
+    """Write the running Python as uv's builds are packed, whose configuration has the prefix
+    `/install`.
+    """
     prefix = sys.base_prefix.encode()
 
     def add(path: Path, name: str) -> None:
@@ -110,9 +118,15 @@ def test_service_runs_on_a_downloaded_python(builtin_repository, tmp_path):
     archive.unlink()
     assert install() == (0, [])
 
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_CACHE_DIR": str(tmp_path / "cache")}
+    settings = {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository),
+        "MOBILE_SAM_CACHE_DIR": str(tmp_path / "cache"),
+    }
     with serving(tmp_path / "log", wrapper=[str(python)], **settings, **SMALL) as server:
         assert server.post(**EXAMPLE).status_code == 200
-    scripts = [script.read_text() for script in (tmp_path / "cache" / "triton").glob("*/plain/tritonserver")]
+    scripts = [
+        script.read_text()
+        for script in (tmp_path / "cache" / "triton").glob("*/plain/tritonserver")
+    ]
     assert scripts
     assert [script for script in scripts if f":{env}/python/" not in script] == []

@@ -1,4 +1,6 @@
-"""Masks over HTTP are the same with every engine; images are encoded in batches, and clicks do not wait for them."""
+"""Masks over HTTP are the same with every engine; images are encoded in batches, and clicks do
+not wait for them.
+"""
 
 import io
 from collections.abc import Iterator
@@ -25,7 +27,9 @@ RUNS = 'nv_inference_exec_count{model="mobile_sam_encoder",version="1"}'
 
 @pytest.fixture(scope="module")
 def servers(official_server: Server, official_repository: Path) -> Iterator[dict[str, Server]]:
-    """Start a service for each engine but the default one, which is running; they share a folder of embeddings."""
+    """Start a service for each engine but the default one, which is running; they share a folder
+    of embeddings.
+    """
     engines = [*BF16, "openvino", "onnxruntime"]
     with ExitStack() as stack:
         launched = {}
@@ -34,16 +38,22 @@ def servers(official_server: Server, official_repository: Path) -> Iterator[dict
                 official_server.log.with_name(f"{engine}.log"),
                 MOBILE_SAM_MODEL_REPOSITORY=str(official_repository),
                 MOBILE_SAM_ENGINE=engine,
-                MOBILE_SAM_ORCHESTRATORS="4" if engine == "onnxruntime" else "",  # so that images can arrive together
+                MOBILE_SAM_ORCHESTRATORS="4"
+                if engine == "onnxruntime"
+                else "",  # so that images can arrive together
             )
             stack.callback(launched[engine].request_stop)
-        yield {engines[0]: official_server} | {name: server.wait_until_ready() for name, server in launched.items()}
+        yield {engines[0]: official_server} | {
+            name: server.wait_until_ready() for name, server in launched.items()
+        }
 
 
 @pytest.mark.parametrize(
     ("engine", "names", "source", "min_iou"),
     [
-        pytest.param("onnxruntime", ("onnxruntime f32", "onnxruntime f32"), "found", 0.999, id="onnxruntime"),
+        pytest.param(
+            "onnxruntime", ("onnxruntime f32", "onnxruntime f32"), "found", 0.999, id="onnxruntime"
+        ),
         pytest.param(
             "openvino-bf16",
             ("openvino bf16", "openvino f32"),
@@ -60,14 +70,23 @@ def test_masks_match_openvino_in_float32(servers, engine, names, source, min_iou
     for case in (case for case in read_cases() if not case.refines):
         if case.image not in ids:
             photo = as_base64(case.file.read_bytes() + b"engines")  # other tests have sent the file
-            ids[case.image] = servers["openvino"].post("/embed", input_image=photo).json()["image_id"]
+            ids[case.image] = (
+                servers["openvino"].post("/embed", input_image=photo).json()["image_id"]
+            )
             # Engines of one precision share embeddings; others encode the image again.
             before = servers[engine].embeddings()
             assert servers[engine].post("/embed", image_id=ids[case.image]).status_code == 200
             assert servers[engine].embeddings() == {**before, source: before[source] + 1}
         prompt = {"pos_coords": case.points_xy, "labels": case.labels, "box": case.box_xyxy}
-        fields = {"image_id": ids[case.image], "multimask_output": case.multimask, **prompt, **NPY_ONLY}
-        actual, expected = (segmentation(servers[each].post(**fields)) for each in (engine, "openvino"))
+        fields = {
+            "image_id": ids[case.image],
+            "multimask_output": case.multimask,
+            **prompt,
+            **NPY_ONLY,
+        }
+        actual, expected = (
+            segmentation(servers[each].post(**fields)) for each in (engine, "openvino")
+        )
         assert actual.result["engine"] == dict(zip(("encoder", "decoder"), names, strict=True))
         same.append(iou(actual.masks, expected.masks))
     assert np.mean(same) >= min_iou
@@ -94,7 +113,9 @@ def test_onnxruntime_encodes_concurrent_images_in_batches(servers):
     photos = [scene(1900 + number) for number in range(6)]
 
     def click(photo: bytes) -> np.ndarray:
-        return segmentation(server.post(input_image=as_base64(photo), pos_coords=[[240, 160]], **NPY_ONLY)).masks
+        return segmentation(
+            server.post(input_image=as_base64(photo), pos_coords=[[240, 160]], **NPY_ONLY)
+        ).masks
 
     alone = [click(reencoded(photo)) for photo in photos[:2]]
     encoded, runs = server.embeddings()["encoded"], server.count(RUNS)

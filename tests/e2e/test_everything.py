@@ -1,4 +1,6 @@
-"""Whole images: records like those of Segment Anything's generator, progress, and abort on disconnect."""
+"""Whole images: records like those of Segment Anything's generator, progress, and abort on
+disconnect.
+"""
 
 import json
 import time
@@ -16,7 +18,15 @@ from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
 
-KEYS = {"segmentation", "area", "bbox", "predicted_iou", "point_coords", "stability_score", "crop_box"}
+KEYS = {
+    "segmentation",
+    "area",
+    "bbox",
+    "predicted_iou",
+    "point_coords",
+    "stability_score",
+    "crop_box",
+}
 NO_THRESHOLDS = {"pred_iou_thresh": 0, "stability_score_thresh": 0, "box_nms_thresh": 1}
 
 
@@ -38,14 +48,21 @@ def test_records_describe_distinct_masks(server, image):
         assert record["area"] == mask.sum() > 0
         rows, columns = np.nonzero(mask)
         x, y, width, height = record["bbox"]
-        assert [x, y, x + width, y + height] == [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+        assert [x, y, x + width, y + height] == [
+            columns.min(),
+            rows.min(),
+            columns.max() + 1,
+            rows.max() + 1,
+        ]
         assert record["crop_box"] == [0, 0, 480, 320]
         ((px, py),) = record["point_coords"]
         assert ((px / 480 * 6) % 1, (py / 320 * 6) % 1) == pytest.approx((0.5, 0.5), abs=1e-3)
 
 
 def test_record_is_a_candidate_of_its_click(server, image):
-    record = server.post("/everything", **image, points_per_side=3, **NO_THRESHOLDS).json()["masks"][0]
+    record = server.post("/everything", **image, points_per_side=3, **NO_THRESHOLDS).json()[
+        "masks"
+    ][0]
     candidates = segmentation(
         server.post(**image, pos_coords=record["point_coords"], multimask_output=True, **NPY_ONLY)
     )
@@ -57,7 +74,12 @@ def test_record_is_a_candidate_of_its_click(server, image):
 
 
 def test_crops_are_searched_and_small_regions_removed(server, image):
-    options = {"points_per_side": 2, "crop_n_layers": 1, "min_mask_region_area": 50, **NO_THRESHOLDS}
+    options = {
+        "points_per_side": 2,
+        "crop_n_layers": 1,
+        "min_mask_region_area": 50,
+        **NO_THRESHOLDS,
+    }
     before = server.embeddings()["encoded"]
     result = server.post("/everything", **image, **options).json()
     assert server.embeddings()["encoded"] - before == 4  # one per crop
@@ -92,7 +114,8 @@ def disconnect_before_the_answer(server: Server, fields: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("send", [disconnect_after_two_lines, disconnect_before_the_answer])
 def test_work_is_aborted_when_the_caller_disconnects(server, image, send):
-    # Whether the batch at work is cancelled (`mobile_sam_cancelled_total`) depends on the moment: there may be none.
+    # Whether the batch at work is cancelled (`mobile_sam_cancelled_total`) depends on the moment:
+    # there may be none.
     before = server.count(BATCHES_BEGUN)
     send(server, {**image, "points_per_side": 64, "pred_iou_thresh": 1})
 

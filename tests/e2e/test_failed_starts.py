@@ -24,7 +24,12 @@ def last_line(**settings) -> str:
     ("name", "value", "message"),
     [
         pytest.param("API_KEYS", "me:short", "MOBILE_SAM_API_KEYS", id="invalid setting"),
-        pytest.param("MODEL_REPOSITORY", "{folder}", "`make weights` writes it", id="repository without models"),
+        pytest.param(
+            "MODEL_REPOSITORY",
+            "{folder}",
+            "`make weights` writes it",
+            id="repository without models",
+        ),
         pytest.param(
             "CACHE_DIR",
             "{folder}/file",
@@ -41,18 +46,33 @@ def test_failed_start_ends_with_one_line(builtin_repository, tmp_path, name, val
 
 
 def test_start_on_a_port_in_use_ends_with_one_line(builtin_repository, tmp_path):
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_CACHE_DIR": str(tmp_path)}
+    settings = {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository),
+        "MOBILE_SAM_CACHE_DIR": str(tmp_path),
+    }
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         line = last_line(port=port, **settings)
-    assert line == f"error: port {port} of 127.0.0.1 is in use: stop the program there or choose another port"
+    assert (
+        line
+        == f"error: port {port} of 127.0.0.1 is in use: stop the program there or choose another"
+        " port"
+    )
 
 
 @pytest.mark.slow
-def test_start_with_an_encoder_that_ignores_the_image_ends_with_one_line(builtin_repository, tmp_path):
+def test_start_with_an_encoder_that_ignores_the_image_ends_with_one_line(
+    builtin_repository, tmp_path
+):
     repository = tmp_path / "model_repository"
     shutil.copytree(builtin_repository, repository)
     write_broken_encoder(repository, 1)
-    line = last_line(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"), **SMALL)
-    assert "mobile_sam_encoder returned the same embedding for two different images (decoder " in line
+    line = last_line(
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"),
+        **SMALL,
+    )
+    assert (
+        "mobile_sam_encoder returned the same embedding for two different images (decoder " in line
+    )
     assert "set MOBILE_SAM_ENGINE to openvino or onnxruntime" in line

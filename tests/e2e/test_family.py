@@ -1,4 +1,6 @@
-"""A small SAM 2 with random weights, in two versions: squashed images, embeddings of three tensors."""
+"""A small SAM 2 with random weights, in two versions: squashed images, embeddings of three
+tensors.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +47,9 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def mask_of_the_graphs(repository: Path, version: int, file: bytes) -> Any:
     """Return the mask of `CLICK` by the exported graphs."""
     encoder, decoder = (
-        onnxruntime.InferenceSession(repository / f"mobile_sam_{part}" / str(version) / "model.onnx")
+        onnxruntime.InferenceSession(
+            repository / f"mobile_sam_{part}" / str(version) / "model.onnx"
+        )
         for part in ("encoder", "decoder")
     )
     pixels, _ = images.decode(images.open_image(file, 10**8))
@@ -55,12 +59,17 @@ def mask_of_the_graphs(repository: Path, version: int, file: bytes) -> Any:
     embedding = dict(zip(TENSORS, encoder.run(list(TENSORS), feed), strict=True))
     points = np.array([[[100 * 1024 / width, 80 * 1024 / height], [0, 0]]], np.float32)
     prompt = {"point_coords": points, "point_labels": np.array([[1, -1]], np.float32)}
-    no_mask = {"mask_input": np.zeros((1, 1, 256, 256), np.float32), "has_mask_input": np.zeros(1, np.float32)}
+    no_mask = {
+        "mask_input": np.zeros((1, 1, 256, 256), np.float32),
+        "has_mask_input": np.zeros(1, np.float32),
+    }
     (logits,) = decoder.run(["single_masks"], {**embedding, **prompt, **no_mask})
     return cv2.resize(logits[0, 0], (width, height), interpolation=cv2.INTER_LINEAR) > 0
 
 
-def test_both_versions_answer_as_their_graphs_from_the_encoder_and_from_the_cache(server, repository):
+def test_both_versions_answer_as_their_graphs_from_the_encoder_and_from_the_cache(
+    server, repository
+):
     file, masks = scene(7), {}
     for version in (1, 2):
         fields = {**CLICK, "input_image": as_base64(file), "model_version": version}
@@ -79,10 +88,15 @@ def test_earlier_masks_boxes_and_everything_are_answered(server):
     image = as_base64(scene(8))
     first = segmentation(server.post(**CLICK, input_image=image, low_res_mask=True)).result
     refined = server.post(
-        **CLICK, image_id=first["image_id"], mask_input=first["masks"][0]["low_res_mask"], box=[40, 30, 160, 140]
+        **CLICK,
+        image_id=first["image_id"],
+        mask_input=first["masks"][0]["low_res_mask"],
+        box=[40, 30, 160, 140],
     )
     assert segmentation(refined).masks.shape == (first["height"], first["width"])
-    found = server.post("/everything", image_id=first["image_id"], points_per_side=2, pred_iou_thresh=0)
+    found = server.post(
+        "/everything", image_id=first["image_id"], points_per_side=2, pred_iou_thresh=0
+    )
     assert found.status_code == 200
 
 

@@ -1,4 +1,6 @@
-"""A short form of `make chaos`: the service must recover from injected faults; speed is not checked."""
+"""A short form of `make chaos`: the service must recover from injected faults; speed is not
+checked.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,18 +20,25 @@ SPEED_UNITS = {"s", "ms", "answers/s"}
 
 @pytest.fixture(scope="module")
 def start(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Return a function that reuses a service with the same settings from an earlier scenario or starts a new one."""
+    """Return a function that reuses a service with the same settings from an earlier scenario or
+    starts a new one.
+    """
     running: dict[str, Server] = {}
 
     @contextmanager
-    def start_or_reuse(port: int | None = None, through: Sequence[str] = (), **settings: str) -> Iterator[Server]:
+    def start_or_reuse(
+        port: int | None = None, through: Sequence[str] = (), **settings: str
+    ) -> Iterator[Server]:
         assert not through, "these scenarios share services"
-        # In a container, BentoML restarts nothing; the format is the default, and named in a scenario.
+        # In a container, BentoML restarts nothing; the format is the default, and named in a
+        # scenario.
         settings = {"BENTOML_CONTAINERIZED": "true", "MOBILE_SAM_LOG_FORMAT": "text"} | settings
         server = running.pop(str(settings), None)
         if port or server is None or server.process.poll() is not None:
             log = tmp_path_factory.mktemp("faults") / "log"
-            server = launch_server(log, port=port, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **settings)
+            server = launch_server(
+                log, port=port, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **settings
+            )
             server.wait_until_ready()
         try:
             yield server
@@ -48,7 +57,10 @@ def start(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) ->
     "scenario",
     [
         pytest.param(kills.killed_triton, id="Triton is killed"),
-        pytest.param(partial(kills.killed_stubs, models=["mobile_sam_encoder"]), id="a model process is killed"),
+        pytest.param(
+            partial(kills.killed_stubs, models=["mobile_sam_encoder"]),
+            id="a model process is killed",
+        ),
         pytest.param(partial(load.overload, seconds=2), id="too many callers"),
         pytest.param(partial(bodies.bombs, gigabytes=0.1), id="decompression bombs"),
         pytest.param(partial(connections.heads, seconds=4), id="endless headers and trailers"),

@@ -22,9 +22,15 @@ def test_service_answers_a_click(builtin_repository, tmp_path):
     models = str(builtin_repository)
     # The environment's Python runs the program of this environment, which imports from its own.
     with serving(
-        tmp_path / "log", "service.py:svc", [str(python)], MOBILE_SAM_MODEL_REPOSITORY=models, **NO_GPU
+        tmp_path / "log",
+        "service.py:svc",
+        [str(python)],
+        MOBILE_SAM_MODEL_REPOSITORY=models,
+        **NO_GPU,
     ) as server:
-        found = segmentation(server.post(input_image=as_base64(scene(70)), pos_coords=[[240, 160]], **NPY_ONLY))
+        found = segmentation(
+            server.post(input_image=as_base64(scene(70)), pos_coords=[[240, 160]], **NPY_ONLY)
+        )
         log = server.log.read_text()
     assert found.masks.any()
     assert found.result["engine"] == {"encoder": "onnxruntime f32", "decoder": "onnxruntime f32"}

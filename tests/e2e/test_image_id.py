@@ -1,4 +1,6 @@
-"""The header `X-Image-Id`: a lie is refused on every path, encodes nothing and leaves nothing behind."""
+"""The header `X-Image-Id`: a lie is refused on every path, encodes nothing and leaves nothing
+behind.
+"""
 
 import base64
 import hashlib
@@ -24,10 +26,15 @@ def ask(server, path: str, *image_ids: str, method: str = "POST", **options: Any
 def test_header_must_be_one_and_true_and_selects_nothing(server):
     file, known = scene(70), scene(71)
     image_id, known_id = (hashlib.sha256(each).hexdigest() for each in (file, known))
-    assert ask(server, "/embed", known_id, json={"input_image": as_base64(known)}).status_code == 200
+    assert (
+        ask(server, "/embed", known_id, json={"input_image": as_base64(known)}).status_code == 200
+    )
     before = server.embeddings()
     by_file, sent = {"input_image": as_base64(file)}, {"image": as_base64(file)}
-    form: dict[str, Any] = {"files": {"image": file}, "data": {"request": '{"pos_coords": [[240, 160]]}'}}
+    form: dict[str, Any] = {
+        "files": {"image": file},
+        "data": {"request": '{"pos_coords": [[240, 160]]}'},
+    }
     roboflow = {"image": {"type": "base64", "value": as_base64(file)}}
     requests: list[tuple[str, dict[str, Any]]] = [
         ("/mobile_sam", {"json": {**by_file, **CLICK}}),
@@ -36,7 +43,10 @@ def test_header_must_be_one_and_true_and_selects_nothing(server):
         ("/embed", {"content": file, "headers": {"Content-Type": "image/png"}}),
         ("/embed", {"json": {"images": [by_file["input_image"]]}}),
         ("/everything", {"json": {**by_file, "progress": True}}),
-        ("/api/function_invocations", {"json": {**sent, "pos_points": [[9, 9]]}, "headers": FUNCTION}),
+        (
+            "/api/function_invocations",
+            {"json": {**sent, "pos_points": [[9, 9]]}, "headers": FUNCTION},
+        ),
         ("/sam/automask/", {"json": {"b64img": sent["image"]}}),
         ("/sam2/embed_image", {"json": roboflow}),
     ]
@@ -46,7 +56,11 @@ def test_header_must_be_one_and_true_and_selects_nothing(server):
             assert refused.status_code == 422, (path, lies)
             assert "X-Image-Id: expected" in refused.text
     (error,) = problem(ask(server, "/embed", known_id, json=by_file))["errors"]
-    assert error == {"field": "X-Image-Id", "expected": f"the SHA-256 of the image, {image_id}", "got": known_id}
+    assert error == {
+        "field": "X-Image-Id",
+        "expected": f"the SHA-256 of the image, {image_id}",
+        "got": known_id,
+    }
     for path, body in (("/mobile_sam", CLICK), ("/embed", {}), ("/everything", {})):
         assert ask(server, path, image_id, json={"image_id": known_id, **body}).status_code == 422
     assert ask(server, f"/embeddings/{known_id}", image_id, method="GET").status_code == 422

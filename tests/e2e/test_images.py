@@ -23,9 +23,14 @@ def encoded(size: tuple[int, int], file_format: str, mode: str = "RGB") -> bytes
 
 
 def test_bad_image_is_rejected_with_the_expectation_and_no_traceback_in_the_log(server):
-    data, expected = encoded((6000, 6000), "PNG", "1"), "at most 25000000 pixels (the client's max_side,"
+    data, expected = (
+        encoded((6000, 6000), "PNG", "1"),
+        "at most 25000000 pixels (the client's max_side,",
+    )
     in_json = server.post(input_image=as_base64(data), pos_coords=[[1, 1]])
-    raw = requests.post(f"{server.url}/embed", data, headers={"Content-Type": "image/png"}, timeout=60)
+    raw = requests.post(
+        f"{server.url}/embed", data, headers={"Content-Type": "image/png"}, timeout=60
+    )
     for answer, field in ((in_json, "input_image"), (raw, "image")):
         assert answer.status_code == 413
         (error,) = problem(answer)["errors"]
@@ -40,7 +45,10 @@ def test_points_outside_the_image_are_named_by_their_request_fields(server):
     image = as_base64(encoded((40, 30), "PNG"))
     answer = server.post(input_image=image, pos_coords=[[5, 5], [41, 5]], neg_coords=[[0, 31]])
     assert answer.status_code == 422
-    assert [error["field"] for error in problem(answer)["errors"]] == ["pos_coords[1]", "neg_coords[0]"]
+    assert [error["field"] for error in problem(answer)["errors"]] == [
+        "pos_coords[1]",
+        "neg_coords[0]",
+    ]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1)], ids=str)
@@ -68,14 +76,20 @@ def test_concurrent_requests_for_a_new_image_encode_it_once(server):
     file = as_base64(scene(12, (1600, 1200)))
     before = server.embeddings()["encoded"]
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda _: server.post(input_image=file, **CLICK, **NPY_ONLY), range(6)))
+        answers = list(
+            pool.map(lambda _: server.post(input_image=file, **CLICK, **NPY_ONLY), range(6))
+        )
     masks = [segmentation(answer).masks for answer in answers]
     assert all((mask == masks[0]).all() for mask in masks)
     assert server.embeddings()["encoded"] - before == 1
 
 
 def test_unknown_id_gets_a_404_with_advice(server):
-    for path, fields in (("/mobile_sam", CLICK), ("/embed", {}), ("/everything", {"progress": True})):
+    for path, fields in (
+        ("/mobile_sam", CLICK),
+        ("/embed", {}),
+        ("/everything", {"progress": True}),
+    ):
         answer = server.post(path, image_id="../../etc/passwd", **fields)
         assert answer.status_code == 404
         document = problem(answer)

@@ -30,20 +30,35 @@ def test_image_is_known_only_to_the_key_that_sent_it(keyed):
     rejected = embed(keyed, BOB, image_id=image_id)
     assert rejected.status_code == 404
     assert rejected.json()["type"] == "urn:mobile-sam:image-not-cached"
-    # The image is encoded again, so that the response time does not reveal that another key has sent it.
+    # The image is encoded again, so that the response time does not reveal that another key has
+    # sent it.
     assert embed(keyed, BOB, input_image=image).json()["image_id"] == image_id
     assert keyed.embeddings()["encoded"] == before + 1
     assert embed(keyed, BOB, image_id=image_id).status_code == 200
 
 
 def test_only_health_and_docs_are_open_without_a_key(keyed):
-    for path, status in (("/readyz", 200), ("/livez", 200), ("/", 200), ("/docs.json", 200), ("/metrics", 401)):
+    for path, status in (
+        ("/readyz", 200),
+        ("/livez", 200),
+        ("/", 200),
+        ("/docs.json", 200),
+        ("/metrics", 401),
+    ):
         assert requests.get(f"{keyed.url}{path}", timeout=60).status_code == status
     rejected = embed(keyed, input_image=as_base64(scene(71)))
     assert rejected.status_code == 401
     assert rejected.headers["Content-Type"] == "application/problem+json"
-    assert requests.get(f"{keyed.url}/metrics", headers={"X-API-Key": ALICE}, timeout=60).status_code == 200
-    assert requests.get(f"{keyed.url}/info", headers={"X-API-Key": ALICE}, timeout=60).json()["key_needed"] is True
+    assert (
+        requests.get(f"{keyed.url}/metrics", headers={"X-API-Key": ALICE}, timeout=60).status_code
+        == 200
+    )
+    assert (
+        requests.get(f"{keyed.url}/info", headers={"X-API-Key": ALICE}, timeout=60).json()[
+            "key_needed"
+        ]
+        is True
+    )
 
 
 def test_keys_can_change_while_the_service_runs(keyed, key_file):
@@ -51,7 +66,9 @@ def test_keys_can_change_while_the_service_runs(keyed, key_file):
     with key_file.open("a") as keys:
         keys.write(f"bob:{NEW}\n")
     # Each worker checks the file at most once a second.
-    wait_until(lambda: all(embed(keyed, NEW, input_image=as_base64(scene(72))).ok for _ in range(5)))
+    wait_until(
+        lambda: all(embed(keyed, NEW, input_image=as_base64(scene(72))).ok for _ in range(5))
+    )
     assert embed(keyed, BOB, input_image=as_base64(scene(72))).status_code == 200
 
 
@@ -71,7 +88,11 @@ def test_rate_of_a_key_holds_for_all_workers_together(keyed, key_file):
     wait_until(has_asked_often)
     statuses = [answer.status_code for answer in answers]
     assert (statuses.count(422), statuses.count(429)) == (6, 34)  # none has an image
-    assert answers[-1].json()["detail"].startswith("rate limit exceeded (6 requests per day); retry in ")
+    assert (
+        answers[-1]
+        .json()["detail"]
+        .startswith("rate limit exceeded (6 requests per day); retry in ")
+    )
 
 
 def test_answers_are_counted_by_the_name_of_the_key(keyed):
@@ -89,19 +110,27 @@ def test_log_contains_no_key(keyed):
     unknown = "a-key-that-nobody-was-given"
     for key, status in ((ALICE, 404), (BOB, 404), (unknown, 401)):
         headers = {"Authorization": f"Bearer {key}", "X-Request-ID": f"to-be-answered-{status}"}
-        answer = requests.post(f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=60)
+        answer = requests.post(
+            f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=60
+        )
         assert answer.status_code == status
     assert requests.get(f"{keyed.url}/{ALICE}", timeout=60).status_code == 404
-    query = requests.post(f"{keyed.url}/embed?api_key={ALICE}", json={}, headers={"X-API-Key": BOB}, timeout=60)
+    query = requests.post(
+        f"{keyed.url}/embed?api_key={ALICE}", json={}, headers={"X-API-Key": BOB}, timeout=60
+    )
     assert query.status_code == 422
     log = keyed.log.read_text()
-    assert {"to-be-answered-404", "to-be-answered-401"} <= set(re.findall(r"to-be-answered-\d+", log))
+    assert {"to-be-answered-404", "to-be-answered-401"} <= set(
+        re.findall(r"to-be-answered-\d+", log)
+    )
     assert not [key for key in (ALICE, BOB, unknown) if key in log]
 
 
 def test_log_lines_are_json_with_the_request_id_except_tritons(keyed):
     headers = {"X-Request-ID": "one-of-this-test", "X-API-Key": ALICE}
-    response = requests.post(f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=60)
+    response = requests.post(
+        f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=60
+    )
     assert response.status_code == 404
     access = r"bentoml\.access.*one-of-this-test|one-of-this-test.*bentoml\.access"
     wait_until(lambda: re.search(access, keyed.log.read_text()))  # it is written after the answer
@@ -113,7 +142,13 @@ def test_log_lines_are_json_with_the_request_id_except_tritons(keyed):
     assert any(line.get("component") == "triton watchdog" for line in entries)
     about = [line for line in entries if line.get("request_id") == "one-of-this-test"]
     (refusal,) = (line for line in about if "404 image-not-cached" in line["message"])
-    request = {"method": "POST", "path": "/embed", "status": 404, "caller": "alice", "image_id": "0" * 64}
+    request = {
+        "method": "POST",
+        "path": "/embed",
+        "status": 404,
+        "caller": "alice",
+        "image_id": "0" * 64,
+    }
     assert refusal.items() >= {**request, "reason": "image-not-cached"}.items()
     (line,) = (line for line in about if line["logger"] == "bentoml.access")
     assert line.items() >= {**request, "message": "POST /embed 404"}.items()
@@ -123,31 +158,50 @@ def test_log_lines_are_json_with_the_request_id_except_tritons(keyed):
 def test_log_line_of_an_answer_names_image_weights_and_time(keyed):
     headers = {"X-Request-ID": "with-an-image", "X-API-Key": ALICE}
     answer = requests.post(
-        f"{keyed.url}/embed", json={"input_image": as_base64(scene(73))}, headers=headers, timeout=60
+        f"{keyed.url}/embed",
+        json={"input_image": as_base64(scene(73))},
+        headers=headers,
+        timeout=60,
     )
     assert answer.status_code == 200
 
     def lines() -> list[dict[str, Any]]:
-        written = [json.loads(line) for line in keyed.log.read_text().splitlines() if line.startswith("{")]
+        written = [
+            json.loads(line) for line in keyed.log.read_text().splitlines() if line.startswith("{")
+        ]
         return [line for line in written if line.get("request_id") == "with-an-image"]
 
     wait_until(lines)  # it is written after the answer
     (line,) = lines()
     image = answer.json()
-    assert (line["image_id"], line["weights"], line["status"]) == (image["image_id"], image["weights"]["name"], 200)
+    assert (line["image_id"], line["weights"], line["status"]) == (
+        image["image_id"],
+        image["weights"]["name"],
+        200,
+    )
     assert line["ms"] > 1000 * image["encode_s"] > 0
 
 
 def test_cors_allows_only_the_configured_origin(keyed):
-    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,x-image-id"}
-    for origin, allowed, status in ((ORIGIN, ORIGIN, 401), ("https://elsewhere.example", None, 403)):
-        response = requests.options(f"{keyed.url}/mobile_sam", headers={"Origin": origin, **asks}, timeout=60)
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,x-image-id",
+    }
+    for origin, allowed, status in (
+        (ORIGIN, ORIGIN, 401),
+        ("https://elsewhere.example", None, 403),
+    ):
+        response = requests.options(
+            f"{keyed.url}/mobile_sam", headers={"Origin": origin, **asks}, timeout=60
+        )
         assert (response.status_code, response.headers.get("Access-Control-Allow-Origin")) == (
             200 if allowed else 400,
             allowed,
         )
         # Errors carry the header too, or the page could not read the reason.
-        rejected = requests.post(f"{keyed.url}/mobile_sam", json={}, headers={"Origin": origin}, timeout=60)
+        rejected = requests.post(
+            f"{keyed.url}/mobile_sam", json={}, headers={"Origin": origin}, timeout=60
+        )
         assert rejected.status_code == status
         assert rejected.headers.get("Access-Control-Allow-Origin") == allowed
         if allowed:
@@ -155,10 +209,13 @@ def test_cors_allows_only_the_configured_origin(keyed):
 
 
 def test_rate_limit_gives_a_429_to_that_caller_only(keyed):
-    # Of requests that are rejected often the log has only some, so these are of a kind that no other test looks for.
+    # Of requests that are rejected often the log has only some, so these are of a kind that no
+    # other test looks for.
     headers = {"X-API-Key": KEYS["eve"], "Content-Type": "text/plain"}
     with requests.Session() as session:
-        answers = [session.post(f"{keyed.url}/embed", b"", headers=headers, timeout=60) for _ in range(401)]
+        answers = [
+            session.post(f"{keyed.url}/embed", b"", headers=headers, timeout=60) for _ in range(401)
+        ]
     *accepted, rejected = answers
     assert {answer.status_code for answer in accepted} == {415}
     assert rejected.status_code == 429

@@ -1,4 +1,6 @@
-"""Frames above 25 megapixels in the adapters, with the real service: masks in the frame's own pixels."""
+"""Frames above 25 megapixels in the adapters, with the real service: masks in the frame's own
+pixels.
+"""
 
 import base64
 import io
@@ -23,7 +25,9 @@ CLICK = [3500, 2300]
 
 def frame(file_format: str) -> bytes:
     """Return a file of 32.6 megapixels."""
-    picture = Image.open(io.BytesIO(scene(7, SMALL))).resize((WIDTH, HEIGHT), Image.Resampling.NEAREST)
+    picture = Image.open(io.BytesIO(scene(7, SMALL))).resize(
+        (WIDTH, HEIGHT), Image.Resampling.NEAREST
+    )
     file = io.BytesIO()
     picture.save(file, file_format)
     return file.getvalue()
@@ -50,7 +54,12 @@ def test_large_frame_gets_masks_in_every_tool_as_from_a_client_that_scales_it(se
     text = base64.b64encode(file).decode()
 
     prompts = [{"points": [{"x": CLICK[0], "y": CLICK[1]}]}]
-    body = {"image": {"type": "base64", "value": text}, "prompts": prompts, "multimask_output": False, "format": "rle"}
+    body = {
+        "image": {"type": "base64", "value": text},
+        "prompts": prompts,
+        "multimask_output": False,
+        "format": "rle",
+    }
     for _ in range(2):  # encoded, and cached
         (prediction,) = ask(server, "/sam2/segment_image", body)["predictions"]
         assert prediction["masks"]["size"] == [HEIGHT, WIDTH]
@@ -68,14 +77,19 @@ def test_large_frame_gets_masks_in_every_tool_as_from_a_client_that_scales_it(se
 
     headers = {"x-nuclio-function-name": "mobile-sam"}
     answer = ask(
-        server, "/api/function_invocations", {"image": text, "pos_points": [CLICK], "neg_points": []}, **headers
+        server,
+        "/api/function_invocations",
+        {"image": text, "pos_points": [CLICK], "neg_points": []},
+        **headers,
     )
     left, top, right, bottom = answer["bounds"]
     found = np.zeros((HEIGHT, WIDTH), bool)
     found[top : bottom + 1, left : right + 1] = np.array(answer["mask"], np.uint8) > 0
     assert iou(found, wanted.mask) > 0.99
 
-    (feature,) = ask(server, "/sam/", {"b64img": text, "point_coords": [CLICK], "point_labels": [1]})
+    (feature,) = ask(
+        server, "/sam/", {"b64img": text, "point_coords": [CLICK], "point_labels": [1]}
+    )
     parts = feature["geometry"]["coordinates"]
     parts = [parts] if feature["geometry"]["type"] == "Polygon" else parts
     outlined = np.logical_or.reduce([filled(rings, (HEIGHT, WIDTH)) for rings in parts])
@@ -86,7 +100,14 @@ def test_frame_that_takes_too_much_memory_is_refused_with_advice(server):
     picture = Image.new("L", (30_000, 20_000))
     file = io.BytesIO()
     picture.save(file, "PNG")
-    body = {"b64img": base64.b64encode(file.getvalue()).decode(), "point_coords": [CLICK], "point_labels": [1]}
+    body = {
+        "b64img": base64.b64encode(file.getvalue()).decode(),
+        "point_coords": [CLICK],
+        "point_labels": [1],
+    }
     answer = httpx.post(f"{server.url}/sam/", json=body, timeout=120)
     assert answer.status_code == 413
-    assert "at most 400000000 pixels in a PNG file: replace the image by a smaller one" in answer.json()["detail"]
+    assert (
+        "at most 400000000 pixels in a PNG file: replace the image by a smaller one"
+        in answer.json()["detail"]
+    )

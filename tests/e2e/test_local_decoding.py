@@ -41,7 +41,12 @@ def test_mask_decoded_by_the_caller_is_that_of_the_service(server, size, region)
     file = get(server, f"/embeddings/{embedded['image_id']}{query}")
     assert (file.status_code, file.headers["content-type"]) == (200, "application/octet-stream")
     about = metadata(file.content)
-    expected = {"image_id": embedded["image_id"], "width": str(size[0]), "height": str(size[1]), "squashed": "false"}
+    expected = {
+        "image_id": embedded["image_id"],
+        "width": str(size[0]),
+        "height": str(size[1]),
+        "squashed": "false",
+    }
     assert expected.items() <= about.items()
     assert json.loads(about["region"]) == embedded.get("region", [0, 0, *size])
     assert {name: (t.shape, t.dtype) for name, t in load(file.content).items()} == {
@@ -51,7 +56,12 @@ def test_mask_decoded_by_the_caller_is_that_of_the_service(server, size, region)
     decoder = get(server, path)
     assert decoder.headers["cache-control"] == "public, max-age=31536000, immutable"
     for points, labels in ([[200, 150]], [1]), ([[200, 150], [90, 60]], [1, 0]):
-        asked = {"image_id": embedded["image_id"], "pos_coords": points, "labels": labels, "region": region}
+        asked = {
+            "image_id": embedded["image_id"],
+            "pos_coords": points,
+            "labels": labels,
+            "region": region,
+        }
         served = segmentation(server.post(**asked, **NPY_ONLY))
         mask, score = decode(file.content, decoder.content, points, labels)
         assert iou(mask, served.masks) >= 0.999
@@ -83,22 +93,50 @@ def test_bad_requests_say_what_was_expected(server):
     cases = {
         "/embeddings/": (404, "image_id", "the id of a cached image; send the image again"),
         "/embeddings/no-id": (404, "image_id", "the id of a cached image; send the image again"),
-        f"/embeddings/{FORMER}": (404, "image_id", "the id of a cached image; send the image again"),
+        f"/embeddings/{FORMER}": (
+            404,
+            "image_id",
+            "the id of a cached image; send the image again",
+        ),
         f"/embeddings/{'x' * 129}": (422, "image_id", "at most 128 characters"),
-        f"/embeddings/{image_id}?region=1,2,3": (422, "region", '[x0, y0, x1, y1], or "auto" with prompts'),
-        f"/embeddings/{image_id}?region=auto": (422, "region", '[x0, y0, x1, y1], or "auto" with prompts'),
-        f"/embeddings/{image_id}?region=0,0,999,99": (422, "region", "0 <= x0 < x1 <= 480, 0 <= y0 < y1 <= 320"),
+        f"/embeddings/{image_id}?region=1,2,3": (
+            422,
+            "region",
+            '[x0, y0, x1, y1], or "auto" with prompts',
+        ),
+        f"/embeddings/{image_id}?region=auto": (
+            422,
+            "region",
+            '[x0, y0, x1, y1], or "auto" with prompts',
+        ),
+        f"/embeddings/{image_id}?region=0,0,999,99": (
+            422,
+            "region",
+            "0 <= x0 < x1 <= 480, 0 <= y0 < y1 <= 320",
+        ),
         f"/embeddings/{image_id}?model_version=7": (422, "model_version", version),
-        f"/embeddings/{image_id}?box=1": (422, "box", "one of the query parameters region, model_version"),
+        f"/embeddings/{image_id}?box=1": (
+            422,
+            "box",
+            "one of the query parameters region, model_version",
+        ),
         "/decoder.onnx?model_version=7": (422, "model_version", version),
         "/decoder.onnx?weights=abc": (422, "weights", "match pattern"),
-        "/decoder.onnx?precision=float16": (422, "precision", "one of the query parameters weights, model_version"),
+        "/decoder.onnx?precision=float16": (
+            422,
+            "precision",
+            "one of the query parameters weights, model_version",
+        ),
         f"/decoder.onnx?weights={FORMER}": (409, "weights", ", which are loaded"),
     }
     for path, (status, field, expected) in cases.items():
         answer = get(server, path)
         (error,) = problem(answer)["errors"]
-        assert (answer.status_code, error["field"], expected in error["expected"]) == (status, field, True), path
+        assert (answer.status_code, error["field"], expected in error["expected"]) == (
+            status,
+            field,
+            True,
+        ), path
     for path in (f"/embeddings/{image_id}", "/decoder.onnx"):
         refused = server.post(path)
         assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
@@ -112,7 +150,9 @@ def test_keys_and_origins_apply(keyed):
     path = f"/embeddings/{sent['image_id']}"
     assert get(keyed, path, key=alice).status_code == 200
     assert problem(get(keyed, path, key=bob))["type"] == "urn:mobile-sam:image-not-cached"
-    decoder = f"/decoder.onnx?weights={metadata(get(keyed, path, key=alice).content)['weights_sha256']}"
+    decoder = (
+        f"/decoder.onnx?weights={metadata(get(keyed, path, key=alice).content)['weights_sha256']}"
+    )
     assert get(keyed, decoder, key=bob).headers["cache-control"].startswith("private, max-age")
     for each in (path, decoder):
         assert get(keyed, each).status_code == 401
@@ -147,21 +187,34 @@ def test_service_that_has_it_switched_off_says_so(other_server):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(900, 1601), (480, 320)], ids=["scaled portrait", "landscape"])
-def test_clicks_as_cvats_page_decodes_them_give_the_masks_of_the_service(other_server, builtin_repository, size):
-    """The page scales clicks by 1024 over the longer side, unrounded, and pads them with (0, 0), labelled -1."""
+def test_clicks_as_cvats_page_decodes_them_give_the_masks_of_the_service(
+    other_server, builtin_repository, size
+):
+    """The page scales clicks by 1024 over the longer side, unrounded, and pads them with (0, 0),
+    labelled -1.
+    """
     image = as_base64(scene(35, size))
     headers = {"x-nuclio-function-name": "pth-facebookresearch-sam-vit-h"}
     asked: dict[str, Any] = {"image": image, "pos_points": [], "neg_points": [], "obj_bbox": None}
-    invoked = requests.post(f"{other_server.url}/api/function_invocations", json=asked, headers=headers, timeout=60)
-    embedding = np.frombuffer(base64.b64decode(invoked.json()["blob"]), np.float32).reshape(1, 256, 64, 64)
+    invoked = requests.post(
+        f"{other_server.url}/api/function_invocations", json=asked, headers=headers, timeout=60
+    )
+    embedding = np.frombuffer(base64.b64decode(invoked.json()["blob"]), np.float32).reshape(
+        1, 256, 64, 64
+    )
     scale = 1024 / max(size)
     decoder = (builtin_repository / "mobile_sam_decoder" / "1" / "model.onnx").read_bytes()
     for points, labels in ([[200, 150]], [1]), ([[200, 150], [90, 60]], [1, 0]):
         coords = np.array([*points, [0, 0]], np.float32) * scale
         logits, _ = run(
-            decoder, {"image_embeddings": embedding.transpose(0, 2, 3, 1).astype(np.float16)}, coords, [*labels, -1]
+            decoder,
+            {"image_embeddings": embedding.transpose(0, 2, 3, 1).astype(np.float16)},
+            coords,
+            [*labels, -1],
         )
-        in_frame = cv2.resize(logits, (1024, 1024))[: round(size[1] * scale), : round(size[0] * scale)]
+        in_frame = cv2.resize(logits, (1024, 1024))[
+            : round(size[1] * scale), : round(size[0] * scale)
+        ]
         mask = cv2.resize(in_frame, size) > 0
         fields = {"input_image": image, "pos_coords": points, "labels": labels}
         assert iou(mask, segmentation(other_server.post(**fields, **NPY_ONLY)).masks) >= 0.995

@@ -56,7 +56,11 @@ def test_objects_have_the_same_masks_together_and_alone(server, image):
 
 def test_one_of_several_objects_can_refine_an_earlier_mask(server, image):
     first = segmentation(server.post(**image, **NPY_ONLY, **OBJECTS[0], low_res_mask=True))
-    refine = {**OBJECTS[0], "neg_coords": [[10, 10]], "mask_input": first.result["masks"][0]["low_res_mask"]}
+    refine = {
+        **OBJECTS[0],
+        "neg_coords": [[10, 10]],
+        "mask_input": first.result["masks"][0]["low_res_mask"],
+    }
     alone = segmentation(server.post(**image, **NPY_ONLY, **refine))
     together = segmentation(server.post(**image, **NPY_ONLY, prompts=[OBJECTS[1], refine]))
     assert (together.masks[1] != alone.masks).mean() < 1e-3
@@ -91,11 +95,22 @@ def test_every_format_and_the_overlay_show_the_same_masks(server, image):
 
 def test_mask_options_change_the_mask(server, image):
     def area(**options: float) -> int:
-        return int(segmentation(server.post(**image, **NPY_ONLY, **OBJECTS[1], **options)).masks.sum())
+        return int(
+            segmentation(server.post(**image, **NPY_ONLY, **OBJECTS[1], **options)).masks.sum()
+        )
 
     assert area(mask_threshold=-2) > area() > area(mask_threshold=2)
-    mask = segmentation(server.post(**image, **NPY_ONLY, **OBJECTS[1], min_mask_region_area=10**9)).masks
-    assert cv2.connectedComponents(mask.astype(np.uint8), connectivity=8)[0] == 2  # background and one island
+    mask = segmentation(
+        server.post(**image, **NPY_ONLY, **OBJECTS[1], min_mask_region_area=10**9)
+    ).masks
+    assert (
+        cv2.connectedComponents(mask.astype(np.uint8), connectivity=8)[0] == 2
+    )  # background and one island
     ask = {**image, **OBJECTS[1], "mask_format": "polygon", "segmented_image": "none"}
-    exact, rough = (json.loads(parts(server.post(**ask, polygon_tolerance=tolerance))[0]) for tolerance in (0, 5))
-    assert sum(len(ring) for rings in exact for ring in rings) > 3 * sum(len(ring) for rings in rough for ring in rings)
+    exact, rough = (
+        json.loads(parts(server.post(**ask, polygon_tolerance=tolerance))[0])
+        for tolerance in (0, 5)
+    )
+    assert sum(len(ring) for rings in exact for ring in rings) > 3 * sum(
+        len(ring) for rings in rough for ring in rings
+    )

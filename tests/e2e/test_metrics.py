@@ -8,7 +8,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.fleet import SMALL
 from harness import serving, wait_until
-from orchestrator.call import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RECORD, RESIZE, STORE, UPSAMPLE, WAIT
+from orchestrator.call import (
+    CACHE,
+    DECODE,
+    DECODER,
+    ENCODE,
+    MASK,
+    PICTURE,
+    RECORD,
+    RESIZE,
+    STORE,
+    UPSAMPLE,
+    WAIT,
+)
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
@@ -30,9 +42,30 @@ EXPECTED = {
 
 STAGES = {
     "mobile_sam": {CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE},
-    "mobile_sam_costly": {CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE},
+    "mobile_sam_costly": {
+        CACHE,
+        WAIT,
+        DECODE,
+        RESIZE,
+        ENCODE,
+        STORE,
+        DECODER,
+        UPSAMPLE,
+        MASK,
+        PICTURE,
+    },
     "mobile_sam_cached": {CACHE, DECODE, DECODER, UPSAMPLE, MASK, PICTURE},
-    "mobile_sam_everything": {CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, RECORD},
+    "mobile_sam_everything": {
+        CACHE,
+        WAIT,
+        DECODE,
+        RESIZE,
+        ENCODE,
+        STORE,
+        DECODER,
+        UPSAMPLE,
+        RECORD,
+    },
 }
 """Stages of each model in a service without Redis."""
 
@@ -44,7 +77,9 @@ def series(name: str, /, **labels: str) -> tuple[str, frozenset[tuple[str, str]]
 
 @pytest.mark.slow
 def test_counters_of_a_fresh_service_are_0(tmp_path, builtin_repository):
-    with serving(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **SMALL) as fresh:
+    with serving(
+        tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **SMALL
+    ) as fresh:
         families = list(text_string_to_metric_families(fresh.wait_for_metric("mobile_sam_ready")))
     values = {}
     for family in families:
@@ -65,7 +100,9 @@ def test_counters_of_a_fresh_service_are_0(tmp_path, builtin_repository):
     assert values.keys() >= expected
     assert {values[each] for each in expected} == {0}
     counters = {
-        family.name for family in families if family.name.startswith("mobile_sam_") and family.type == "counter"
+        family.name
+        for family in families
+        if family.name.startswith("mobile_sam_") and family.type == "counter"
     }
     assert counters <= {name.removesuffix("_total") for name, _ in expected}
 
@@ -88,14 +125,19 @@ def test_stages_are_timed_per_model(server):
     click = {"input_image": as_base64(scene(79)), "pos_coords": [[200, 100]]}
     for _ in range(2):
         assert server.post(**click).ok
-    expected = {(model, stage) for model in ("mobile_sam", "mobile_sam_cached") for stage in STAGES[model]}
+    expected = {
+        (model, stage) for model in ("mobile_sam", "mobile_sam_cached") for stage in STAGES[model]
+    }
 
     def values() -> list[dict[tuple[str, str], float]]:
         """Return the counts and the seconds of each model's stages."""
         text = requests.get(f"{server.url}/metrics", timeout=60).text
         families = {family.name: family for family in text_string_to_metric_families(text)}
         return [
-            {(sample.labels["model"], sample.labels["stage"]): sample.value for sample in families[name].samples}
+            {
+                (sample.labels["model"], sample.labels["stage"]): sample.value
+                for sample in families[name].samples
+            }
             for name in ("mobile_sam_stage", "mobile_sam_stage_seconds")
         ]
 

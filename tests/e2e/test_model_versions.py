@@ -61,7 +61,9 @@ def current_info(server: Server) -> dict[str, Any]:
 
 
 def result_of(answer: requests.Response) -> dict[str, Any]:
-    """Return the result without the encoder's time, which only the first answer about an image has."""
+    """Return the result without the encoder's time, which only the first answer about an image
+    has.
+    """
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = json.loads(MultipartDecoder.from_response(answer).parts[-1].content)
     result.pop("encode_s", None)
@@ -93,10 +95,16 @@ def callers(server: Server) -> Iterator[Counter[tuple[int, int | str]]]:
     def ask(fields: Iterator[dict[str, str]]) -> None:
         while not over.wait(0.2):
             answer = server.post(**next(fields), **CLICK)
-            seen[answer.status_code, result_of(answer)["model_version"] if answer.ok else answer.text] += 1
+            seen[
+                answer.status_code, result_of(answer)["model_version"] if answer.ok else answer.text
+            ] += 1
 
     with ThreadPoolExecutor(3) as pool:
-        kinds = (new, itertools.repeat({"input_image": known}), itertools.repeat({"image_id": image_id}))
+        kinds = (
+            new,
+            itertools.repeat({"input_image": known}),
+            itertools.repeat({"image_id": image_id}),
+        )
         asking = [pool.submit(ask, fields) for fields in kinds]
         try:
             yield seen
@@ -123,7 +131,9 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
         loaded = states(post_admin(server))
         # The new weights encode the image stored with the old embedding.
         second = result_of(server.post(image_id=first["image_id"], **CLICK))
-    assert set(loaded.items()) >= {((model, version), "READY") for model in LOAD_ORDER for version in (1, 2)}
+    assert set(loaded.items()) >= {
+        ((model, version), "READY") for model in LOAD_ORDER for version in (1, 2)
+    }
     assert (second["weights"]["name"], second["model_version"]) == (name, 2)
     assert set(seen) == {(200, 1), (200, 2)}, seen
 
@@ -135,22 +145,34 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
     embedded = server.post("/embed", input_image=image, model_version=1).json()
     assert (embedded["weights"]["name"], embedded["model_version"]) == ("builtin", 1)
     for version, weights in ((1, "builtin"), (2, name)):
-        everything = server.post("/everything", input_image=image, points_per_side=2, model_version=version).json()
+        everything = server.post(
+            "/everything", input_image=image, points_per_side=2, model_version=version
+        ).json()
         assert (everything["model_version"], everything["weights"]["name"]) == (version, weights)
 
     embeddings = {
-        version: get(server, f"/embeddings/{first['image_id']}?model_version={version}") for version in (1, 2)
+        version: get(server, f"/embeddings/{first['image_id']}?model_version={version}")
+        for version in (1, 2)
     }
     for file in embeddings.values():
         about = metadata(file.content)
-        decoder = get(server, f"/decoder.onnx?weights={about['weights_sha256']}")  # of any loaded version
+        decoder = get(
+            server, f"/decoder.onnx?weights={about['weights_sha256']}"
+        )  # of any loaded version
         mask, score = decode(file.content, decoder.content, [[100, 80]], [1])
-        served = result_of(server.post(image_id=first["image_id"], model_version=int(about["model_version"]), **CLICK))
+        served = result_of(
+            server.post(
+                image_id=first["image_id"], model_version=int(about["model_version"]), **CLICK
+            )
+        )
         assert (int(mask.sum()), score) == pytest.approx(
             (served["masks"][0]["area"], served["masks"][0]["score"]), 2e-3
         )
     newest = get(server, f"/embeddings/{first['image_id']}")
-    assert (newest.content, newest.headers["etag"]) == (embeddings[2].content, embeddings[2].headers["etag"])
+    assert (newest.content, newest.headers["etag"]) == (
+        embeddings[2].content,
+        embeddings[2].headers["etag"],
+    )
     assert newest.headers["etag"] != embeddings[1].headers["etag"]
     mixed = get(server, f"/decoder.onnx?weights={first['weights']['sha256']}&model_version=2")
     assert (mixed.status_code, mixed.json()["type"]) == (409, "urn:mobile-sam:other-weights")
@@ -221,7 +243,10 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
     triton = server.triton()
     for process in (triton, *server.workers()):
         process.kill()
-    wait_until(lambda: triton not in server.family() and server.stubs() and server.readiness() == 200, every=0.1)
+    wait_until(
+        lambda: triton not in server.family() and server.stubs() and server.readiness() == 200,
+        every=0.1,
+    )
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
     decoder.write_bytes(intact)
@@ -238,7 +263,10 @@ def test_version_whose_encoder_ignores_the_image_is_not_used(server, repository)
     write_broken_encoder(repository, 4)
     answer = post_admin(server)
     assert answer.status_code == 409
-    assert "version 4 is not used: mobile_sam_encoder returned the same embedding" in answer.json()["detail"]
+    assert (
+        "version 4 is not used: mobile_sam_encoder returned the same embedding"
+        in answer.json()["detail"]
+    )
     assert result_of(server.post(input_image=as_base64(scene(94)), **CLICK)) == before
     for model in LOAD_ORDER:
         shutil.rmtree(repository / model / "4")
@@ -247,18 +275,34 @@ def test_version_whose_encoder_ignores_the_image_is_not_used(server, repository)
 
 def test_unloaded_model_gives_a_503_until_it_is_loaded_again(server):
     version = current_info(server)["model_versions"][-1]
-    assert states(post_admin(server, "mobile_sam_everything/unload"))["mobile_sam_everything", version] == "UNAVAILABLE"
+    assert (
+        states(post_admin(server, "mobile_sam_everything/unload"))["mobile_sam_everything", version]
+        == "UNAVAILABLE"
+    )
     answer = server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2)
-    assert (answer.status_code, answer.json()["type"]) == (503, "urn:mobile-sam:inference-unavailable")
-    assert result_of(server.post(input_image=as_base64(scene(92)), **CLICK))["model_version"] == version
-    assert states(post_admin(server, "mobile_sam_everything/load"))["mobile_sam_everything", version] == "READY"
+    assert (answer.status_code, answer.json()["type"]) == (
+        503,
+        "urn:mobile-sam:inference-unavailable",
+    )
+    assert (
+        result_of(server.post(input_image=as_base64(scene(92)), **CLICK))["model_version"]
+        == version
+    )
+    assert (
+        states(post_admin(server, "mobile_sam_everything/load"))["mobile_sam_everything", version]
+        == "READY"
+    )
     assert server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2).ok
 
 
 def loaded_weights(server: Server, version: int) -> dict[str, bool]:
-    """Return the names of the weights that a version had, with whether the metrics show them as loaded."""
+    """Return the names of the weights that a version had, with whether the metrics show them as
+    loaded.
+    """
     text = requests.get(f"{server.url}/metrics", timeout=60).text
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    samples = [
+        sample for family in text_string_to_metric_families(text) for sample in family.samples
+    ]
     return {
         sample.labels["name"]: sample.value > 0
         for sample in samples
@@ -273,16 +317,24 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     name = write_other_weights(repository, version, "replaced")
     assert current_info(server)["loaded"] == before["loaded"]
     loaded_decoder = f"/decoder.onnx?weights={before['weights']['sha256']}"
-    assert get(server, "/decoder.onnx").content == get(server, loaded_decoder).content  # the loaded weights' own
+    assert (
+        get(server, "/decoder.onnx").content == get(server, loaded_decoder).content
+    )  # the loaded weights' own
     states(post_admin(server))
     assert (
-        f"version {version} {name} (SHA-256 {hashlib.sha256(name.encode()).hexdigest()[:12]})" in server.log.read_text()
+        f"version {version} {name} (SHA-256 {hashlib.sha256(name.encode()).hexdigest()[:12]})"
+        in server.log.read_text()
     )
     after = current_info(server)
     weights = result_of(server.post(input_image=as_base64(scene(93)), **CLICK))["weights"]
     *others, newest = before["loaded"]
     measured = {"encode_s": after["encode_s"]}
-    assert after == {**before, **measured, "weights": weights, "loaded": [*others, {**newest, "weights": weights}]}
+    assert after == {
+        **before,
+        **measured,
+        "weights": weights,
+        "loaded": [*others, {**newest, "weights": weights}],
+    }
     assert after["weights"]["name"] == name != before["weights"]["name"]
     # Not by the time of the load alone, which a clock that was set back makes an earlier one.
     assert loaded_weights(server, version) == {name: True, before["weights"]["name"]: False}

@@ -45,7 +45,9 @@ def stored(orientation: int) -> bytes:
 @pytest.mark.parametrize("orientation", UNTURN)
 def test_masks_of_a_turned_file_are_those_of_the_displayed_picture(server, orientation):
     file = stored(orientation)
-    expected = segmentation(server.post(input_image=as_base64(scene(71)), pos_coords=[CLICK], **NPY_ONLY))
+    expected = segmentation(
+        server.post(input_image=as_base64(scene(71)), pos_coords=[CLICK], **NPY_ONLY)
+    )
     answer = server.post(input_image=as_base64(file), pos_coords=[CLICK], **NPY_ONLY)
     found = segmentation(answer)
     assert found.masks.any()
@@ -66,8 +68,13 @@ def test_masks_of_a_turned_file_are_those_of_the_displayed_picture(server, orien
             assert (decoded.orientation, decoded.width, decoded.height) == (orientation, *SIZE_WH)
         assert np.mean(decoded.mask != ours.mask) < 0.001
 
-    embed = requests.post(f"{server.url}/embed", file, headers={"Content-Type": "image/png"}, timeout=60)
-    assert (embed.json()["orientation"], embed.headers["X-Image-Orientation"]) == (orientation, str(orientation))
+    embed = requests.post(
+        f"{server.url}/embed", file, headers={"Content-Type": "image/png"}, timeout=60
+    )
+    assert (embed.json()["orientation"], embed.headers["X-Image-Orientation"]) == (
+        orientation,
+        str(orientation),
+    )
     everything = server.post("/everything", image_id=found.result["image_id"], points_per_side=2)
     assert (everything.json()["orientation"], everything.headers["X-Image-Orientation"]) == (
         orientation,
@@ -91,7 +98,9 @@ def test_embedding_file_names_orientation_and_range(server, tmp_path):
     file = deep_png(samples, RGB, chunk(b"eXIf", oriented(6)))
     answer = server.post("/embed", input_image=as_base64(file)).json()
     path = tmp_path / "embedding.safetensors"
-    path.write_bytes(requests.get(f"{server.url}/embeddings/{answer['image_id']}", timeout=60).content)
+    path.write_bytes(
+        requests.get(f"{server.url}/embeddings/{answer['image_id']}", timeout=60).content
+    )
     with safe_open(path, "numpy") as opened:
         about = opened.metadata()
     assert (about["width"], about["height"], about["orientation"]) == ("30", "40", "6")
@@ -120,7 +129,9 @@ def balloon(server) -> np.ndarray:
 
 
 @pytest.mark.parametrize("bits", [8, 11, 12, 16])
-def test_click_on_a_photograph_of_16_bits_gives_the_mask_of_8_bits(server, balloon, bits, record_property):
+def test_click_on_a_photograph_of_16_bits_gives_the_mask_of_8_bits(
+    server, balloon, bits, record_property
+):
     samples = np.round(photograph() * ((2**bits - 1) / 255)).astype(np.uint16)
     fields = {"input_image": as_base64(deep_png(samples, RGB)), "pos_coords": [BALLOON], **NPY_ONLY}
     found = segmentation(server.post(**fields))

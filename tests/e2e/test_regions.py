@@ -25,23 +25,37 @@ def cropped(file: bytes) -> bytes:
 
 def test_mask_of_a_region_is_that_of_the_cropped_picture(server):
     file = scene(21)
-    whole = {"input_image": as_base64(file), "pos_coords": [CLICK], "region": [66, 33, 319.5, 287], **NPY_ONLY}
+    whole = {
+        "input_image": as_base64(file),
+        "pos_coords": [CLICK],
+        "region": [66, 33, 319.5, 287],
+        **NPY_ONLY,
+    }
     found = segmentation(server.post(**whole, low_res_mask=True))
     assert (found.result["region"], found.masks.shape) == (REGION, (320, 480))
     x0, y0, x1, y1 = REGION
     click = [CLICK[0] - x0, CLICK[1] - y0]
-    crop = segmentation(server.post(input_image=as_base64(cropped(file)), pos_coords=[click], **NPY_ONLY))
+    crop = segmentation(
+        server.post(input_image=as_base64(cropped(file)), pos_coords=[click], **NPY_ONLY)
+    )
     expected = np.zeros_like(found.masks)
     expected[y0:y1, x0:x1] = crop.masks
     assert np.array_equal(found.masks, expected)
     assert found.masks.any()
 
     earlier = {"mask_input": found.result["masks"][0]["low_res_mask"], "neg_coords": [[70, 40]]}
-    by_id: dict[str, Any] = {"image_id": found.result["image_id"], "pos_coords": [CLICK], **NPY_ONLY, **earlier}
+    by_id: dict[str, Any] = {
+        "image_id": found.result["image_id"],
+        "pos_coords": [CLICK],
+        **NPY_ONLY,
+        **earlier,
+    }
     refined = segmentation(server.post(**by_id, region=found.result["region"]))
     assert refined.encode_s is None
     crop_again = {"neg_coords": [[70 - x0, 40 - y0]], "mask_input": earlier["mask_input"]}
-    crop = segmentation(server.post(image_id=crop.result["image_id"], pos_coords=[click], **NPY_ONLY, **crop_again))
+    crop = segmentation(
+        server.post(image_id=crop.result["image_id"], pos_coords=[click], **NPY_ONLY, **crop_again)
+    )
     assert np.array_equal(refined.masks[y0:y1, x0:x1], crop.masks)
 
 
@@ -87,8 +101,16 @@ def test_everything_of_a_region_lies_in_it(server):
         pytest.param({"region": [100, 100, 100, 100]}, "region", id="empty"),
         pytest.param({"region": [0, 0, 31, 300]}, "region", id="too small"),
         pytest.param({"region": "all"}, "region", id="another word"),
-        pytest.param({"region": REGION, "pos_coords": [[400, 300]]}, "pos_coords[0]", id="click outside of the region"),
-        pytest.param({"region": REGION, "box": [60, 40, 400, 200]}, "box", id="box partly outside of the region"),
+        pytest.param(
+            {"region": REGION, "pos_coords": [[400, 300]]},
+            "pos_coords[0]",
+            id="click outside of the region",
+        ),
+        pytest.param(
+            {"region": REGION, "box": [60, 40, 400, 200]},
+            "box",
+            id="box partly outside of the region",
+        ),
     ],
 )
 def test_unusable_region_is_a_422(server, fields, field):

@@ -1,4 +1,6 @@
-"""Two replicas: what they share through Redis, and what callers of Envoy see when one of them hangs or is killed."""
+"""Two replicas: what they share through Redis, and what callers of Envoy see when one of them
+hangs or is killed.
+"""
 
 import hashlib
 import threading
@@ -34,7 +36,10 @@ def replicas(redis, builtin_repository, tmp_path_factory) -> Iterator[list[Serve
     with ExitStack() as stack:
         servers = []
         for name in ("first", "second"):
-            settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_REDIS_URL": redis.url}
+            settings = {
+                "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository),
+                "MOBILE_SAM_REDIS_URL": redis.url,
+            }
             servers.append(launch_server(tmp_path_factory.mktemp(name) / "log", **settings))
             stack.callback(servers[-1].request_stop)
         yield [server.wait_until_ready() for server in servers]
@@ -51,7 +56,10 @@ def envoy(replicas, tmp_path_factory) -> Iterator[Envoy]:
 def sent_again(envoy: Envoy) -> int:
     """Return how often Envoy has sent a click to another replica."""
     clusters = ("by_image", "least_requests")
-    return sum(envoy.count(f'envoy_cluster_upstream_rq_retry{{envoy_cluster_name="{name}"}}') for name in clusters)
+    return sum(
+        envoy.count(f'envoy_cluster_upstream_rq_retry{{envoy_cluster_name="{name}"}}')
+        for name in clusters
+    )
 
 
 def post(server: Server, header: str, /, **fields: object) -> requests.Response:
@@ -60,7 +68,9 @@ def post(server: Server, header: str, /, **fields: object) -> requests.Response:
 
 @pytest.fixture
 def clicking(envoy) -> Callable[[], AbstractContextManager[list[requests.Response]]]:
-    """Return a context in which callers click, half of them with the image's id; all get the same answer."""
+    """Return a context in which callers click, half of them with the image's id; all get the
+    same answer.
+    """
     file = scene(56)
     image, image_id = {"input_image": as_base64(file)}, hashlib.sha256(file).hexdigest()
 
@@ -72,7 +82,11 @@ def clicking(envoy) -> Callable[[], AbstractContextManager[list[requests.Respons
 
         def click(number: int) -> None:
             while not over.is_set():
-                answers.append(post(envoy, image_id, **image, **CLICK) if number % 2 else envoy.post(**image, **CLICK))
+                answers.append(
+                    post(envoy, image_id, **image, **CLICK)
+                    if number % 2
+                    else envoy.post(**image, **CLICK)
+                )
 
         with ThreadPoolExecutor(CALLERS) as pool:
             callers = [pool.submit(click, number) for number in range(CALLERS)]
@@ -116,7 +130,10 @@ def test_requests_of_an_image_reach_one_replica(replicas, envoy):
         image_id = hashlib.sha256(file).hexdigest()
         segmentation(post(envoy, image_id, input_image=as_base64(file), **CLICK))
         segmentation(post(envoy, image_id, image_id=image_id, **CLICK))
-        assert sorted(after - earlier for after, earlier in zip(counts(), before, strict=True)) == [0, 2]
+        assert sorted(after - earlier for after, earlier in zip(counts(), before, strict=True)) == [
+            0,
+            2,
+        ]
 
 
 def test_job_is_found_and_the_limit_of_bodies_is_explained(envoy):

@@ -41,7 +41,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(repository: Path) -> dict[str, Any]:
-    return {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES)}
+    return {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(repository),
+        "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,11 @@ def test_embeddings_survive_a_restart_and_stay_below_their_limit(server):
 
     for seed in range(6):
         assert server.post("/embed", input_image=as_base64(scene(seed))).status_code == 200
-        assert 0 < sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()) <= CACHE_BYTES
+        assert (
+            0
+            < sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+            <= CACHE_BYTES
+        )
     assert server.post(**known, **CLICK, **NPY_ONLY).status_code == 404
 
 
@@ -108,12 +115,18 @@ def test_a_start_is_repeated_after_triton_took_a_process_for_dead_that_lives(ser
     (before,) = server.stubs("mobile_sam_everything")
     server.triton().kill()
     wait_until(lambda: not before.is_running())
-    wait_until(lambda: any(stub.nice() for stub in server.stubs("mobile_sam_everything")))  # its model sets that first
+    wait_until(
+        lambda: any(stub.nice() for stub in server.stubs("mobile_sam_everything"))
+    )  # its model sets that first
     (stub,) = server.stubs("mobile_sam_everything")
     stub.suspend()
     wait_until(lambda: waits_for_child(server.triton().pid))
     stub.resume()
-    wait_until(lambda: "took a model's process for dead while it loaded the model" in server.log.read_text())
+    wait_until(
+        lambda: (
+            "took a model's process for dead while it loaded the model" in server.log.read_text()
+        )
+    )
     server.wait_until_ready()
 
 
@@ -121,7 +134,9 @@ def loaded_weights(server: Server) -> dict[str, Any]:
     """Return the weights named by `/info`, after checking that a response names the same."""
     info: dict[str, Any] = requests.get(f"{server.url}/info", timeout=60).json()
     answer = server.post("/embed", input_image=as_base64(scene(93))).json()
-    assert {key: answer[key] for key in ("weights", "engine")} == {key: info[key] for key in ("weights", "engine")}
+    assert {key: answer[key] for key in ("weights", "engine")} == {
+        key: info[key] for key in ("weights", "engine")
+    }
     assert info["model_versions"] == [answer["model_version"]] == [1]
     weights: dict[str, Any] = info["weights"]
     return weights
@@ -142,13 +157,18 @@ def kill_triton(server: Server) -> None:
 
 
 # Runs after the others, because it changes the weights in the repository.
-def test_a_service_keeps_the_weights_it_started_with_after_the_repository_has_changed(server, repository, tmp_path):
+def test_a_service_keeps_the_weights_it_started_with_after_the_repository_has_changed(
+    server, repository, tmp_path
+):
     weights, before = loaded_weights(server), masks(server)
     decoder = requests.get(f"{server.url}/decoder.onnx?weights={weights['sha256']}", timeout=60)
     assert weights["name"] == "builtin"
 
     other = write_other_weights(repository)
-    note = f"the service at {server.url} (process {server.process.pid}) uses the same folder, with builtin weights"
+    note = (
+        f"the service at {server.url} (process {server.process.pid}) uses the same folder, with"
+        " builtin weights"
+    )
     assert [line[: len(note)] for line in users_of(repository)] == [note]
     for name in ("mobile_sam_encoder", "mobile_sam_decoder"):
         (repository / name / "1" / "model.onnx").unlink()
@@ -159,7 +179,9 @@ def test_a_service_keeps_the_weights_it_started_with_after_the_repository_has_ch
         assert (again.status_code, again.content) == (200, decoder.content)
         kill_triton(server)
         shutil.rmtree(server.log.parent / "embeddings")  # so that the encoder runs
-    server.workers()[0].kill()  # BentoML starts another, which reads the settings and the plan again
+    server.workers()[
+        0
+    ].kill()  # BentoML starts another, which reads the settings and the plan again
     wait_until(lambda: server.readiness() == 200)
     assert loaded_weights(server) == weights
 
@@ -173,10 +195,14 @@ def test_a_service_keeps_the_weights_it_started_with_after_the_repository_has_ch
 
 
 def test_a_start_with_other_weights_than_the_expected_ones_ends_with_one_line(repository):
-    ended = serve_expecting_failure(MOBILE_SAM_EXPECTED_WEIGHTS="0" * 64, MOBILE_SAM_MODEL_REPOSITORY=str(repository))
+    ended = serve_expecting_failure(
+        MOBILE_SAM_EXPECTED_WEIGHTS="0" * 64, MOBILE_SAM_MODEL_REPOSITORY=str(repository)
+    )
     assert ended.returncode == 1
     line = ended.stderr.splitlines()[-1]
-    assert line.startswith(f"error: MOBILE_SAM_EXPECTED_WEIGHTS: expected weights with the SHA-256 {'0' * 64}, got ")
+    assert line.startswith(
+        f"error: MOBILE_SAM_EXPECTED_WEIGHTS: expected weights with the SHA-256 {'0' * 64}, got "
+    )
     assert "(other)" in line
 
 
@@ -192,6 +218,8 @@ def test_a_restart_with_changed_files_ends_the_service_with_one_line(server):
     server.triton().kill()
     assert server.process.wait(60) == 1
     line = server.log.read_text().splitlines()[-1]
-    assert line.startswith("error: the weights that this service started with were changed or removed: ")
+    assert line.startswith(
+        "error: the weights that this service started with were changed or removed: "
+    )
     assert line.endswith("model.onnx has changed; start it again")
     assert not snapshots.parent.exists()

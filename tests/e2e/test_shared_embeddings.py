@@ -1,4 +1,6 @@
-"""Two services that keep their embeddings in one folder, which has room for a few only, answer like one."""
+"""Two services that keep their embeddings in one folder, which has room for a few only, answer
+like one.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +16,20 @@ from tests.e2e.pictures import as_base64, scene
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
+CLICK: dict[str, Any] = {
+    "pos_coords": [[100, 100]],
+    "mask_format": "rle",
+    "segmented_image": "none",
+}
 CACHE_BYTES = 8 * 2**20
 """Room for three embeddings."""
 IMAGES = [as_base64(scene(seed)) for seed in range(400, 408)]
 
 
 @pytest.fixture(scope="module")
-def services(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+def services(
+    builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Server]]:
     embeddings = tmp_path_factory.mktemp("embeddings")
     with ExitStack() as stack:
         yield [
@@ -40,7 +48,9 @@ def services(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory)
 def masks_of(server: Server, image: str) -> Any:
     """Return the masks of a click, with their scores and boxes."""
     request = {"input_image": image, **CLICK}
-    answer = requests.post(f"{server.url}/mobile_sam", json=request, headers={"Accept": "application/json"}, timeout=60)
+    answer = requests.post(
+        f"{server.url}/mobile_sam", json=request, headers={"Accept": "application/json"}, timeout=60
+    )
     answer.raise_for_status()
     return answer.json()["masks"]
 

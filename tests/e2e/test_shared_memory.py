@@ -14,7 +14,11 @@ from tests.small_disk import full_shared_memory, own_shared_memory
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
+CLICK: dict[str, Any] = {
+    "pos_coords": [[100, 100]],
+    "mask_format": "rle",
+    "segmented_image": "none",
+}
 SHORTAGE = {"urn:mobile-sam:inference-unavailable", "urn:mobile-sam:overloaded"}
 
 
@@ -27,14 +31,21 @@ def wrapper() -> list[str]:
     return command
 
 
-def test_start_with_full_shared_memory_ends_with_one_line(builtin_repository: Path, tmp_path: Path, wrapper):
+def test_start_with_full_shared_memory_ends_with_one_line(
+    builtin_repository: Path, tmp_path: Path, wrapper
+):
     fill = f'head --bytes=1G /dev/zero >{SHARED_MEMORY}/filler; exec "$0" "$@"'
     server = launch_server(
-        tmp_path / "log", wrapper=[*wrapper, "sh", "-c", fill], MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)
+        tmp_path / "log",
+        wrapper=[*wrapper, "sh", "-c", fill],
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
     )
     assert server.process.wait(READY_TIMEOUT_S) == 1
     lines = server.log.read_text().splitlines()
-    problem = "/dev/shm has less than 256 MiB free: enlarge it (docker run --shm-size=1g), or free some of it"
+    problem = (
+        "/dev/shm has less than 256 MiB free: enlarge it (docker run --shm-size=1g), or free some"
+        " of it"
+    )
     assert lines[-1] == f"error: {problem}"
     assert "Traceback" not in server.log.read_text()
 
@@ -42,7 +53,9 @@ def test_start_with_full_shared_memory_ends_with_one_line(builtin_repository: Pa
 def test_shared_memory_that_fills_up_is_reported_once_until_there_is_room(
     builtin_repository: Path, tmp_path: Path, wrapper
 ):
-    server = launch_server(tmp_path / "log", wrapper=wrapper, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
+    server = launch_server(
+        tmp_path / "log", wrapper=wrapper, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)
+    )
     try:
         server.wait_until_ready()
         workers = {worker.pid for worker in server.workers()}
@@ -58,9 +71,13 @@ def test_shared_memory_that_fills_up_is_reported_once_until_there_is_room(
                     server.post(input_image=as_base64(scene(seed, (1800, 1200))), **CLICK),
                 ]
                 for answer in answers:
-                    assert answer.status_code == 200 or answer.json()["type"] in SHORTAGE, answer.text
+                    assert answer.status_code == 200 or answer.json()["type"] in SHORTAGE, (
+                        answer.text
+                    )
         wait_until(lambda: server.readiness() == 200)
-        assert server.post(input_image=as_base64(scene(9, (1800, 1200))), **CLICK).status_code == 200
+        assert (
+            server.post(input_image=as_base64(scene(9, (1800, 1200))), **CLICK).status_code == 200
+        )
         assert {worker.pid for worker in server.workers()} == workers
         log = server.log.read_text()
         assert log.count("Triton is failing:") == 1

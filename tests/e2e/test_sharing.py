@@ -1,4 +1,6 @@
-"""A short form of `make chaos`: a newcomer is served beside several attackers; speed is not checked."""
+"""A short form of `make chaos`: a newcomer is served beside several attackers; speed is not
+checked.
+"""
 
 from pathlib import Path
 
@@ -18,13 +20,17 @@ RATE = 3
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_newcomer_is_never_refused_beside_attackers(attack: AnAttack, builtin_repository: Path, tmp_path: Path):
+def test_newcomer_is_never_refused_beside_attackers(
+    attack: AnAttack, builtin_repository: Path, tmp_path: Path
+):
     with attack() as chosen:
         settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), **chosen.settings}
         with serving(tmp_path / "log", **settings) as server:
             newcomer = Newcomer(server.port, chosen.ask, dict(chosen.headers))
             for count in COUNTS:
-                seen, attempts = beside(newcomer, chosen, server.port, ipv4(count), count, seconds=ATTACK_S)
+                seen, attempts = beside(
+                    newcomer, chosen, server.port, ipv4(count), count, seconds=ATTACK_S
+                )
                 of_attackers = f"{count} attackers: {dict(attempts)}"
                 assert successes(attempts) >= count // 2, of_attackers
                 assert {*seen.clicks.reasons()} == {"ok"}, of_attackers

@@ -53,7 +53,9 @@ def interrupt_all_processes(server: Server) -> None:
 
 
 def begun_stream(server: Server, seed: int) -> tuple[requests.Response, Iterator[bytes]]:
-    """Start automatic masks that take minutes, and return the answer and its further lines after the first batch."""
+    """Start automatic masks that take minutes, and return the answer and its further lines after
+    the first batch.
+    """
     fields = {
         "input_image": as_base64(scene(seed, (1800, 1200))),
         "points_per_side": 63,
@@ -76,7 +78,12 @@ def test_stop_ends_automatic_masks_that_take_too_long_and_finishes_the_rest(
     streams = [begun_stream(server, seed) for seed in (1, 2)]
     queued = [as_base64(scene(seed)) for seed in range(10, 13)]
     assert server.post("/embed", images=queued).status_code == 202
-    fields = {"image_id": image_id, "region": [40, 40, 240, 240], "pos_coords": [[100, 100]], "mask_format": "rle"}
+    fields = {
+        "image_id": image_id,
+        "region": [40, 40, 240, 240],
+        "pos_coords": [[100, 100]],
+        "mask_format": "rle",
+    }
     with server.sending(**fields) as click:
         # Answered after the click has begun, which came first.
         assert requests.get(f"{server.url}/livez", timeout=60).status_code == 200
@@ -88,8 +95,14 @@ def test_stop_ends_automatic_masks_that_take_too_long_and_finishes_the_rest(
     assert [end["problem"]["type"] for end in ends] == ["urn:mobile-sam:stopping"] * 2
     check_stop(server, processes)
     log = server.log.read_text()
-    events = re.findall(r"\] stopping$|would not finish this request in time|Triton has stopped$", log, re.MULTILINE)
-    assert events == ["] stopping", *["would not finish this request in time"] * 2, "Triton has stopped"]
+    events = re.findall(
+        r"\] stopping$|would not finish this request in time|Triton has stopped$", log, re.MULTILINE
+    )
+    assert events == [
+        "] stopping",
+        *["would not finish this request in time"] * 2,
+        "Triton has stopped",
+    ]
     for killed in ("could not be finished in time", "and is killed"):
         assert killed not in log
 

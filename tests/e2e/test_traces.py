@@ -36,10 +36,16 @@ def test_click_on_a_new_image_is_one_trace_across_edge_and_triton(keyed, collect
     in_triton = ["mobile_sam", "InferRequest", "infer mobile_sam", REQUEST_SPAN]
     assert ancestors(by_name["mobile_sam_encoder"], spans) == in_triton
     assert ancestors(by_name["mobile_sam_decoder"], spans) == in_triton
-    assert ancestors(by_name["mobile_sam_cached"], spans) == ["InferRequest", "infer mobile_sam_cached", REQUEST_SPAN]
+    assert ancestors(by_name["mobile_sam_cached"], spans) == [
+        "InferRequest",
+        "infer mobile_sam_cached",
+        REQUEST_SPAN,
+    ]
     assert ancestors(by_name["wait mobile_sam"], spans) == [REQUEST_SPAN]
     assert {span.service for span in spans if span.name in in_triton[2:]} == {"masks"}
-    assert {by_name[name].service for name in ("mobile_sam_encoder", "InferRequest")} == {"masks-triton"}
+    assert {by_name[name].service for name in ("mobile_sam_encoder", "InferRequest")} == {
+        "masks-triton"
+    }
     encoder, request = by_name["mobile_sam_encoder"], by_name[REQUEST_SPAN]
     assert request.start_ns < encoder.start_ns < encoder.end_ns < request.end_ns
 
@@ -56,7 +62,9 @@ def test_span_has_the_request_id_and_log_lines_have_the_trace_id(keyed, collecto
     }
     assert request.attributes.items() >= expected.items()
     assert request.parent_id == CALLER_SPAN_ID
-    lines = [json.loads(line) for line in keyed.log.read_text().splitlines() if line.startswith("{")]
+    lines = [
+        json.loads(line) for line in keyed.log.read_text().splitlines() if line.startswith("{")
+    ]
     about = [line for line in lines if line.get("request_id") == "request-2"]
     (entry,) = [line for line in about if "422 invalid-request" in line["message"]]
     assert entry["trace_id"] == f"{2:032x}"

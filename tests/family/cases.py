@@ -1,13 +1,15 @@
 """Seeded models of the SAM family, prompts for them, and the answers of the authors' code.
 
-`make family-test` compares them with `expected.npz`, which has for each model, `small` and `deep`, and each of its
-images, named by their size like `768x1024`,
+`make family-test` compares them with `expected.npz`, which has for each model, `small` and `deep`,
+and each of its images, named by their size like `768x1024`,
 - `<model>/embedding/<image>`: (C, 4, 4) float32, every 16th position of the embedding from (8, 8);
-- `<model>/logits/<image>/<prompt>`: (4, 16, 16) float32, every 16th pixel of the low-resolution masks from (8, 8);
-- `<model>/masks/<image>/<prompt>`: (4, 512) uint8, every 4th pixel of the same, logits over 0, 1 bit per pixel;
+- `<model>/logits/<image>/<prompt>`: (4, 16, 16) float32, every 16th pixel of the low-resolution
+  masks from (8, 8);
+- `<model>/masks/<image>/<prompt>`: (4, 512) uint8, every 4th pixel of the same, logits over 0, 1
+  bit per pixel;
 - `<model>/scores/<image>/<prompt>`: (4,) float32;
-and `keys`: (N, 2) text, the keys of transformers' `SamModel` with the authors' keys of the same tensors.
-The first mask and score are the single mask's, the others those of the candidates.
+and `keys`: (N, 2) text, the keys of transformers' `SamModel` with the authors' keys of the same
+tensors. The first mask and score are the single mask's, the others those of the candidates.
 """
 
 from functools import cache
@@ -30,13 +32,22 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "click-in-box": {"points": [[400, 300], [200, 200]], "box": [150, 120, 600, 580]},
     "refined": {"points": [[400, 300]], "refines": "click"},
 }
-"""Points, the first one positive and others negative, and boxes, in pixels of the frame; an earlier prompt's mask."""
+"""Points, the first one positive and others negative, and boxes, in pixels of the frame; an
+earlier prompt's mask."""
 VIT_B = {"width": 768, "depth": 12, "heads": 12, "global_blocks": (2, 5, 8, 11)}
 MODELS: dict[str, dict[str, Any]] = {
-    "small": {"width": 48, "depth": 3, "heads": 3, "global_blocks": (1,), "embedding": 64, "transformer_mlp": 96},
+    "small": {
+        "width": 48,
+        "depth": 3,
+        "heads": 3,
+        "global_blocks": (1,),
+        "embedding": 64,
+        "transformer_mlp": 96,
+    },
     "deep": {**VIT_B, "width": 128, "heads": 2},
 }
-"""`deep` has the blocks, the width of a head, the embedding and the decoder of ViT-B in a fraction of its time."""
+"""`deep` has the blocks, the width of a head, the embedding and the decoder of ViT-B in a
+fraction of its time."""
 
 
 def sizes_of(model: str) -> tuple[tuple[int, int], ...]:
@@ -74,7 +85,10 @@ def sam_shapes(
         layers |= {f"{block}.norm1": (width,), f"{block}.norm2": (width,)}
         layers |= {f"{block}.attn.qkv": (3 * width, width), f"{block}.attn.proj": (width, width)}
         layers |= {f"{block}.mlp.lin1": (4 * width, width), f"{block}.mlp.lin2": (width, 4 * width)}
-        shapes |= {f"image_encoder.{block}.attn.rel_pos_{axis}": (2 * window - 1, width // heads) for axis in "hw"}
+        shapes |= {
+            f"image_encoder.{block}.attn.rel_pos_{axis}": (2 * window - 1, width // heads)
+            for axis in "hw"
+        }
     for name, shape in layers.items():
         shapes |= {f"image_encoder.{name}.weight": shape, f"image_encoder.{name}.bias": shape[:1]}
     return shapes
@@ -91,15 +105,26 @@ def _noise(key: str, shape: Shape) -> Array:
         return np.float32(0.1) * values + np.float32(key.endswith(".weight"))
     if "rel_pos" in key or "pos_embed" in key:
         return np.float32(0.3) * values
-    table = key.endswith("gaussian_matrix") or "token" in key or "embed." in key or "point_embeddings" in key
-    return values if table and "proj" not in key else values / np.float32(np.sqrt(np.prod(shape[1:])))
+    table = (
+        key.endswith("gaussian_matrix")
+        or "token" in key
+        or "embed." in key
+        or "point_embeddings" in key
+    )
+    return (
+        values if table and "proj" not in key else values / np.float32(np.sqrt(np.prod(shape[1:])))
+    )
 
 
 @cache
 def image(size_hw: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    """Return coloured stripes with noise, (1024, 1024, 3) uint8, of which only size_hw in the top left is the image."""
+    """Return coloured stripes with noise, (1024, 1024, 3) uint8, of which only size_hw in the
+    top left is the image.
+    """
     y, x = np.mgrid[0:1024, 0:1024]
-    waves = np.stack([np.sin(x / 61 + y / 97), np.sin(x / 23 - y / 131), np.cos(x * y / 9000)], axis=-1)
+    waves = np.stack(
+        [np.sin(x / 61 + y / 97), np.sin(x / 23 - y / 131), np.cos(x * y / 9000)], axis=-1
+    )
     noise = np.random.default_rng(0).integers(-40, 41, (1024, 1024, 3))
     pixels: npt.NDArray[np.uint8] = np.clip(128 + 80 * waves + noise, 0, 255).astype(np.uint8)
     pixels[size_hw[0] :] = pixels[:, size_hw[1] :] = 255
@@ -114,4 +139,6 @@ def sampled(embedding: Array) -> Array:
 
 def sampled_masks(low_res: Array) -> tuple[Array, Array]:
     """Return `logits/...` and `masks/...` of low-resolution masks (4, 256, 256)."""
-    return low_res[:, 8::16, 8::16].astype(np.float32), np.packbits((low_res[:, ::4, ::4] > 0).reshape(4, -1), axis=1)
+    return low_res[:, 8::16, 8::16].astype(np.float32), np.packbits(
+        (low_res[:, ::4, ::4] > 0).reshape(4, -1), axis=1
+    )

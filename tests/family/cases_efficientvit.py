@@ -49,7 +49,9 @@ def framed(model: str, size_hw: tuple[int, int]) -> tuple[Array, tuple[int, int]
 
 
 def state_of(shapes: Array) -> dict[str, Array]:
-    """Return weights without a constant tensor; batch norms have variances so small that their epsilon matters."""
+    """Return weights without a constant tensor; batch norms have variances so small that their
+    epsilon matters.
+    """
     sizes = {key: tuple(map(int, others)) for key, *others in map(str.split, shapes)}
     state = noisy_state(sizes)
     for norm in [key.removesuffix("running_var") for key in sizes if key.endswith("running_var")]:

@@ -55,15 +55,21 @@ def authors_model(state: dict[str, Array], options: dict[str, Any]) -> Any:
         iou_head_hidden_dim=width,
         vit_dim=early,
     )
-    model = modeling.Sam(encoder, modeling.PromptEncoder(width, (64, 64), (1024, 1024), 16), decoder)
-    found = model.load_state_dict({key: torch.from_numpy(value) for key, value in state.items()}, strict=False)
+    model = modeling.Sam(
+        encoder, modeling.PromptEncoder(width, (64, 64), (1024, 1024), 16), decoder
+    )
+    found = model.load_state_dict(
+        {key: torch.from_numpy(value) for key, value in state.items()}, strict=False
+    )
     unused = ("num_batches_tracked", "attention_bias_idxs", "norm_head.weight", "norm_head.bias")
     assert not found.unexpected_keys
     assert all(key.endswith(unused) for key in found.missing_keys)
     return model.eval()
 
 
-def transformers_model(state: dict[str, Array], options: dict[str, Any]) -> tuple[Any, list[tuple[str, str]]]:
+def transformers_model(
+    state: dict[str, Array], options: dict[str, Any]
+) -> tuple[Any, list[tuple[str, str]]]:
     """Return transformers' model with the same tensors, and its keys with the authors' keys."""
     width, embedding = options["width"], options.get("embedding", 256)
     config = SamHQConfig(
@@ -101,20 +107,28 @@ def _keep_output(module: Any, arguments: Any, given: dict[str, Any], result: Any
 
 
 def features_of(model: Any, embedding: Any, early: Any) -> Any:
-    """Return the features (1, C, 256, 256), which the authors' decoder computes for every prompt."""
+    """Return the features (1, C, 256, 256), which the authors' decoder computes for every
+    prompt.
+    """
     decoder = model.mask_decoder
-    return decoder.embedding_encoder(embedding) + decoder.compress_vit_feat(early[0].permute(0, 3, 1, 2))
+    return decoder.embedding_encoder(embedding) + decoder.compress_vit_feat(
+        early[0].permute(0, 3, 1, 2)
+    )
 
 
 def with_features(model: Any, early: Any, features: Any, *, hq_only: bool) -> Any:
-    """Return a model whose decoder returns all four masks; the authors' returns the first or the best."""
+    """Return a model whose decoder returns all four masks; the authors' returns the first or the
+    best.
+    """
     authors = model.mask_decoder
 
     def predict_masks(**given: Any) -> Any:
         masks, scores = authors.predict_masks(**given, hq_features=features)
         masks = masks[:, 4:].expand(-1, 4, -1, -1) if hq_only else masks[:, :4] + masks[:, 4:]
         for several, index in ((False, 0), (True, 1 + int(scores[0, 1:].argmax()))):
-            found = authors(**given, multimask_output=several, hq_token_only=hq_only, interm_embeddings=early)
+            found = authors(
+                **given, multimask_output=several, hq_token_only=hq_only, interm_embeddings=early
+            )
             assert torch.equal(found[0][0, 0], masks[0, index])
             assert torch.equal(found[1][0, 0], scores[0, index])
         return masks, scores
@@ -126,7 +140,9 @@ def with_features(model: Any, early: Any, features: Any, *, hq_only: bool) -> An
 def arrays(
     answers: Answers, other_answers: Answers, check_close: Callable[[Array, Array, str], None]
 ) -> dict[str, Array]:
-    """Run both libraries on all cases and return the file's arrays; the functions are those of `make_expected`."""
+    """Run both libraries on all cases and return the file's arrays; the functions are those of
+    `make_expected`.
+    """
     expected: dict[str, Array] = {}
     for name, options in MODELS.items():
         state = state_of(options)
@@ -134,7 +150,11 @@ def arrays(
         other, keys = transformers_model(state, options) if "width" in options else (None, [])
         expected |= {"keys": np.array(keys)} if name == "vit" else {}
         for size_hw in SIZES_HW:
-            pixels = torch.from_numpy(image(size_hw)).permute(2, 0, 1).float()[:, : size_hw[0], : size_hw[1]]
+            pixels = (
+                torch.from_numpy(image(size_hw))
+                .permute(2, 0, 1)
+                .float()[:, : size_hw[0], : size_hw[1]]
+            )
             framed, where = model.preprocess(pixels)[None], named(size_hw)
             embedding, early = model.image_encoder(framed)
             features = features_of(model, embedding, early)
@@ -145,11 +165,17 @@ def arrays(
                 check_close(others[0].numpy(), embedding.numpy(), f"{name} {size_hw}")
                 check_close(others[1][0].numpy(), early[0].numpy(), f"{name} {size_hw} early")
             found: dict[str, tuple[Array, Array]] = {}
-            both, alone = (with_features(model, early, features, hq_only=hq_only) for hq_only in (False, True))
+            both, alone = (
+                with_features(model, early, features, hq_only=hq_only) for hq_only in (False, True)
+            )
             only, _ = answers(alone, embedding, PROMPTS["click"], None)
             expected[f"{name}/only/{where}"] = sampled_masks(only[0])[0]
             for prompt, fields in PROMPTS.items():
-                earlier = torch.from_numpy(found[fields["refines"]][0][None, :1]) if "refines" in fields else None
+                earlier = (
+                    torch.from_numpy(found[fields["refines"]][0][None, :1])
+                    if "refines" in fields
+                    else None
+                )
                 found[prompt] = masks, scores = answers(both, embedding, fields, earlier)
                 if other:
                     other_masks, other_scores = other_answers(
@@ -159,6 +185,8 @@ def arrays(
                     check_close(other_masks, masks[order], f"{name} {size_hw} {prompt}")
                     check_close(other_scores, scores[order], f"{name} {size_hw} {prompt}")
             every = np.stack([masks for masks, _ in found.values()])
-            expected[f"{name}/logits/{where}"], expected[f"{name}/masks/{where}"] = sampled_masks(every)
+            expected[f"{name}/logits/{where}"], expected[f"{name}/masks/{where}"] = sampled_masks(
+                every
+            )
             expected[f"{name}/scores/{where}"] = np.stack([scores for _, scores in found.values()])
     return expected

@@ -81,7 +81,11 @@ def authors_model(state: dict[str, Array], options: dict[str, Any]) -> Any:
     trunk = hiera(options) if "windows" in options else RepVit(options)
     width = options["embedding"]
     neck = FpnNeck(
-        PositionEmbeddingSine(width), width, trunk.channel_list, fpn_interp_model="nearest", fpn_top_down_levels=[2, 3]
+        PositionEmbeddingSine(width),
+        width,
+        trunk.channel_list,
+        fpn_interp_model="nearest",
+        fpn_top_down_levels=[2, 3],
     )
     stability = {"via_stability": True, "stability_delta": 0.05, "stability_thresh": 0.98}
     model = SAM2Base(
@@ -94,17 +98,25 @@ def authors_model(state: dict[str, Array], options: dict[str, Any]) -> Any:
         pred_obj_scores=True,
         pred_obj_scores_mlp=True,
         use_obj_ptrs_in_encoder=True,
-        sam_mask_decoder_extra_args={f"dynamic_multimask_{key}": value for key, value in stability.items()},
+        sam_mask_decoder_extra_args={
+            f"dynamic_multimask_{key}": value for key, value in stability.items()
+        },
     )
-    found = model.load_state_dict({key: torch.from_numpy(value) for key, value in state.items()}, strict=False)
+    found = model.load_state_dict(
+        {key: torch.from_numpy(value) for key, value in state.items()}, strict=False
+    )
     assert not found.unexpected_keys
     videos = ("maskmem_", "no_mem_pos_", "no_obj_", "obj_ptr_", "mask_downsample.")
     assert all(key.startswith(videos) or key.endswith(COUNTER) for key in found.missing_keys)
     return model.eval()
 
 
-def transformers_model(state: dict[str, Array], options: dict[str, Any]) -> tuple[Any, list[tuple[str, str]]]:
-    """Return transformers' model with the same tensors, and its keys with Segment Anything's keys."""
+def transformers_model(
+    state: dict[str, Array], options: dict[str, Any]
+) -> tuple[Any, list[tuple[str, str]]]:
+    """Return transformers' model with the same tensors, and its keys with Segment Anything's
+    keys.
+    """
     width, embedding = options["width"], options["embedding"]
     channels = [width << stage for stage in range(4)]
     shared: dict[str, Any] = {"backbone_channel_list": channels[::-1], "fpn_hidden_size": embedding}
@@ -124,32 +136,52 @@ def transformers_model(state: dict[str, Array], options: dict[str, Any]) -> tupl
             window_size_per_stage=list(options["windows"]),
             global_attention_blocks=list(options["global_blocks"]),
         )
-        model = Sam2Model(Sam2Config(vision_config=Sam2VisionConfig(backbone_config=backbone, **shared), **heads))
+        model = Sam2Model(
+            Sam2Config(vision_config=Sam2VisionConfig(backbone_config=backbone, **shared), **heads)
+        )
     else:
         sizes = {"embed_dim": channels, "depth": list(options["depths"])}
-        repvit = TimmWrapperConfig(architecture="repvit_m1", model_args={"features_only": True, **sizes})
+        repvit = TimmWrapperConfig(
+            architecture="repvit_m1", model_args={"features_only": True, **sizes}
+        )
         vision = EdgeTamVisionConfig(backbone_config=repvit, **shared)
         model = EdgeTamModel(EdgeTamConfig(vision_config=vision, **heads))
     keys = [(key, authors_key(key)) for key in model.state_dict() if not key.endswith(COUNTER)]
     tensors = authors_layout(state)
-    tensors[STACKED_POINTS] = np.concatenate([tensors[STACKED_POINTS.replace("w", f"{kind}.w")] for kind in range(4)])
-    found = model.load_state_dict({key: torch.from_numpy(tensors[authors]) for key, authors in keys}, strict=False)
+    tensors[STACKED_POINTS] = np.concatenate(
+        [tensors[STACKED_POINTS.replace("w", f"{kind}.w")] for kind in range(4)]
+    )
+    found = model.load_state_dict(
+        {key: torch.from_numpy(tensors[authors]) for key, authors in keys}, strict=False
+    )
     assert all(key.endswith(COUNTER) for key in found.missing_keys)
     return model.eval(), keys
 
 
-def answers(model: Any, embedding: list[Any], prompt: dict[str, Any], earlier: Any) -> tuple[Array, Array]:
-    """Return the authors' low-resolution masks (4, 256, 256) and scores (4,): the single mask and the candidates."""
+def answers(
+    model: Any, embedding: list[Any], prompt: dict[str, Any], earlier: Any
+) -> tuple[Array, Array]:
+    """Return the authors' low-resolution masks (4, 256, 256) and scores (4,): the single mask
+    and the candidates.
+    """
     coords = [*prompt.get("points", []), *np.reshape(prompt.get("box", []), (-1, 2)).tolist()]
     labels = [label for kind in LABELS if kind in prompt for label in LABELS[kind]][: len(coords)]
-    inputs = {"point_coords": torch.tensor([coords]).float(), "point_labels": torch.tensor([labels])}
+    inputs = {
+        "point_coords": torch.tensor([coords]).float(),
+        "point_labels": torch.tensor([labels]),
+    }
     *features, last = embedding
-    found = [model._forward_sam_heads(last, inputs, earlier, features, several) for several in (False, True)]
+    found = [
+        model._forward_sam_heads(last, inputs, earlier, features, several)
+        for several in (False, True)
+    ]
     masks, scores = (torch.cat([each[index][0] for each in found]) for index in (0, 2))
     return masks.numpy(), scores.numpy()
 
 
-def other_answers(model: Any, embedding: list[Any], prompt: dict[str, Any], earlier: Any) -> tuple[Array, Array]:
+def other_answers(
+    model: Any, embedding: list[Any], prompt: dict[str, Any], earlier: Any
+) -> tuple[Array, Array]:
     """Return transformers' answers in the same form."""
     given: dict[str, Any] = {"image_embeddings": embedding, "input_masks": earlier}
     if points := prompt.get("points"):
@@ -157,7 +189,10 @@ def other_answers(model: Any, embedding: list[Any], prompt: dict[str, Any], earl
         given["input_labels"] = torch.tensor([[LABELS["points"][: len(points)]]])
     given |= {"input_boxes": torch.tensor([[prompt["box"]]]).float()} if "box" in prompt else {}
     found = [model(**given, multimask_output=several) for several in (False, True)]
-    masks, scores = (torch.cat([getattr(each, name)[0, 0] for each in found]) for name in ("pred_masks", "iou_scores"))
+    masks, scores = (
+        torch.cat([getattr(each, name)[0, 0] for each in found])
+        for name in ("pred_masks", "iou_scores")
+    )
     return masks.numpy(), scores.numpy()
 
 
@@ -172,18 +207,26 @@ def arrays(check_close: Callable[[Array, Array, str], None]) -> dict[str, Array]
         framed = torch.from_numpy(pixels.transpose(2, 0, 1)[None]).float()
         embedding = model.forward_image(framed)["backbone_fpn"]
         embedding[2] = embedding[2] + model.no_mem_embed.reshape(1, -1, 1, 1)
-        for key, tensor, same in zip(TENSORS, embedding, other.get_image_embeddings(framed), strict=True):
+        for key, tensor, same in zip(
+            TENSORS, embedding, other.get_image_embeddings(framed), strict=True
+        ):
             check_close(same.numpy(), tensor.numpy(), f"{name} {key}")
             expected[f"{name}/{key}"] = sampled(tensor[0].numpy())
         logits: dict[str, Array] = {}
         for prompt, fields in prompts_of(name).items():
-            earlier = torch.from_numpy(logits[fields["refines"]][None, :1]) if "refines" in fields else None
+            earlier = (
+                torch.from_numpy(logits[fields["refines"]][None, :1])
+                if "refines" in fields
+                else None
+            )
             earlier = earlier if earlier is None else earlier.clamp(-MAX_LOGIT, MAX_LOGIT)
             masks, scores = answers(model, embedding, fields, earlier)
             same = other_answers(other, embedding, fields, earlier)
             for found, wanted in zip(same, (masks, scores), strict=True):
                 check_close(found, wanted, f"{name} {prompt}")
             logits[prompt] = masks
-            expected[f"{name}/logits/{prompt}"], expected[f"{name}/masks/{prompt}"] = sampled_masks(masks)
+            expected[f"{name}/logits/{prompt}"], expected[f"{name}/masks/{prompt}"] = sampled_masks(
+                masks
+            )
             expected[f"{name}/scores/{prompt}"] = scores
     return expected

@@ -1,7 +1,8 @@
-"""Compare answers of the authors' code with the stored ones, and those of small models with transformers first.
+"""Compare answers of the authors' code with the stored ones, and those of small models with
+transformers first.
 
-Runs in the environment of `make env-family`, by `make family-test`; with `--write`, it stores the answers. Those of
-segment-anything, `expected.npz`, are made here.
+Runs in the environment of `make env-family`, by `make family-test`; with `--write`, it stores the
+answers. Those of segment-anything, `expected.npz`, are made here.
 """
 
 import sys
@@ -10,7 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import SamConfig, SamModel  # before the stand-in for torchvision, which it would try to use
+from transformers import (
+    SamConfig,
+    SamModel,
+)  # before the stand-in for torchvision, which it would try to use
 
 from sam_onnx.layouts import authors_key
 from tests.family.cases import (
@@ -28,7 +32,8 @@ from tests.family.cases import (
 )
 
 MAX_DIFFERENCE = 1e-4
-"""Relative L2 distance between both libraries, and from a stored array; the graphs may differ by ten times as much."""
+"""Relative L2 distance between both libraries, and from a stored array; the graphs may differ by
+ten times as much."""
 MAX_CHANGED_BITS = 1e-3
 """Part of the pixels of a stored array of masks."""
 
@@ -69,14 +74,19 @@ def authors_model(state: dict[str, Array], options: dict[str, Any]) -> Any:
         encoder,
         modeling.PromptEncoder(embedding, (64, 64), (1024, 1024), 16),
         modeling.MaskDecoder(
-            transformer_dim=embedding, transformer=transformer, iou_head_hidden_dim=embedding, num_multimask_outputs=3
+            transformer_dim=embedding,
+            transformer=transformer,
+            iou_head_hidden_dim=embedding,
+            num_multimask_outputs=3,
         ),
     )
     model.load_state_dict({key: torch.from_numpy(value) for key, value in state.items()})
     return model.eval()
 
 
-def transformers_model(state: dict[str, Array], options: dict[str, Any]) -> tuple[Any, list[tuple[str, str]]]:
+def transformers_model(
+    state: dict[str, Array], options: dict[str, Any]
+) -> tuple[Any, list[tuple[str, str]]]:
     """Return transformers' model with the same tensors, and its keys with the authors' keys."""
     width, embedding = options["width"], options.get("embedding", 256)
     config = SamConfig(
@@ -102,10 +112,14 @@ def transformers_model(state: dict[str, Array], options: dict[str, Any]) -> tupl
     return model.eval(), keys
 
 
-def answers(model: Any, embedding: Any, prompt: dict[str, Any], earlier: Any) -> tuple[Array, Array]:
+def answers(
+    model: Any, embedding: Any, prompt: dict[str, Any], earlier: Any
+) -> tuple[Array, Array]:
     """Return the authors' low-resolution masks (4, 256, 256) and scores (4,)."""
     points, box = _points(prompt), prompt.get("box")
-    sparse, dense = model.prompt_encoder(points=points, boxes=box and torch.tensor([box]).float(), masks=earlier)
+    sparse, dense = model.prompt_encoder(
+        points=points, boxes=box and torch.tensor([box]).float(), masks=earlier
+    )
     masks, scores = model.mask_decoder.predict_masks(
         image_embeddings=embedding,
         image_pe=model.prompt_encoder.get_dense_pe(),
@@ -115,14 +129,19 @@ def answers(model: Any, embedding: Any, prompt: dict[str, Any], earlier: Any) ->
     return masks[0].numpy(), scores[0].numpy()
 
 
-def other_answers(model: Any, embedding: Any, prompt: dict[str, Any], earlier: Any) -> tuple[Array, Array]:
+def other_answers(
+    model: Any, embedding: Any, prompt: dict[str, Any], earlier: Any
+) -> tuple[Array, Array]:
     """Return transformers' answers in the same form."""
     points, box = _points(prompt), prompt.get("box")
     given: dict[str, Any] = {"image_embeddings": embedding, "input_masks": earlier}
     given |= {"input_points": points[0][None], "input_labels": points[1][None]} if points else {}
     given |= {"input_boxes": torch.tensor([[box]]).float()} if box else {}
     found = [model(**given, multimask_output=several) for several in (False, True)]
-    masks, scores = (torch.cat([getattr(each, name)[0, 0] for each in found]) for name in ("pred_masks", "iou_scores"))
+    masks, scores = (
+        torch.cat([getattr(each, name)[0, 0] for each in found])
+        for name in ("pred_masks", "iou_scores")
+    )
     return masks.numpy(), scores.numpy()
 
 
@@ -135,7 +154,9 @@ def _points(prompt: dict[str, Any]) -> Any:
 def check_close(found: Array, wanted: Array, what: str) -> None:
     """Check that both libraries agree; raise AssertionError."""
     distance = relative_l2(found, wanted)
-    assert distance <= MAX_DIFFERENCE, f"{what}: transformers differs from segment-anything by {distance:.1e}"
+    assert distance <= MAX_DIFFERENCE, (
+        f"{what}: transformers differs from segment-anything by {distance:.1e}"
+    )
 
 
 def relative_l2(found: Array, wanted: Array) -> float:
@@ -161,23 +182,39 @@ def arrays() -> dict[str, Array]:
         other, keys = transformers_model(state, options) if name == "small" else (None, [])
         expected |= {"keys": np.array(keys)} if other else {}
         for size_hw in sizes_of(name):
-            pixels = torch.from_numpy(image(size_hw)).permute(2, 0, 1).float()[:, : size_hw[0], : size_hw[1]]
+            pixels = (
+                torch.from_numpy(image(size_hw))
+                .permute(2, 0, 1)
+                .float()[:, : size_hw[0], : size_hw[1]]
+            )
             framed = model.preprocess(pixels)[None]
             embedding = model.image_encoder(framed)
             if other:
-                check_close(other.get_image_embeddings(framed).numpy(), embedding.numpy(), f"{name} {size_hw}")
+                check_close(
+                    other.get_image_embeddings(framed).numpy(),
+                    embedding.numpy(),
+                    f"{name} {size_hw}",
+                )
             where = named(size_hw)
             logits: dict[str, Array] = {}
             expected[f"{name}/embedding/{where}"] = sampled(embedding[0].numpy())
             for prompt, fields in PROMPTS.items():
-                earlier = torch.from_numpy(logits[fields["refines"]][None, :1]) if "refines" in fields else None
+                earlier = (
+                    torch.from_numpy(logits[fields["refines"]][None, :1])
+                    if "refines" in fields
+                    else None
+                )
                 masks, scores = answers(model, embedding, fields, earlier)
-                same = other_answers(other, embedding, fields, earlier) if other else (masks, scores)
+                same = (
+                    other_answers(other, embedding, fields, earlier) if other else (masks, scores)
+                )
                 for found, wanted in zip(same, (masks, scores), strict=True):
                     check_close(found, wanted, f"{name} {size_hw} {prompt}")
                 logits[prompt] = masks
                 case = f"{where}/{prompt}"
-                expected[f"{name}/logits/{case}"], expected[f"{name}/masks/{case}"] = sampled_masks(masks)
+                expected[f"{name}/logits/{case}"], expected[f"{name}/masks/{case}"] = sampled_masks(
+                    masks
+                )
                 expected[f"{name}/scores/{case}"] = scores
     return expected
 
@@ -197,10 +234,17 @@ def main() -> None:
             np.savez_compressed(path, **found)
         with np.load(path) as file:
             stored = dict(file)
-        differ = [key for key, array in found.items() if key not in stored or not is_stored(array, stored[key])]
+        differ = [
+            key
+            for key, array in found.items()
+            if key not in stored or not is_stored(array, stored[key])
+        ]
         if differ or stored.keys() != found.keys():
             command = f"{sys.executable} -m tests.family.make_expected --write"
-            sys.exit(f"error: other answers than in {path} ({', '.join(differ)}): `{command}` stores them")
+            sys.exit(
+                f"error: other answers than in {path} ({', '.join(differ)}): `{command}` stores"
+                " them"
+            )
         print(f"{path}: {len(found)} arrays")
 
 

@@ -1,4 +1,6 @@
-"""Hooks for Schemathesis: real images, small grids of clicks, and parsers for answers that are not JSON."""
+"""Hooks for Schemathesis: real images, small grids of clicks, and parsers for answers that are
+not JSON.
+"""
 
 import base64
 import importlib
@@ -29,11 +31,16 @@ def valid_image(context: Any, case: Any, **kwargs: Any) -> None:
         return
     case.headers.pop("X-Image-Id", None)  # a valid one that names another image
     if case.media_type == "application/octet-stream":
-        case.body, case.query = IMAGES[0], {"points_per_side": 4} if case.path == "/everything" else {}
+        case.body, case.query = (
+            IMAGES[0],
+            {"points_per_side": 4} if case.path == "/everything" else {},
+        )
     if case.media_type != "application/json" or not isinstance(body, dict):
         return
     if case.path == "/everything":
-        body |= {name: min(body.get(name, maximum), maximum) for name, maximum in MAX_VALUES.items()}
+        body |= {
+            name: min(body.get(name, maximum), maximum) for name, maximum in MAX_VALUES.items()
+        }
     size = len(str(body))
     if size % 4:
         for name in REPLACED:

@@ -1,7 +1,9 @@
-"""Files in `corpus/` and what becomes of each: every one stands for a kind of damage, and is named for it.
+"""Files in `corpus/` and what becomes of each: every one stands for a kind of damage, and is named
+for it.
 
-The images show one scene, if they show one: 24 x 32 pixels in four quarters, red, green, blue and yellow, which reveals
-a wrong size, a wrong orientation and swapped channels. The bodies are requests to `/mobile_sam`.
+The images show one scene, if they show one: 24 x 32 pixels in four quarters, red, green, blue and
+yellow, which reveals a wrong size, a wrong orientation and swapped channels. The bodies are
+requests to `/mobile_sam`.
 """
 
 import base64
@@ -18,7 +20,8 @@ COLOURS = ((200, 30, 30), (30, 180, 40), (40, 60, 200), (220, 210, 40))
 """Colours of the scene's quarters: top left, top right, bottom left, bottom right."""
 
 Outcome = Literal["scene", "on its side", "picture", 413, 415, 422]
-"""The scene, upright or on its left side; a picture of its size, whose pixels are not checked; or the refusal's status.
+"""The scene, upright or on its left side; a picture of its size, whose pixels are not checked; or
+the refusal's status.
 """
 IMAGES: dict[str, Outcome] = {
     "png/0x10.png": 422,
@@ -96,23 +99,31 @@ BODIES: dict[str, Answered] = {
 
 
 def surprises(url: str) -> Iterator[str]:
-    """Send all images and bodies to a running service; yield what is not answered as the tables say."""
+    """Send all images and bodies to a running service; yield what is not answered as the tables
+    say.
+    """
     for name in expected_statuses():
         yield from surprise(url, name)
 
 
 def expected_statuses() -> dict[str, int]:
     """Return the status of each image's and each body's answer by its name."""
-    statuses = {name: outcome if isinstance(outcome, int) else 200 for name, outcome in IMAGES.items()}
+    statuses = {
+        name: outcome if isinstance(outcome, int) else 200 for name, outcome in IMAGES.items()
+    }
     return statuses | {name: answered.status for name, answered in BODIES.items()}
 
 
 def surprise(url: str, name: str) -> Iterator[str]:
-    """Send an image or a body to a running service; yield its name and answer if the tables say otherwise."""
+    """Send an image or a body to a running service; yield its name and answer if the tables say
+    otherwise.
+    """
     status = expected_statuses()[name]
     body = (CORPUS / name).read_bytes()
     if name in IMAGES:
-        body = json.dumps({"input_image": base64.b64encode(body).decode(), "pos_coords": [[0, 0]]}).encode()
+        body = json.dumps(
+            {"input_image": base64.b64encode(body).decode(), "pos_coords": [[0, 0]]}
+        ).encode()
     headers = {"Content-Type": "application/json"}
     answer = requests.post(f"{url}/mobile_sam", data=body, headers=headers, timeout=60)
     is_problem = answer.headers["Content-Type"] == "application/problem+json"

@@ -1,4 +1,5 @@
-"""Entry points of the service and the orchestrator, called in this process: they accept input or reject it.
+"""Entry points of the service and the orchestrator, called in this process: they accept input or
+reject it.
 
 Anything else is an error: another exception, a 5xx, a result with wrong properties, a warning.
 """
@@ -31,7 +32,9 @@ MODELS: dict[str, type[ImageFields]] = {
 
 
 def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[np.uint8] | Rejected:
-    """Read an image file like the orchestrator; return displayed pixels, (H, W, 3) uint8 RGB, or the refusal."""
+    """Read an image file like the orchestrator; return displayed pixels, (H, W, 3) uint8 RGB, or
+    the refusal.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as the orchestrator does
         try:
@@ -52,7 +55,8 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
 def request_or_refusal(
     body: bytes, path: str, size_hw: tuple[int, int] = (480, 640)
 ) -> InferenceRequest | Refusal | None:
-    """Parse a body like the service, and check its prompts like the orchestrator, on an image of `size_hw`.
+    """Parse a body like the service, and check its prompts like the orchestrator, on an image of
+    `size_hw`.
 
     Return the request of a segmentation, None for other requests, or the refusal.
     """
@@ -93,7 +97,11 @@ def check_prompts(request: InferenceRequest, size_hw: tuple[int, int]) -> None:
     assert points_xy.shape == (*labels.shape, 2)
     assert np.isfinite(points_xy).all()
     if "mask_input" in request.inputs:
-        assert request.inputs["mask_input"].shape == (*request.inputs["mask_input_object"].shape, 256, 256)
+        assert request.inputs["mask_input"].shape == (
+            *request.inputs["mask_input_object"].shape,
+            256,
+            256,
+        )
     assert [len(names) for names in request.fields] == (labels != tensors.NO_POINT).sum(1).tolist()
     pipeline.check_inside(points_xy, labels, size_hw)
     frame_hw = images.LONGEST_SIDE.size_in_frame(size_hw)

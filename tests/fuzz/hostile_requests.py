@@ -1,4 +1,6 @@
-"""Hypothesis strategies for nearly valid requests: valid ones to all three paths, with one part made wrong."""
+"""Hypothesis strategies for nearly valid requests: valid ones to all three paths, with one part
+made wrong.
+"""
 
 import base64
 import copy
@@ -13,10 +15,54 @@ from PIL import Image
 Fields = dict[str, Any]
 FLOAT32 = "{'descr': '<f4', 'fortran_order': False, 'shape': (256, 256), }"
 TOKENS = (
-    *(b"\0", b"\xff", b"\0" * 16, b"\xff" * 16, b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x80\0\0\0", b"\0\0\0\x80"),
-    *(b"\xff\xd8\xff", b"\xff\xd9", b"\xff\xda", b"\xff\xe1", b"Exif\0\0II*\0\x08\0\0\0", b"RIFF", b"VP8X", b"ANMF"),
-    *(b"IHDR", b"IDAT", b"IEND", b"acTL", b"fcTL", b"iCCP", b"eXIf", b"tRNS", b"\\u0000", b"\\ud800", b"\xc3\x28"),
-    *(b"\xef\xbb\xbf", b"NaN", b"Infinity", b"1e999", b"9" * 25, b"null", b"[", b"]", b"{", b"}", b",", b'"', b"\\"),
+    *(
+        b"\0",
+        b"\xff",
+        b"\0" * 16,
+        b"\xff" * 16,
+        b"\x7f\xff\xff\xff",
+        b"\xff\xff\xff\x7f",
+        b"\x80\0\0\0",
+        b"\0\0\0\x80",
+    ),
+    *(
+        b"\xff\xd8\xff",
+        b"\xff\xd9",
+        b"\xff\xda",
+        b"\xff\xe1",
+        b"Exif\0\0II*\0\x08\0\0\0",
+        b"RIFF",
+        b"VP8X",
+        b"ANMF",
+    ),
+    *(
+        b"IHDR",
+        b"IDAT",
+        b"IEND",
+        b"acTL",
+        b"fcTL",
+        b"iCCP",
+        b"eXIf",
+        b"tRNS",
+        b"\\u0000",
+        b"\\ud800",
+        b"\xc3\x28",
+    ),
+    *(
+        b"\xef\xbb\xbf",
+        b"NaN",
+        b"Infinity",
+        b"1e999",
+        b"9" * 25,
+        b"null",
+        b"[",
+        b"]",
+        b"{",
+        b"}",
+        b",",
+        b'"',
+        b"\\",
+    ),
 )
 """Byte strings with a meaning in images or JSON."""
 
@@ -29,21 +75,70 @@ def npy(header: str, values: bytes = b"") -> str:
 
 def image_file(size: tuple[int, int], file_format: str) -> bytes:
     """Return a picture of noise; `size` is width and height in pixels."""
-    noise = np.random.default_rng(size).integers(0, 256, (size[1] // 8, size[0] // 8, 3), dtype=np.uint8)
+    noise = np.random.default_rng(size).integers(
+        0, 256, (size[1] // 8, size[0] // 8, 3), dtype=np.uint8
+    )
     file = io.BytesIO()
     Image.fromarray(noise).resize(size).save(file, file_format)
     return file.getvalue()
 
 
 SIZES = ((64, 64), (200, 90), (80, 160))
-IMAGES = tuple(image_file(size, file_format) for size in SIZES for file_format in ("PNG", "JPEG", "WEBP"))
+IMAGES = tuple(
+    image_file(size, file_format) for size in SIZES for file_format in ("PNG", "JPEG", "WEBP")
+)
 """Small valid files of all formats."""
 
 ODD_VALUES: tuple[Any, ...] = (
-    *(None, True, False, -0.0, 5e-324, 1e300, 2**31, 2**63, -(2**63) - 1, 10**400, float("nan"), float("inf")),
-    *("", " ", "0", "null", "NaN", "é", "\ud800", "\0", "\u202e", "A" * 10_000, "data:image/png;base64,", "===="),
-    *([], {}, [[]], [{}], [None], [[None]], {"": 0}, {"x": 1, "y": 2}, [[1, 2]] * 300, [1] * 300, [[[[[1]]]]]),
-    *("overlay", "png", npy(FLOAT32), npy(FLOAT32, bytes(4 * 256 * 256)), npy("{}"), "../../etc/passwd"),
+    *(
+        None,
+        True,
+        False,
+        -0.0,
+        5e-324,
+        1e300,
+        2**31,
+        2**63,
+        -(2**63) - 1,
+        10**400,
+        float("nan"),
+        float("inf"),
+    ),
+    *(
+        "",
+        " ",
+        "0",
+        "null",
+        "NaN",
+        "é",
+        "\ud800",
+        "\0",
+        "\u202e",
+        "A" * 10_000,
+        "data:image/png;base64,",
+        "====",
+    ),
+    *(
+        [],
+        {},
+        [[]],
+        [{}],
+        [None],
+        [[None]],
+        {"": 0},
+        {"x": 1, "y": 2},
+        [[1, 2]] * 300,
+        [1] * 300,
+        [[[[[1]]]]],
+    ),
+    *(
+        "overlay",
+        "png",
+        npy(FLOAT32),
+        npy(FLOAT32, bytes(4 * 256 * 256)),
+        npy("{}"),
+        "../../etc/passwd",
+    ),
 )
 """Values that are invalid for all or most fields."""
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -54,7 +149,17 @@ ANY_JSON = st.recursive(
 )
 VALUES = st.sampled_from(ODD_VALUES) | ANY_JSON
 NAMES = (
-    *("input_image", "image_id", "model_version", "pos_coords", "labels", "neg_coords", "box", "mask_input", "prompts"),
+    *(
+        "input_image",
+        "image_id",
+        "model_version",
+        "pos_coords",
+        "labels",
+        "neg_coords",
+        "box",
+        "mask_input",
+        "prompts",
+    ),
     *(
         "low_res_mask",
         "crop_overlap_ratio",
@@ -70,11 +175,20 @@ NAMES = (
 """Fields to add."""
 
 POINTS = st.lists(st.tuples(st.integers(0, 63), st.floats(0, 63)).map(list), min_size=1, max_size=4)
-CLICKS = POINTS.map(lambda points: {"pos_coords": points, "labels": [int(x) % 2 for x, _ in points]})
-BOXES = st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(1, 30)).map(
-    lambda box: {"box": [box[0], box[1], box[0] + box[2], box[1] + 9.5], "neg_coords": [[box[0], box[1]]]}
+CLICKS = POINTS.map(
+    lambda points: {"pos_coords": points, "labels": [int(x) % 2 for x, _ in points]}
 )
-PROMPTS = CLICKS | BOXES | st.fixed_dictionaries({"prompts": st.lists(CLICKS | BOXES, min_size=1, max_size=5)})
+BOXES = st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(1, 30)).map(
+    lambda box: {
+        "box": [box[0], box[1], box[0] + box[2], box[1] + 9.5],
+        "neg_coords": [[box[0], box[1]]],
+    }
+)
+PROMPTS = (
+    CLICKS
+    | BOXES
+    | st.fixed_dictionaries({"prompts": st.lists(CLICKS | BOXES, min_size=1, max_size=5)})
+)
 OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "mobile_sam": {
         "mask_format": st.sampled_from(("json", "npy", "png", "rle", "polygon")),
@@ -89,21 +203,31 @@ OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 @st.composite
 def valid_fields(draw: st.DrawFn, path: str) -> Fields:
-    """Return the fields of a valid request. The image comes last, so that damage mostly meets the others."""
+    """Return the fields of a valid request. The image comes last, so that damage mostly meets
+    the others.
+    """
     fields: Fields = draw(st.fixed_dictionaries({}, optional=OPTIONS[path]))
     prompts = copy.deepcopy(draw(PROMPTS)) if path == "mobile_sam" else {}
-    image = st.sampled_from(IMAGES).map(lambda file: {"input_image": base64.b64encode(file).decode()})
+    image = st.sampled_from(IMAGES).map(
+        lambda file: {"input_image": base64.b64encode(file).decode()}
+    )
     return {**fields, **prompts, **draw(image | st.just({"image_id": "0" * 64}))}
 
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes, other: bytes = b"") -> bytes:
-    """Replace, insert, remove and repeat bytes, mostly near the beginning, or go on with the rest of another file."""
+    """Replace, insert, remove and repeat bytes, mostly near the beginning, or go on with the
+    rest of another file.
+    """
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, min(len(data), draw(st.sampled_from((100, 1000, len(data)))))))
         end = start + draw(st.sampled_from((0, 1, 1, 2, 4, 4, 30, len(data))))
         repeated = data[start : start + 16] * 3
-        new = draw(st.sampled_from((repeated, other[start:])) | st.sampled_from(TOKENS) | st.binary(max_size=4))
+        new = draw(
+            st.sampled_from((repeated, other[start:]))
+            | st.sampled_from(TOKENS)
+            | st.binary(max_size=4)
+        )
         data = data[:start] + new + data[end:]
     return data
 
@@ -132,12 +256,20 @@ def changed(draw: st.DrawFn, fields: Fields) -> Fields:
 
 def _places(node: Any) -> list[tuple[Any, Any]]:
     """Return every list and object of a request with each of its keys, at any depth."""
-    keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
-    return [(node, key) for key in keys] + [place for key in keys for place in _places(node[key])] or [({"": 0}, "")]
+    keys = (
+        list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+    )
+    return [(node, key) for key in keys] + [
+        place for key in keys for place in _places(node[key])
+    ] or [({"": 0}, "")]
 
 
 def hostile_bodies(path: str) -> st.SearchStrategy[bytes]:
     """Return bodies with changed fields, damaged text, any JSON, or any bytes."""
     valid = valid_fields(path)
     as_json = (valid.flatmap(changed) | ANY_JSON).map(lambda value: json.dumps(value).encode())
-    return as_json | valid.flatmap(lambda fields: damaged(json.dumps(fields).encode())) | st.binary(max_size=200)
+    return (
+        as_json
+        | valid.flatmap(lambda fields: damaged(json.dumps(fields).encode()))
+        | st.binary(max_size=200)
+    )

@@ -8,10 +8,42 @@ MARK = "forged-7c1f"
 LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
 """Line ends for `str.splitlines`, terminals and log collectors."""
 CONTROLS = ("\0", "\x07", "\x08", "\x1b[2J\x1b[31m", "\x1b]0;title\x07", "\x7f", "\x9b31m", "\x90")
-FORMATTING = ("\u200b", "\u200e", "\u202a", "\u202e", "\u2066", "\u2069", "\ufeff", "\u00ad", "\U000e0041", "\u3164")
-ODD = ("\ud800", "\udfff", "\ud83d", "\udcff", "\ue000", "\uffff", "\U0010ffff", "\u0378", "\xa0", "\u0301" * 20)
+FORMATTING = (
+    "\u200b",
+    "\u200e",
+    "\u202a",
+    "\u202e",
+    "\u2066",
+    "\u2069",
+    "\ufeff",
+    "\u00ad",
+    "\U000e0041",
+    "\u3164",
+)
+ODD = (
+    "\ud800",
+    "\udfff",
+    "\ud83d",
+    "\udcff",
+    "\ue000",
+    "\uffff",
+    "\U0010ffff",
+    "\u0378",
+    "\xa0",
+    "\u0301" * 20,
+)
 TEMPLATES = (
-    *("%s%s%s%n", "%(message)s", "{record.msg}", "{0.__class__}", "${jndi:ldap://a}", "\\n", "\\x1b", "%0a", '"}'),
+    *(
+        "%s%s%s%n",
+        "%(message)s",
+        "{record.msg}",
+        "{0.__class__}",
+        "${jndi:ldap://a}",
+        "\\n",
+        "\\x1b",
+        "%0a",
+        '"}',
+    ),
 )
 FORGED = (
     f"[ERROR] {MARK}",
@@ -29,7 +61,9 @@ HOSTILE = tuple(f"x{piece}{FORGED[number % len(FORGED)]}" for number, piece in e
 
 
 def hostile_text(draw: Random) -> str:
-    """Return a text of up to a few hundred characters, or of several thousand, with a line break and a forged line."""
+    """Return a text of up to a few hundred characters, or of several thousand, with a line break
+    and a forged line.
+    """
     pieces = draw.choices((*PIECES, *FORGED, "x", " ", "\u00e9"), k=draw.randint(1, 12))
     pieces.insert(draw.randrange(len(pieces) + 1), draw.choice(LINE_ENDS) + draw.choice(FORGED))
     return "".join(pieces) * (draw.randint(10, 40) if draw.random() < 0.02 else 1)

@@ -1,4 +1,6 @@
-"""Expected outcome of every file in the corpus: read with the right size and orientation, or rejected with a reason."""
+"""Expected outcome of every file in the corpus: read with the right size and orientation, or
+rejected with a reason.
+"""
 
 import re
 from pathlib import Path
@@ -18,7 +20,9 @@ TOLERANCE = 40
 
 
 def test_corpus_is_the_files_of_the_table():
-    assert {path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*") if path.is_file()} == {*IMAGES, *BODIES}
+    assert {
+        path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*") if path.is_file()
+    } == {*IMAGES, *BODIES}
 
 
 @pytest.mark.parametrize(("name", "outcome"), IMAGES.items(), ids=IMAGES)
@@ -50,6 +54,8 @@ def peak_kb() -> int:
 def test_body_is_accepted_or_rejected_with_the_right_field(name, expected):
     data = (CORPUS / name).read_bytes()
     found = request_or_refusal(data, "mobile_sam")
-    assert expected == ((found.status, found.errors[0].field) if isinstance(found, ServiceError) else (200, None))
+    assert expected == (
+        (found.status, found.errors[0].field) if isinstance(found, ServiceError) else (200, None)
+    )
     for path in MODELS:
         request_or_refusal(data, path, size_hw=(1, 1))

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from tests.fuzz.corpus import CORPUS, IMAGES
 from tests.fuzz.entry_points import check_prompts, image_or_refusal, request_or_refusal
-from tests.fuzz.hostile_requests import DAMAGED_IMAGES, OPTIONS, damaged, hostile_bodies, valid_fields
+from tests.fuzz.hostile_requests import (
+    DAMAGED_IMAGES,
+    OPTIONS,
+    damaged,
+    hostile_bodies,
+    valid_fields,
+)
 from utils.inference.request import InferenceRequest
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
@@ -32,7 +38,10 @@ each_path = pytest.mark.parametrize("path", OPTIONS)
 
 
 @SETTINGS
-@given(DAMAGED_IMAGES | st.sampled_from(FILES).flatmap(damaged) | st.binary(max_size=300), st.sampled_from(BEGINNINGS))
+@given(
+    DAMAGED_IMAGES | st.sampled_from(FILES).flatmap(damaged) | st.binary(max_size=300),
+    st.sampled_from(BEGINNINGS),
+)
 def test_damaged_image_is_read_or_rejected(data, beginning):
     image_or_refusal(beginning + data[len(beginning) :])
 
@@ -48,7 +57,9 @@ def test_hostile_body_is_accepted_or_rejected(path, data):
 @SETTINGS
 @given(data=st.data())
 def test_fields_of_the_fuzzer_are_valid(path, data):
-    request = request_or_refusal(json.dumps(data.draw(valid_fields(path))).encode(), path, size_hw=(64, 64))
+    request = request_or_refusal(
+        json.dumps(data.draw(valid_fields(path))).encode(), path, size_hw=(64, 64)
+    )
     if path == "mobile_sam":
         assert isinstance(request, InferenceRequest), request
         check_prompts(request, (64, 64))

@@ -30,7 +30,14 @@ class Http:
 
 
 async def messages_of(
-    app, path="/embed", body=b"{}", headers=(), *, method="POST", address=ADDRESS, left: asyncio.Event | None = None
+    app,
+    path="/embed",
+    body=b"{}",
+    headers=(),
+    *,
+    method="POST",
+    address=ADDRESS,
+    left: asyncio.Event | None = None,
 ) -> list[dict[str, Any]]:
     """Send a request without a client's own checks, and return the messages of its answer.
 
@@ -45,7 +52,8 @@ async def messages_of(
         "raw_path": path.encode("utf-8", "replace"),
         "query_string": b"",
         "root_path": "",
-        "headers": [(b"host", b"service")] * all(name != b"host" for name, _ in headers) + list(headers),
+        "headers": [(b"host", b"service")] * all(name != b"host" for name, _ in headers)
+        + list(headers),
         "client": (address, 1),
         "server": ("service", 80),
     }

@@ -17,7 +17,9 @@ def media_type(http, accept):
     return response.headers["content-type"].split(";")[0]
 
 
-@pytest.mark.parametrize("accept", [None, "", "*/*", FORM, f"{JSON}, text/plain, */*", "text/html,*/*;q=0.8"])
+@pytest.mark.parametrize(
+    "accept", [None, "", "*/*", FORM, f"{JSON}, text/plain, */*", "text/html,*/*;q=0.8"]
+)
 def test_answer_is_multipart_by_default(http, accept):
     assert media_type(http, accept) == FORM
 
@@ -40,7 +42,9 @@ def test_accepted_type_with_the_highest_quality_is_answered(http, accept, expect
     assert media_type(http, accept) == expected
 
 
-@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "image/jpeg, audio/*", "x" * 5000, "\x01"])
+@pytest.mark.parametrize(
+    "accept", ["text/html", "application/json;q=0", "image/jpeg, audio/*", "x" * 5000, "\x01"]
+)
 def test_other_types_are_not_acceptable(http, segmenter, accept):
     response = segment(http, accept)
     assert (response.status_code, response.json()["type"]) == (406, "urn:mobile-sam:not-acceptable")
@@ -52,7 +56,10 @@ def test_other_types_are_not_acceptable(http, segmenter, accept):
 @pytest.mark.parametrize("accept", [JSON, PNG])
 def test_errors_are_problems_whatever_is_accepted(http, accept):
     response = segment(http, accept, box=[1])
-    assert (response.status_code, response.headers["content-type"]) == (422, "application/problem+json")
+    assert (response.status_code, response.headers["content-type"]) == (
+        422,
+        "application/problem+json",
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,9 @@ def test_errors_are_problems_whatever_is_accepted(http, accept):
         (PNG, {"segmented_image": "overlay", "mask_format": "json"}, "rle", "overlay"),
     ],
 )
-def test_defaults_depend_on_the_type_of_the_answer(http, segmenter, *, accept, fields, mask_format, picture):
+def test_defaults_depend_on_the_type_of_the_answer(
+    http, segmenter, *, accept, fields, mask_format, picture
+):
     assert segment(http, accept, **fields).status_code == 200
     options = segmenter.jobs[0][1].options
     assert (options["mask_format"], options["segmented_image"]) == (mask_format, picture)
@@ -84,7 +93,9 @@ def test_defaults_depend_on_the_type_of_the_answer(http, segmenter, *, accept, f
 def test_formats_that_the_answer_cannot_have_are_rejected(http, accept, mask_format, expected):
     response = segment(http, accept, mask_format=mask_format)
     assert response.status_code == 422
-    assert response.json()["errors"] == [{"field": "mask_format", "expected": expected, "got": mask_format}]
+    assert response.json()["errors"] == [
+        {"field": "mask_format", "expected": expected, "got": mask_format}
+    ]
 
 
 def test_answers_have_the_contents_of_the_parts(http, segmenter):

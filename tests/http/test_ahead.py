@@ -44,7 +44,9 @@ def test_files_are_kept_and_queued(http, segmenter, queue, request_with):
     assert (answer.status_code, answer.headers["cache-control"]) == (202, "no-store")
     assert [source.file for source in segmenter.stored] == FILES
     job = answer.json()
-    assert [image["image_id"] for image in job["images"]] == [source.image_id for source in segmenter.stored]
+    assert [image["image_id"] for image in job["images"]] == [
+        source.image_id for source in segmenter.stored
+    ]
     assert (job["queued"], not segmenter.embeds) == (2, True)
     assert http.get(f"/embed/{job['job']}").json() == job
     assert queue.begin("")["model_version"] == 3
@@ -52,7 +54,9 @@ def test_files_are_kept_and_queued(http, segmenter, queue, request_with):
     assert (cancelled.status_code, cancelled.json()["cancelled"]) == (200, 2)
 
 
-def test_list_for_a_version_that_is_not_loaded_is_a_422_and_nothing_is_queued(http, segmenter, queue):
+def test_list_for_a_version_that_is_not_loaded_is_a_422_and_nothing_is_queued(
+    http, segmenter, queue
+):
     answer = http.post("/embed", json={"images": TEXTS, "model_version": 99})
     (error,) = answer.json()["errors"]
     assert (answer.status_code, error["field"], error["got"]) == (422, "model_version", "99")
@@ -82,7 +86,11 @@ async def _queued_by(owner: str, service) -> str:
     ("fields", "field", "got"),
     [
         ({"images": []}, "images", "a list of 0"),
-        ({"images": ["no base64!"]}, "images[0]", "10 characters that are not base64: 'no base64!'..."),
+        (
+            {"images": ["no base64!"]},
+            "images[0]",
+            "10 characters that are not base64: 'no base64!'...",
+        ),
         ({"images": [TEXTS[0], ""]}, "images[1]", "an empty string"),
         ({"images": TEXTS, "image_ids": ["an id"]}, "images", "several"),
         ({"images": TEXTS, "image_id": "an id"}, "images", "several"),
@@ -106,7 +114,9 @@ def test_lists_are_for_embed_only(http):
 def test_list_above_the_limits_says_what_fits(http):
     answer = http.post("/embed", json={"image_ids": ["an id"] * 7})
     assert (answer.status_code, answer.json()["type"]) == (413, "urn:mobile-sam:queue-too-large")
-    assert "expected images for 12 MiB of the embedding cache, got 14 MiB" in answer.json()["detail"]
+    assert (
+        "expected images for 12 MiB of the embedding cache, got 14 MiB" in answer.json()["detail"]
+    )
     http.post("/embed", json={"image_ids": ["an id"] * 5})
     answer = http.post("/embed", json={"image_ids": ["an id"] * 2})
     assert (answer.status_code, answer.json()["type"]) == (429, "urn:mobile-sam:queue-full")

@@ -14,7 +14,10 @@ from utils.inference.everything import INTERNAL_KEYS
 
 IMAGE = base64.b64encode(b"an image file").decode()
 BATCHES = [[record((10 * number, 0, 10 * number + 5, 5))] for number in range(3)]
-MASKS = [{name: value for name, value in found.items() if name not in INTERNAL_KEYS} for (found,) in BATCHES]
+MASKS = [
+    {name: value for name, value in found.items() if name not in INTERNAL_KEYS}
+    for (found,) in BATCHES
+]
 RESULT = {**fake_segmenter.IMAGE, "engine": EVERYTHING_ENGINE, "masks": MASKS}
 
 
@@ -24,7 +27,9 @@ def _batches(segmenter):
 
 
 def post_everything(http, **fields):
-    return http.post("/everything", json={"input_image": IMAGE, "points_per_side": 6, **fields})  # three batches
+    return http.post(
+        "/everything", json={"input_image": IMAGE, "points_per_side": 6, **fields}
+    )  # three batches
 
 
 def lines(response):
@@ -41,7 +46,10 @@ def test_answer_is_one_json_document(http):
 
 def test_progress_is_streamed_with_the_result_in_the_last_line(http):
     response = post_everything(http, progress=True)
-    assert (response.status_code, response.headers["x-accel-buffering"]) == (200, "no")  # as nginx reads it
+    assert (response.status_code, response.headers["x-accel-buffering"]) == (
+        200,
+        "no",
+    )  # as nginx reads it
     assert lines(response) == [
         {"done": 0, "total": 3},
         {"done": 1, "total": 3},
@@ -53,27 +61,40 @@ def test_progress_is_streamed_with_the_result_in_the_last_line(http):
 def test_error_before_the_first_line_has_its_status(http, segmenter):
     segmenter.error = ImageNotCached("an id")
     response = post_everything(http, progress=True)
-    assert (response.status_code, response.json()["type"]) == (404, "urn:mobile-sam:image-not-cached")
+    assert (response.status_code, response.json()["type"]) == (
+        404,
+        "urn:mobile-sam:image-not-cached",
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "status", "slug"),
-    [(InferenceTimeout("late"), 504, "inference-timeout"), (RuntimeError("a /secret/path"), 500, "internal-error")],
+    [
+        (InferenceTimeout("late"), 504, "inference-timeout"),
+        (RuntimeError("a /secret/path"), 500, "internal-error"),
+    ],
 )
-def test_error_after_the_first_line_is_the_last_line(http, segmenter, caplog, *, error, status, slug):
+def test_error_after_the_first_line_is_the_last_line(
+    http, segmenter, caplog, *, error, status, slug
+):
     segmenter.next_batches = [[], error]
     with caplog.at_level(logging.INFO, "bentoml.mobile_sam"):
         response = post_everything(http, progress=True)
     *before, last = lines(response)
     assert before == [{"done": 0, "total": 3}, {"done": 1, "total": 3}]
     assert list(last) == ["problem"]
-    assert (last["problem"]["status"], last["problem"]["type"]) == (status, f"urn:mobile-sam:{slug}")
+    assert (last["problem"]["status"], last["problem"]["type"]) == (
+        status,
+        f"urn:mobile-sam:{slug}",
+    )
     assert "secret" not in response.text
     assert len([record for record in caplog.records if record.name == "bentoml.mobile_sam"]) == 1
 
 
 @pytest.mark.parametrize("progress", [True, False])
-def test_request_that_a_stopping_service_would_not_finish_ends_with_the_problem(http, service, monkeypatch, progress):
+def test_request_that_a_stopping_service_would_not_finish_ends_with_the_problem(
+    http, service, monkeypatch, progress
+):
     monkeypatch.setattr(service.app, "time_left_s", lambda: -1.0)
     response = post_everything(http, progress=progress)
     if progress:

@@ -27,18 +27,31 @@ OTHER = "0" * 64
 )
 def test_header_that_is_not_one_sha256_is_refused_wherever_an_image_is(app, segmenter, sent):
     headers = [(b"x-image-id", value) for value in sent]
-    paths = ["/mobile_sam", "/embed", "/everything", "/api/function_invocations", "/sam2/segment_image"]
+    paths = [
+        "/mobile_sam",
+        "/embed",
+        "/everything",
+        "/api/function_invocations",
+        "/sam2/segment_image",
+    ]
     for path, method in [*((path, "POST") for path in paths), (f"/embeddings/{OTHER}", "GET")]:
         start, body, *_ = asyncio.run(messages_of(app, path, headers=headers, method=method))
         assert start["status"] == 422
-        assert b"X-Image-Id: expected one SHA-256 of an image file, 64 lower-case hexadecimal digits" in body["body"]
+        assert (
+            b"X-Image-Id: expected one SHA-256 of an image file, 64 lower-case hexadecimal digits"
+            in body["body"]
+        )
     assert segmenter.calls == []
     for path in ("/info", "/livez", "/ui"):
-        assert asyncio.run(messages_of(app, path, headers=headers, method="GET"))[0]["status"] == 200
+        assert (
+            asyncio.run(messages_of(app, path, headers=headers, method="GET"))[0]["status"] == 200
+        )
 
 
 @pytest.mark.parametrize("fields", [LIST, {"image_ids": IDS}], ids=["files", "ids"])
-def test_header_beside_a_list_names_one_of_its_images_and_another_one_is_ignored_with_its_job(http, segmenter, fields):
+def test_header_beside_a_list_names_one_of_its_images_and_another_one_is_ignored_with_its_job(
+    http, segmenter, fields
+):
     refused = http.post("/embed", json=fields, headers={"X-Image-Id": OTHER})
     assert refused.status_code == 422
     expected = f"the SHA-256 of one of the images, such as {IDS[0]}"
@@ -48,5 +61,7 @@ def test_header_beside_a_list_names_one_of_its_images_and_another_one_is_ignored
     assert accepted.status_code == 202
     job = http.request("DELETE", f"/embed/{accepted.json()['job']}", headers={"X-Image-Id": OTHER})
     assert (job.status_code, job.json()["cancelled"]) == (200, 2)
-    malformed = http.request("GET", f"/embed/{accepted.json()['job']}", headers={"X-Image-Id": "an id"})
+    malformed = http.request(
+        "GET", f"/embed/{accepted.json()['job']}", headers={"X-Image-Id": "an id"}
+    )
     assert (malformed.status_code, malformed.json()["errors"][0]["got"]) == (422, "'an id'")

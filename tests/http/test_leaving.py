@@ -17,7 +17,9 @@ from tests.http.asgi import messages_of
         pytest.param("/everything", {"progress": True}, "records", id="everything-lines"),
     ],
 )
-def test_work_is_cancelled_when_the_caller_disconnects(app, segmenter, monkeypatch, *, path, fields, method):
+def test_work_is_cancelled_when_the_caller_disconnects(
+    app, segmenter, monkeypatch, *, path, fields, method
+):
     body = json.dumps({"image_id": "an id", **fields}).encode()
     ended: list[str] = []
 
@@ -38,5 +40,7 @@ def test_work_is_cancelled_when_the_caller_disconnects(app, segmenter, monkeypat
 
     sent = asyncio.run(visit())
     assert ended == ["cancelled"]
-    complete = any(message["type"] == "http.response.body" and not message.get("more_body") for message in sent)
+    complete = any(
+        message["type"] == "http.response.body" and not message.get("more_body") for message in sent
+    )
     assert not (complete and sent[0]["status"] == 200)

@@ -1,4 +1,6 @@
-"""Log lines about requests: they cannot be forged, show no sent values, and name callers that guess keys."""
+"""Log lines about requests: they cannot be forged, show no sent values, and name callers that
+guess keys.
+"""
 
 import asyncio
 import io
@@ -29,7 +31,15 @@ MODELS: dict[str, type[ImageFields]] = {
     "/mobile_sam": SegmentRequest,
 }
 FIELDS = [(path, name) for path, model in MODELS.items() for name in model.model_fields]
-HEADERS = [b"content-type", b"x-request-id", b"authorization", b"x-api-key", b"user-agent", b"host", b"traceparent"]
+HEADERS = [
+    b"content-type",
+    b"x-request-id",
+    b"authorization",
+    b"x-api-key",
+    b"user-agent",
+    b"host",
+    b"traceparent",
+]
 TEXTS = [*HOSTILE, *hostile_texts(20, seed=5)]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ")
 
@@ -47,7 +57,9 @@ def log(app, request, monkeypatch) -> Iterator[io.StringIO]:
     monkeypatch.setattr(logger, "level", logging.INFO)
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._max_lines", 10**9)
     logging.root.manager._clear_cache()  # type: ignore[attr-defined]
-    others = {other: other.formatter for other in [*logging.root.handlers, logging.lastResort] if other}
+    others = {
+        other: other.formatter for other in [*logging.root.handlers, logging.lastResort] if other
+    }
     monkeypatch.setenv(VARIABLE, request.param)
     configure_logging()
     yield written
@@ -98,12 +110,17 @@ def test_headers_forge_no_line_and_are_not_logged(app, segmenter, log, name):
 def test_log_lines_are_printable_and_bounded(app, segmenter, log, part):
     requests: list[dict[str, Any]]
     if part == "access":
-        requests = [{"path": f"/{text}", "headers": [(b"content-type", b"a/\x1b\nb")]} for text in TEXTS]
+        requests = [
+            {"path": f"/{text}", "headers": [(b"content-type", b"a/\x1b\nb")]} for text in TEXTS
+        ]
     elif part == "key":
         requests = [{"body": json.dumps({text: 1}).encode()} for text in TEXTS]
     else:
         requests = [{part: f"/{text}"} for text in TEXTS]
-    answers = ask_all(AccessLogMiddleware(app, has_request_content_type=True) if part == "access" else app, requests)
+    answers = ask_all(
+        AccessLogMiddleware(app, has_request_content_type=True) if part == "access" else app,
+        requests,
+    )
     assert all(400 <= status < 500 for status, _ in answers)
     lines = log.getvalue().splitlines()
     assert len(lines) == len(answers) * (2 if part == "access" else 1)
@@ -125,14 +142,20 @@ def rejected(text: str) -> RejectedByModel:
     return RejectedByModel(_problem(document, ImageSource(None, "a"), ()))
 
 
-@pytest.mark.parametrize(("error", "status"), [(rejected, 404), (ImageNotCached, 404), (RuntimeError, 500)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(rejected, 404), (ImageNotCached, 404), (RuntimeError, 500)]
+)
 @pytest.mark.usefixtures("unbounded_errors")
 def test_errors_of_the_segmenter_forge_no_line(app, segmenter, log, error, status):
     for text in TEXTS:
         segmenter.error = error(text)
         ((answered, answer),) = ask_all(app, [{"body": b'{"image_id": "a"}'}])
         assert answered == status
-        assert all(value.isprintable() for each in json.loads(answer).get("errors", ()) for value in each.values())
+        assert all(
+            value.isprintable()
+            for each in json.loads(answer).get("errors", ())
+            for value in each.values()
+        )
     assert log.getvalue().count(f"{ADDRESS} POST /embed (request ") == len(TEXTS)
     assert not is_forged(log.getvalue())
 
@@ -142,11 +165,17 @@ def test_errors_of_the_segmenter_forge_no_line(app, segmenter, log, error, statu
     ("sent", "line"),
     [
         ({"path": "/secret"}, "POST other ({}): 404 not-found: unknown path"),
-        ({"path": "/label-studio/setup"}, "POST /label-studio/setup ({}): 404 not-found: unknown path"),
+        (
+            {"path": "/label-studio/setup"},
+            "POST /label-studio/setup ({}): 404 not-found: unknown path",
+        ),
         ({"method": "BREW"}, "BREW /embed ({}): 405 method-not-allowed: expected POST for /embed"),
         (
             {"headers": [(b"content-length", b"999999999999")]},
-            "POST /embed ({}): 413 body-too-large: expected a body of at most 32 MiB, got 953674.4 MiB",
+            (
+                "POST /embed ({}): 413 body-too-large: expected a body of at most 32 MiB, got"
+                " 953674.4 MiB"
+            ),
         ),
         (
             {"headers": [(b"content-type", b"text/secret")]},
@@ -156,11 +185,16 @@ def test_errors_of_the_segmenter_forge_no_line(app, segmenter, log, error, statu
             {"body": b'{"image_id": ["secret"]}'},
             "POST /embed ({}): 422 invalid-request: image_id: expected a valid string",
         ),
-        ({"body": b"secret"}, "POST /embed ({}): 400 malformed-body: body: expected a JSON object in UTF-8"),
+        (
+            {"body": b"secret"},
+            "POST /embed ({}): 400 malformed-body: body: expected a JSON object in UTF-8",
+        ),
     ],
     ids=["404", "404-off", "405", "413", "415", "422", "400"],
 )
-def test_refusal_is_logged_with_time_address_request_and_expectation(app, segmenter, log, sent, line):
+def test_refusal_is_logged_with_time_address_request_and_expectation(
+    app, segmenter, log, sent, line
+):
     headers = [*sent.get("headers", []), (b"x-request-id", b"the-request")]
     ((status, _),) = ask_all(app, [{**sent, "headers": headers}])
     assert f": {status} " in line

@@ -1,4 +1,6 @@
-"""Passing of requests and results between HTTP and the segmenter: `/mobile_sam`, and what all endpoints share."""
+"""Passing of requests and results between HTTP and the segmenter: `/mobile_sam`, and what all
+endpoints share.
+"""
 
 import base64
 import json
@@ -37,7 +39,14 @@ def test_request_reaches_the_segmenter(http, segmenter):
         "polygon_tolerance": 2.0,
         "clip": False,
     }
-    segment(http, neg_coords=[[3, 4]], box=[0, 0, 9, 9], region=[0, 0, 64, 48.5], model_version=7, **options)
+    segment(
+        http,
+        neg_coords=[[3, 4]],
+        box=[0, 0, 9, 9],
+        region=[0, 0, 64, 48.5],
+        model_version=7,
+        **options,
+    )
     ((image, job),) = segmenter.jobs
     assert image == ImageSource(b"an image file", None, region=(0, 0, 64, 48.5))
     assert job.inputs["point_coords"].tolist() == [[[1, 2], [3, 4], [0, 0], [9, 9]]]
@@ -57,11 +66,15 @@ def test_clip_reaches_the_segmenter_with_the_names_of_the_fields(http, segmenter
     assert job.options["fields"] == (("pos_coords[0]", "box", "box"),)
 
 
-@pytest.mark.parametrize("body", [{"clip": 1}, {"clip": "true"}, {"prompts": [{"box": [0, 0, 9, 9], "clip": True}]}])
+@pytest.mark.parametrize(
+    "body", [{"clip": 1}, {"clip": "true"}, {"prompts": [{"box": [0, 0, 9, 9], "clip": True}]}]
+)
 def test_clip_is_one_switch_for_the_whole_request(http, segmenter, body):
     response = http.post("/mobile_sam", json={"input_image": IMAGE, **body})
     assert response.status_code == 422
-    assert response.json()["errors"][0]["field"] == ("prompts[0].clip" if "prompts" in body else "clip")
+    assert response.json()["errors"][0]["field"] == (
+        "prompts[0].clip" if "prompts" in body else "clip"
+    )
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -90,15 +103,23 @@ def test_embed_returns_the_models_result(http, segmenter):
         ("polygon", b"application/json", b""),
     ],
 )
-def test_answer_has_mask_picture_and_result_in_this_order(http, segmenter, mask_format, mask_type, file):
+def test_answer_has_mask_picture_and_result_in_this_order(
+    http, segmenter, mask_format, mask_type, file
+):
     response = segment(http, mask_format=mask_format)
-    assert response.headers["content-type"] != segment(http).headers["content-type"]  # a boundary of its own
+    assert (
+        response.headers["content-type"] != segment(http).headers["content-type"]
+    )  # a boundary of its own
     assert [tuple(part.headers.values()) for part in parts(response)] == [
         (b'form-data; name="mask"' + file, mask_type),
         (b'form-data; name="segmented_image"; filename="segmented_image.png"', b"image/png"),
         (b'form-data; name="result"', b"application/json"),
     ]
-    assert [part.content for part in parts(response)] == [b"the mask", b"the picture", segmenter.result]
+    assert [part.content for part in parts(response)] == [
+        b"the mask",
+        b"the picture",
+        segmenter.result,
+    ]
     without = segment(http, mask_format=mask_format, segmented_image="none")
     assert [part.content for part in parts(without)] == [b"the mask", segmenter.result]
 
@@ -116,7 +137,11 @@ each_endpoint = pytest.mark.parametrize("path", BODIES)
     ("error", "status", "slug"),
     [
         (InferenceUnavailable("starting"), 503, "inference-unavailable"),
-        (RejectedByModel(Problem(415, "unsupported-image-format", "t", "d")), 415, "unsupported-image-format"),
+        (
+            RejectedByModel(Problem(415, "unsupported-image-format", "t", "d")),
+            415,
+            "unsupported-image-format",
+        ),
         (RuntimeError("a bug with a /secret/path"), 500, "internal-error"),
     ],
     ids=["unavailable", "rejected", "bug"],
@@ -133,7 +158,11 @@ def test_segmenter_errors_become_problems(http, segmenter, *, path, error, statu
 
 def test_documented_post_paths_are_complete(http):
     paths = http.get("/docs.json").json()["paths"]
-    documented = {path for path, methods in paths.items() if methods.get("post", {}).get("tags") == ["Segmentation"]}
+    documented = {
+        path
+        for path, methods in paths.items()
+        if methods.get("post", {}).get("tags") == ["Segmentation"]
+    }
     assert documented == set(BODIES)
     for path in BODIES:
         assert http.get(path).headers["allow"] == "POST"
@@ -157,13 +186,22 @@ def test_paths_of_probes_and_annotation_tools_are_documented(http):
     assert unknown.json()["detail"].endswith("the page at / lists the paths of the API")
 
 
-@pytest.mark.parametrize("content_type", [None, "application/json", "application/json; charset=utf-8", "x/y+json"])
+@pytest.mark.parametrize(
+    "content_type", [None, "application/json", "application/json; charset=utf-8", "x/y+json"]
+)
 def test_json_content_types_are_accepted(http, content_type):
     headers = {"content-type": content_type} if content_type else {}
-    assert http.post("/embed", content=json.dumps(BODIES["/embed"]).encode(), headers=headers).status_code == 200
+    assert (
+        http.post(
+            "/embed", content=json.dumps(BODIES["/embed"]).encode(), headers=headers
+        ).status_code
+        == 200
+    )
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "multipart/mixed", "application/x-www-form-urlencoded", "x"])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "multipart/mixed", "application/x-www-form-urlencoded", "x"]
+)
 def test_other_content_type_is_a_415(http, content_type):
     response = http.post("/mobile_sam", content=b"{}", headers={"content-type": content_type})
     assert response.status_code == 415
@@ -175,13 +213,20 @@ def test_other_content_type_is_a_415(http, content_type):
     ("body", "status", "field"),
     [
         pytest.param(b"[" * 19_000 + b"]" * 19_000, 400, "body", id="19,000-nested-lists"),
-        pytest.param(b'{"labels": [' + b"[1,2]," * 3_000_000 + b"1]}", 422, "body", id="three-million-points"),
+        pytest.param(
+            b'{"labels": [' + b"[1,2]," * 3_000_000 + b"1]}", 422, "body", id="three-million-points"
+        ),
         pytest.param(b'{"progress": 1, "box": 1, "x": 1}', 422, None, id="fields-of-single-paths"),
     ],
 )
-def test_bad_body_is_a_4xx_problem_that_names_the_field(http, segmenter, *, path, body, status, field):
+def test_bad_body_is_a_4xx_problem_that_names_the_field(
+    http, segmenter, *, path, body, status, field
+):
     response = http.post(path, content=body, headers={"content-type": "application/json"})
-    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+    assert (response.status_code, response.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    )
     own = {"/mobile_sam": ["box", "progress", "x"], "/embed": ["progress", "box", "x"]}
     fields = [error["field"] for error in response.json()["errors"]]
     assert fields == ([field] if field else own.get(path, ["progress", "box", "x"]))

@@ -13,13 +13,19 @@ CLICK = {"input_image": "aGVsbG8=", "pos_coords": [[1, 1]]}
 
 @pytest.mark.parametrize("accept", [None, "application/json", "image/png"])
 def test_masks_name_the_orientation_whatever_their_form(http: Http, accept):
-    fields = {**CLICK, "mask_format": "png" if accept == "image/png" else "rle", "segmented_image": "none"}
+    fields = {
+        **CLICK,
+        "mask_format": "png" if accept == "image/png" else "rle",
+        "segmented_image": "none",
+    }
     answer = http.post("/mobile_sam", json=fields, headers={"Accept": accept} if accept else {})
     assert (answer.status_code, answer.headers[HEADER]) == (200, str(IMAGE["orientation"]))
 
 
 @pytest.mark.parametrize("orientation", [1, 8])
-def test_embed_and_everything_name_the_orientation_of_the_result(http: Http, segmenter, orientation):
+def test_embed_and_everything_name_the_orientation_of_the_result(
+    http: Http, segmenter, orientation
+):
     segmenter.image = {**IMAGE, "orientation": orientation}
     for path in ("/embed", "/everything"):
         answer = http.post(path, json={"input_image": "aGVsbG8="})
@@ -27,9 +33,13 @@ def test_embed_and_everything_name_the_orientation_of_the_result(http: Http, seg
         assert answer.headers[HEADER] == str(orientation)
 
 
-def test_progress_names_the_orientation_in_the_header_and_in_the_result_alone(http: Http, segmenter):
+def test_progress_names_the_orientation_in_the_header_and_in_the_result_alone(
+    http: Http, segmenter
+):
     segmenter.next_batches = [[record((0, 0, 10, 10))]]
-    answer = http.post("/everything", json={"input_image": "aGVsbG8=", "progress": True, "points_per_side": 8})
+    answer = http.post(
+        "/everything", json={"input_image": "aGVsbG8=", "progress": True, "points_per_side": 8}
+    )
     first, *_, last = map(json.loads, answer.text.splitlines())
     assert first == {"done": 0, "total": 4}
     assert last["result"]["orientation"] == IMAGE["orientation"]

@@ -10,7 +10,11 @@ from utils.edge.stack import edge
 from utils.integrations import ADAPTERS
 from utils.settings import DEFAULT_INTEGRATIONS
 
-PATHS = sorted(WORK_PATHS.union(*(adapter.work for adapter in ADAPTERS if adapter.name in DEFAULT_INTEGRATIONS)))
+PATHS = sorted(
+    WORK_PATHS.union(
+        *(adapter.work for adapter in ADAPTERS if adapter.name in DEFAULT_INTEGRATIONS)
+    )
+)
 PAGES = ["/decoder.onnx", "/embeddings/{image_id}"]
 FOREIGN = {
     "page": {"origin": "https://evil.example", "content-type": "text/plain"},

@@ -29,7 +29,9 @@ def test_all_files_linked_by_the_page_exist(http):
 def test_trailing_slash_redirects_also_behind_a_prefix(http):
     answer = http.get("/ui/")
     assert answer.status_code == 308
-    assert urljoin("https://host/prefix/ui/", answer.headers["location"]) == "https://host/prefix/ui"
+    assert (
+        urljoin("https://host/prefix/ui/", answer.headers["location"]) == "https://host/prefix/ui"
+    )
 
 
 FILES = sorted(file for file in FOLDER.rglob("*.*") if file.name not in NOT_SERVED)
@@ -111,7 +113,12 @@ def test_info_is_served_without_triton(http):
         "triton": None,
         "key_needed": False,
         "local_decoding": True,
-        "limits": {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256, "timeout_s": 55},
+        "limits": {
+            "max_body_bytes": 32 * 2**20,
+            "max_image_pixels": 25_000_000,
+            "max_objects": 256,
+            "timeout_s": 55,
+        },
         "model_versions": [],
         "loaded": [],
         "encode_s": None,
@@ -127,8 +134,13 @@ def test_swagger_page_and_its_files_are_served_locally(http):
 
 
 def test_every_part_has_the_version_of_the_project(http):
-    files = [ROOT / name for name in ("pyproject.toml", "client/pyproject.toml", "orchestrator/pyproject.toml")]
-    versions = {re.findall(r'^version = "(.+)"$', file.read_text(), re.MULTILINE)[0] for file in files}
+    files = [
+        ROOT / name
+        for name in ("pyproject.toml", "client/pyproject.toml", "orchestrator/pyproject.toml")
+    ]
+    versions = {
+        re.findall(r'^version = "(.+)"$', file.read_text(), re.MULTILINE)[0] for file in files
+    }
     (label,) = re.findall(r'image\.version="(.+?)"', (ROOT / "Dockerfile").read_text())
     served = http.get("/docs.json").json()["info"]["version"]
     assert {*versions, label, __version__, served} == {VERSION}

@@ -11,7 +11,11 @@ from utils.inference.request import ImageSource
 
 FILE = b"\xff\xd8 an image file \r\n--boundary {{{{{{{{{{{{{{{{"
 CLICK = {"pos_coords": [[903, 310]]}
-PATHS: dict[str, dict[str, Any]] = {"/mobile_sam": CLICK, "/embed": {}, "/everything": {"points_per_side": 4}}
+PATHS: dict[str, dict[str, Any]] = {
+    "/mobile_sam": CLICK,
+    "/embed": {},
+    "/everything": {"points_per_side": 4},
+}
 each_path = pytest.mark.parametrize("path", PATHS)
 
 
@@ -26,15 +30,25 @@ def test_form_with_image_and_request_reaches_the_segmenter(http, segmenter, path
 
 def test_form_without_an_image_can_name_one(http, segmenter):
     request = json.dumps({"image_id": "an id", **CLICK})
-    assert http.post("/mobile_sam", files={"request": ("r.json", request, "application/json")}).status_code == 200
+    assert (
+        http.post(
+            "/mobile_sam", files={"request": ("r.json", request, "application/json")}
+        ).status_code
+        == 200
+    )
     assert segmenter.sources == [ImageSource(None, "an id")]
 
 
 @each_path
-@pytest.mark.parametrize("content_type", ["image/jpeg", "IMAGE/PNG; x=y", "application/octet-stream"])
+@pytest.mark.parametrize(
+    "content_type", ["image/jpeg", "IMAGE/PNG; x=y", "application/octet-stream"]
+)
 def test_raw_image_reaches_the_segmenter(http, segmenter, path, content_type):
     query = "?x=903&y=310" if path == "/mobile_sam" else ""
-    assert http.post(path + query, content=FILE, headers={"content-type": content_type}).status_code == 200
+    assert (
+        http.post(path + query, content=FILE, headers={"content-type": content_type}).status_code
+        == 200
+    )
     assert [(source.file, source.field) for source in segmenter.sources] == [(FILE, "image")]
 
 
@@ -45,7 +59,10 @@ def test_query_has_points_box_and_options(http, segmenter):
     ((_, job),) = segmenter.jobs
     assert job.inputs["point_coords"].tolist() == [[[1, 2], [3.5, 4], [0, 0], [9, 9]]]
     assert job.inputs["point_labels"].tolist() == [[1, 0, 2, 3]]
-    assert job.options | {"multimask_output": True, "mask_format": "rle", "mask_threshold": 0.5} == job.options
+    assert (
+        job.options | {"multimask_output": True, "mask_format": "rle", "mask_threshold": 0.5}
+        == job.options
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +84,11 @@ def test_query_has_a_region(http, segmenter, query, region):
     [
         ("x=1&y=2&mask_threshold=null", "mask_threshold", "'null'"),
         ("x=1&y=2&point_coords=3", "point_coords", "an unknown query parameter"),
-        ("x=1&y=2&mask_formt=rle", "mask_formt", "an unknown query parameter (did you mean mask_format?)"),
+        (
+            "x=1&y=2&mask_formt=rle",
+            "mask_formt",
+            "an unknown query parameter (did you mean mask_format?)",
+        ),
         ("x=1&y=2&mask_format=rle&mask_format=png", "mask_format", "several"),
         ("x=1&x=2&y=1", "x", "2 and 1"),
         ("x=left&y=1", "pos_coords[0][0]", "'left'"),
@@ -80,7 +101,9 @@ def test_query_has_a_region(http, segmenter, query, region):
     ],
 )
 def test_bad_query_is_a_422_that_names_the_parameter(http, segmenter, query, field, got):
-    response = http.post(f"/mobile_sam?{query}", content=FILE, headers={"content-type": "image/png"})
+    response = http.post(
+        f"/mobile_sam?{query}", content=FILE, headers={"content-type": "image/png"}
+    )
     assert response.status_code == 422
     error = response.json()["errors"][0]
     assert (error["field"], error["got"]) == (field, got)
@@ -88,7 +111,9 @@ def test_bad_query_is_a_422_that_names_the_parameter(http, segmenter, query, fie
 
 
 def sent_as(kind: str, **fields: Any) -> dict[str, Any]:
-    """Return the options of a request with an image and these fields, as one of the types of body."""
+    """Return the options of a request with an image and these fields, as one of the types of
+    body.
+    """
     if kind == "json":
         return {"json": {"input_image": base64.b64encode(FILE).decode(), **fields}}
     if kind == "form":
@@ -133,7 +158,10 @@ def test_unknown_query_parameter_is_a_422_with_every_type_of_body(http, segmente
     response = http.post(f"{path}?regoin=auto", **sent_as(kind, **PATHS[path]))
     assert response.status_code == 422
     (error,) = response.json()["errors"]
-    assert (error["field"], error["got"]) == ("regoin", "an unknown query parameter (did you mean region?)")
+    assert (error["field"], error["got"]) == (
+        "regoin",
+        "an unknown query parameter (did you mean region?)",
+    )
     assert not segmenter.calls
 
 
@@ -153,12 +181,18 @@ def test_field_in_query_and_body_is_a_422_that_names_it(http, kind, path, fields
     response = http.post(path, **sent_as(kind, **fields))
     assert response.status_code == 422
     assert response.json()["errors"] == [
-        {"field": field, "expected": "this field once", "got": "one in the query and one in the body"},
+        {
+            "field": field,
+            "expected": "this field once",
+            "got": "one in the query and one in the body",
+        },
     ]
 
 
 def test_query_and_body_can_have_different_fields_of_an_object(http, segmenter):
-    response = http.post("/mobile_sam?x=1&y=2", **sent_as("form", neg_coords=[[3, 4]], mask_format="rle"))
+    response = http.post(
+        "/mobile_sam?x=1&y=2", **sent_as("form", neg_coords=[[3, 4]], mask_format="rle")
+    )
     assert response.status_code == 200
     ((_, job),) = segmenter.jobs
     assert job.inputs["point_coords"].tolist() == [[[1, 2], [3, 4]]]
@@ -166,7 +200,10 @@ def test_query_and_body_can_have_different_fields_of_an_object(http, segmenter):
 
 
 def form(*parts: bytes, end: bytes = b"--b--\r\n") -> bytes:
-    return b"".join(b"--b\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in parts) + end
+    return (
+        b"".join(b"--b\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in parts)
+        + end
+    )
 
 
 IMAGE_PART = b'name="image"; filename="a"\r\n\r\nfile'
@@ -175,17 +212,47 @@ IMAGE_PART = b'name="image"; filename="a"\r\n\r\nfile'
 @pytest.mark.parametrize(
     ("body", "status", "got"),
     [
-        pytest.param(form(b'name="request"\r\n\r\n{'), 400, "EOF while parsing", id="request-not-json"),
-        pytest.param(form(b'name="image"; filename="a"\r\n\r\n'), 422, "an empty file", id="empty-image"),
+        pytest.param(
+            form(b'name="request"\r\n\r\n{'), 400, "EOF while parsing", id="request-not-json"
+        ),
+        pytest.param(
+            form(b'name="image"; filename="a"\r\n\r\n'), 422, "an empty file", id="empty-image"
+        ),
         pytest.param(form(IMAGE_PART, end=b""), 400, "without its end", id="cut-off"),
-        pytest.param(form(IMAGE_PART, IMAGE_PART, end=b""), 400, "without its end", id="second-part-cut-off"),
-        pytest.param(form(IMAGE_PART, *[b'name="request"\r\n\r\n{}'] * 2), 422, "two", id="two-requests"),
-        pytest.param(form(b'name="file"\r\n\r\n1'), 422, "an unknown part (did you mean image?)", id="other-part"),
-        pytest.param(form(b'name="prompt"\r\n\r\n{}'), 422, "an unknown part (did you mean request?)", id="prompt"),
-        pytest.param(form(b'name="image"\r\n\r\na b.jpg'), 422, "the text 'a b.jpg' (with curl, put @", id="no-@"),
-        pytest.param(form(b'name="request"\r\n\r\na/b.json'), 400, "'a/b.json' (with curl, put @", id="json-no-@"),
+        pytest.param(
+            form(IMAGE_PART, IMAGE_PART, end=b""), 400, "without its end", id="second-part-cut-off"
+        ),
+        pytest.param(
+            form(IMAGE_PART, *[b'name="request"\r\n\r\n{}'] * 2), 422, "two", id="two-requests"
+        ),
+        pytest.param(
+            form(b'name="file"\r\n\r\n1'),
+            422,
+            "an unknown part (did you mean image?)",
+            id="other-part",
+        ),
+        pytest.param(
+            form(b'name="prompt"\r\n\r\n{}'),
+            422,
+            "an unknown part (did you mean request?)",
+            id="prompt",
+        ),
+        pytest.param(
+            form(b'name="image"\r\n\r\na b.jpg'),
+            422,
+            "the text 'a b.jpg' (with curl, put @",
+            id="no-@",
+        ),
+        pytest.param(
+            form(b'name="request"\r\n\r\na/b.json'),
+            400,
+            "'a/b.json' (with curl, put @",
+            id="json-no-@",
+        ),
         pytest.param(form(b"\r\n\r\n1"), 400, "Field name not found", id="part-without-name"),
-        pytest.param(form(b'name="\xff\xfe"\r\n\r\n1'), 422, "an unknown part", id="name-not-utf-8"),
+        pytest.param(
+            form(b'name="\xff\xfe"\r\n\r\n1'), 422, "an unknown part", id="name-not-utf-8"
+        ),
         pytest.param(
             form(IMAGE_PART, b'name="request"\r\n\r\n{"image_id": "a"}'),
             422,
@@ -198,7 +265,9 @@ IMAGE_PART = b'name="image"; filename="a"\r\n\r\nfile'
     ],
 )
 def test_bad_form_is_a_4xx_that_says_what_is_wrong(http, segmenter, body, status, got):
-    response = http.post("/embed", content=body, headers={"content-type": "multipart/form-data; boundary=b"})
+    response = http.post(
+        "/embed", content=body, headers={"content-type": "multipart/form-data; boundary=b"}
+    )
     assert response.status_code == status
     assert got in response.json()["errors"][0]["got"]
     assert not segmenter.calls
@@ -210,19 +279,29 @@ def test_several_images_are_for_embed_only(http, segmenter):
 
 
 def test_form_without_boundary_is_a_400(http, caplog):
-    response = http.post("/embed", content=form(IMAGE_PART), headers={"content-type": "multipart/form-data"})
+    response = http.post(
+        "/embed", content=form(IMAGE_PART), headers={"content-type": "multipart/form-data"}
+    )
     assert (response.status_code, response.json()["type"]) == (400, "urn:mobile-sam:malformed-form")
     assert not [record for record in caplog.records if record.name.startswith("python_multipart")]
 
 
 def test_url_in_place_of_an_image_says_that_urls_are_not_fetched(http):
     response = http.post("/embed", json={"input_image": "https://example.org/photo.jpg"})
-    assert (response.status_code, "URLs are not fetched" in response.json()["detail"]) == (422, True)
+    assert (response.status_code, "URLs are not fetched" in response.json()["detail"]) == (
+        422,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("points", "pos_coords"), ("image", "input_image"), ("point_labels", "labels"), ("pos_cords", "pos_coords")],
+    [
+        ("points", "pos_coords"),
+        ("image", "input_image"),
+        ("point_labels", "labels"),
+        ("pos_cords", "pos_coords"),
+    ],
 )
 def test_unknown_field_suggests_the_one_that_is_meant(http, name, meant):
     response = http.post("/mobile_sam", json={"image_id": "an id", **CLICK, name: 1})
@@ -232,11 +311,18 @@ def test_unknown_field_suggests_the_one_that_is_meant(http, name, meant):
 @each_path
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, identity", "identity, gzip"])
 def test_compressed_body_is_a_415_that_says_what_came(http, segmenter, path, encoding):
-    response = http.post(path, content=b"\x1f\x8b", headers={"content-encoding": encoding, "content-type": "image/png"})
+    response = http.post(
+        path,
+        content=b"\x1f\x8b",
+        headers={"content-encoding": encoding, "content-type": "image/png"},
+    )
     assert (response.status_code, response.headers["accept-encoding"]) == (415, "identity")
     problem = response.json()
     assert problem["type"] == "urn:mobile-sam:unsupported-content-encoding"
-    assert problem["detail"] == f"expected a body without Content-Encoding, or with identity, got {encoding}"
+    assert (
+        problem["detail"]
+        == f"expected a body without Content-Encoding, or with identity, got {encoding}"
+    )
     assert not segmenter.calls
 
 
@@ -264,7 +350,9 @@ def test_long_list_in_a_query_is_cut_before_its_numbers_are_read(http, monkeypat
 
     monkeypatch.setattr("utils.api.query._number_or_text", number)
     response = http.post(
-        f"/mobile_sam?x=1&y=2&labels={'1,' * 9000}1", content=FILE, headers={"content-type": "image/png"}
+        f"/mobile_sam?x=1&y=2&labels={'1,' * 9000}1",
+        content=FILE,
+        headers={"content-type": "image/png"},
     )
     assert response.json()["errors"][0]["expected"] == f"at most {MAX_POINTS} items"
     assert len(read) < MAX_POINTS + 10

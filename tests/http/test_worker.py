@@ -33,5 +33,7 @@ Worker(uvicorn.Config(svc.asgi_app, port=0)).run()
 
 @pytest.mark.usefixtures("service")  # its run folder
 def test_worker_calls_triton_without_a_time_limit_of_the_client():
-    done = subprocess.run([sys.executable, "-c", WORKER], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert "limit: None\n" in done.stdout, done.stderr

@@ -1,4 +1,6 @@
-"""Environments of the tools that the integrations are tested with, their clients, and the service with keys."""
+"""Environments of the tools that the integrations are tested with, their clients, and the
+service with keys.
+"""
 
 import json
 import os
@@ -28,19 +30,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def tool_environment() -> Callable[..., Path]:
-    """Return a function that returns the `bin` folder of a tool's environment, installing it if needed.
+    """Return a function that returns the `bin` folder of a tool's environment, installing it if
+    needed.
 
-    The environment of `name` has the packages of `requirements/integrations-{name}.txt`. Without an index to install
-    them from, or Debian's packages without which its Python cannot run `statement`, the test is skipped. Call it in a
-    session fixture per tool, which then tries to install only once.
+    The environment of `name` has the packages of `requirements/integrations-{name}.txt`. Without an
+    index to install them from, or Debian's packages without which its Python cannot run
+    `statement`, the test is skipped. Call it in a session fixture per tool, which then tries to
+    install only once.
     """
 
-    def bin_folder(name: str, statement: str = "pass", debian: str = "", **environment: str) -> Path:
+    def bin_folder(
+        name: str, statement: str = "pass", debian: str = "", **environment: str
+    ) -> Path:
         if sys.version_info < (3, 11):
             pytest.skip("the tools need Python 3.11")
         folder = environments.environment(name, f"integrations-{name}")
         command = [folder / "python", "-c", statement]
-        tried = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+        tried = subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        )
         if tried.returncode:
             pytest.skip(f"{tried.stderr.splitlines()[-1]}; on Debian: apt-get install {debian}")
         return folder
@@ -88,7 +96,9 @@ def server(keyed: Server) -> Server:
     return keyed
 
 
-def own_answer(server: Server, photo: bytes, path: str = "/mobile_sam", **fields: Any) -> dict[str, Any]:
+def own_answer(
+    server: Server, photo: bytes, path: str = "/mobile_sam", **fields: Any
+) -> dict[str, Any]:
     """Return the service's own answer, with masks as RLE."""
     options = {"mask_format": "rle"} if path == "/mobile_sam" else {}
     answer = requests.post(

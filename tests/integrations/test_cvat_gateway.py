@@ -1,4 +1,6 @@
-"""Requests of CVAT's server, sent as it sends them: its server runs in Docker only. CVAT's SDK decodes the masks."""
+"""Requests of CVAT's server, sent as it sends them: its server runs in Docker only. CVAT's SDK
+decodes the masks.
+"""
 
 import json
 import subprocess
@@ -36,10 +38,20 @@ print(json.dumps(mask.astype(int).tolist()))
 
 
 def test_interactor_returns_the_mask_of_the_service(server, tool_environment):
-    clicks = {"pos_points": [[X, Y]], "neg_points": [[10, 10]], "obj_bbox": [[90.5, 60], [390, 260.5]]}
+    clicks = {
+        "pos_points": [[X, Y]],
+        "neg_points": [[10, 10]],
+        "obj_bbox": [[90.5, 60], [390, 260.5]],
+    }
     url = server.url.replace("://", f"://cvat:{KEY}@") + "/api/function_invocations"
-    answer = requests.post(url, headers=HEADERS, timeout=120, json={"image": as_base64(PHOTO), **clicks}).json()
-    fields: dict[str, Any] = {"pos_coords": [[X, Y]], "neg_coords": [[10, 10]], "box": [90.5, 60, 390, 260.5]}
+    answer = requests.post(
+        url, headers=HEADERS, timeout=120, json={"image": as_base64(PHOTO), **clicks}
+    ).json()
+    fields: dict[str, Any] = {
+        "pos_coords": [[X, Y]],
+        "neg_coords": [[10, 10]],
+        "box": [90.5, 60, 390, 260.5],
+    }
     expected = coco.decode(own_answer(server, PHOTO, **fields)["masks"][0]["rle"]).tolist()
     (shape,) = answer["shapes"]
     command = [tool_environment("cvat") / "python", "-c", DECODE]

@@ -69,8 +69,12 @@ def photo(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def connected(studio: LabelStudioServer, service: Server, photo: Path) -> Callable[..., tuple[int, int, int]]:
-    """Return a function that makes a project with `photo`; it returns the ids of project, task and model."""
+def connected(
+    studio: LabelStudioServer, service: Server, photo: Path
+) -> Callable[..., tuple[int, int, int]]:
+    """Return a function that makes a project with `photo`; it returns the ids of project, task
+    and model.
+    """
 
     def connect(config: str = CONFIG) -> tuple[int, int, int]:
         project, (task,) = studio.project("Balloons", config, [photo])
@@ -89,21 +93,40 @@ def drawn(kind: str, name: str, percent: dict[str, float], **more: Any) -> dict[
     """Return a region as Label Studio's page sends it."""
     value = {**percent, f"{kind}labels": ["Object"], "labels": ["Object"]}
     size = {"original_width": 1280, "original_height": 853, "image_rotation": 0}
-    return {"id": name, "type": f"{kind}labels", "from_name": name, "to_name": "image", "value": value, **size, **more}
+    return {
+        "id": name,
+        "type": f"{kind}labels",
+        "from_name": name,
+        "to_name": "image",
+        "value": value,
+        **size,
+        **more,
+    }
 
 
 def point(x: float, y: float, *, positive: bool = True) -> dict[str, Any]:
-    return drawn("keypoint", "point", {"x": x / 12.8, "y": y / 8.53, "width": 0.3}, is_positive=positive)
+    return drawn(
+        "keypoint", "point", {"x": x / 12.8, "y": y / 8.53, "width": 0.3}, is_positive=positive
+    )
 
 
 def box(x0: float, y0: float, x1: float, y1: float) -> dict[str, Any]:
-    percent = {"x": x0 / 12.8, "y": y0 / 8.53, "width": (x1 - x0) / 12.8, "height": (y1 - y0) / 8.53}
+    percent = {
+        "x": x0 / 12.8,
+        "y": y0 / 8.53,
+        "width": (x1 - x0) / 12.8,
+        "height": (y1 - y0) / 8.53,
+    }
     return drawn("rectangle", "box", {**percent, "rotation": 0})
 
 
-def click(studio: LabelStudioServer, model: int, task: int, *regions: dict[str, Any]) -> dict[str, Any]:
+def click(
+    studio: LabelStudioServer, model: int, task: int, *regions: dict[str, Any]
+) -> dict[str, Any]:
     body = {"task": task, "context": {"result": list(regions)}}
-    data: dict[str, Any] = studio.call("POST", f"ml/{model}/interactive-annotating", json=body)["data"]
+    data: dict[str, Any] = studio.call("POST", f"ml/{model}/interactive-annotating", json=body)[
+        "data"
+    ]
     return data
 
 
@@ -118,7 +141,11 @@ def test_click_is_the_mask_of_mobile_sam(studio, service, connected, photo):
     _, task, model = connected()
     before = service.embeddings()["encoded"]
     (result,) = click(studio, model, task, point(*BALLOON))["result"]
-    assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == ("brushlabels", "brush", ["Object"])
+    assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == (
+        "brushlabels",
+        "brush",
+        ["Object"],
+    )
     assert iou(mask_of(result), reference(service, photo, pos_coords=[BALLOON])) == 1
     regions = [point(*BALLOON), point(*SKY, positive=False), box(*BOX)]
     (refined,) = click(studio, model, task, *regions)["result"]
@@ -143,7 +170,9 @@ def test_predictions_are_the_objects_in_the_boxes_of_a_task(studio, service, con
     (prediction,) = predictions(studio, project)
     (result,) = prediction["result"]
     assert iou(mask_of(result), reference(service, photo, box=BOX)) == 1
-    assert service.embeddings()["encoded"] == encoded  # the image was encoded by the first, empty answer
+    assert (
+        service.embeddings()["encoded"] == encoded
+    )  # the image was encoded by the first, empty answer
 
 
 def test_predictions_of_everything_need_a_tag_of_that_name(studio, connected):
@@ -153,9 +182,15 @@ def test_predictions_of_everything_need_a_tag_of_that_name(studio, connected):
     assert {result["from_name"] for result in prediction["result"]} == {"everything"}
 
 
-def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, service, connected, photo):
+def test_images_of_a_project_are_encoded_ahead_of_the_first_click(
+    studio, service, connected, photo
+):
     project, task, model = connected()
-    settings = {"MOBILE_SAM_API_KEY": KEY, "LABEL_STUDIO_API_KEY": LEGACY_TOKEN, "PYTHONPATH": str(ROOT / "client")}
+    settings = {
+        "MOBILE_SAM_API_KEY": KEY,
+        "LABEL_STUDIO_API_KEY": LEGACY_TOKEN,
+        "PYTHONPATH": str(ROOT / "client"),
+    }
     command = [sys.executable, "-m", "mobile_sam_client", "embed", "--url", service.url]
     done = subprocess.run(
         [*command, "--label-studio", studio.url, "--project", str(project)],
@@ -181,7 +216,9 @@ def test_person_clicks_and_submits_a_mask(studio, service, connected, photo):
         page.get_by_text("1 suggestions").wait_for()
         page.keyboard.press("2")  # the label of the points
         page.keyboard.down("Alt")
-        with page.expect_response(lambda response: "interactive-annotating" in response.url) as sent:
+        with page.expect_response(
+            lambda response: "interactive-annotating" in response.url
+        ) as sent:
             click_image(page, 0.7, 0.1)
         page.keyboard.up("Alt")
         page.locator(".lsf-auto-accept__action_type_accept").click()
@@ -191,6 +228,8 @@ def test_person_clicks_and_submits_a_mask(studio, service, connected, photo):
         regions = json.loads(sent.value.request.post_data or "")["context"]["result"]
     (annotation,) = studio.call("GET", f"tasks/{task}/annotations/")
     (mask,) = [result for result in annotation["result"] if result["type"] == "brushlabels"]
-    positive, negative = ([12.8 * region["value"]["x"], 8.53 * region["value"]["y"]] for region in regions)
+    positive, negative = (
+        [12.8 * region["value"]["x"], 8.53 * region["value"]["y"]] for region in regions
+    )
     expected = reference(service, photo, pos_coords=[positive], neg_coords=[negative])
     assert iou(mask_of(mask), expected) == 1

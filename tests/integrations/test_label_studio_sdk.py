@@ -22,7 +22,11 @@ for line in sys.stdin:
 def test_brush_masks_are_those_of_the_library(tool_environment: Callable[[str], Path]):
     python, masks = tool_environment("label-studio") / "python", [*MASKS, LONG_RUNS, ~LONG_RUNS]
     lines = "".join(json.dumps(mask.tolist()) + "\n" for mask in masks)
-    done = subprocess.run([python, "-c", SCRIPT], input=lines, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [python, "-c", SCRIPT], input=lines, capture_output=True, text=True, check=True, timeout=120
+    )
     expected = [json.loads(line) for line in done.stdout.splitlines()]
     assert [list(brush_rle(run_lengths(mask))) for mask in masks] == expected
-    assert [segmentation(mask).to_label_studio("Cat")[0]["value"]["rle"] for mask in masks] == expected
+    assert [
+        segmentation(mask).to_label_studio("Cat")[0]["value"]["rle"] for mask in masks
+    ] == expected

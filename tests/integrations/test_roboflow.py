@@ -42,7 +42,12 @@ def sdk(server: Server, python: Path, start_tool: Callable[..., Tool]) -> Callab
     """Return a function that runs a call of the SDK's client."""
     tool = start_tool(python, SCRIPT, server.url, KEY)
 
-    def run(path: Path, method: str = "sam2_segment_image", transport: str | None = "header", **arguments) -> Any:
+    def run(
+        path: Path,
+        method: str = "sam2_segment_image",
+        transport: str | None = "header",
+        **arguments,
+    ) -> Any:
         return tool.call(method=method, path=str(path), transport=transport, **arguments)
 
     return run
@@ -67,7 +72,9 @@ def test_mask_is_that_of_the_service(sdk, server, photo):
 
 def test_asynchronous_client_gets_masks_as_archive(sdk, server, photo):
     """The synchronous client cannot read archives, not even Roboflow's."""
-    answer = sdk(photo, "sam2_segment_image_async", prompts=[{"points": [POINT]}], mask_input_format="binary")
+    answer = sdk(
+        photo, "sam2_segment_image_async", prompts=[{"points": [POINT]}], mask_input_format="binary"
+    )
     archive = np.load(io.BytesIO(base64.b64decode(answer["archive"])))
     best = expected(server, photo, pos_coords=[[X, Y]], multimask_output=True)
     assert (archive["masks"][0] > 0).tolist() == coco.decode(best["rle"]).astype(bool).tolist()
@@ -101,5 +108,9 @@ def test_sam_1_clicks_by_the_id_of_an_embedding(server, photo):
         assert (archive["masks"][0] > 0).tolist() == coco.decode(best["rle"]).astype(bool).tolist()
     file = io.BytesIO()
     np.save(file, archive["low_res_masks"])
-    refined = {"has_mask_input": True, "mask_input": as_base64(file.getvalue()), "mask_input_format": "binary"}
+    refined = {
+        "has_mask_input": True,
+        "mask_input": as_base64(file.getvalue()),
+        "mask_input_format": "binary",
+    }
     assert post("/sam/segment_image", image=image, **refined, **fields).status_code == 200

@@ -27,18 +27,28 @@ def ask(server, path: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def test_features_are_the_masks_of_the_service(server):
-    fields: dict[str, Any] = {"point_coords": [[10, 10], [X, Y]], "point_labels": [0, 1], "bbox": [60, 40, 500, 280]}
+    fields: dict[str, Any] = {
+        "point_coords": [[10, 10], [X, Y]],
+        "point_labels": [0, 1],
+        "bbox": [60, 40, 500, 280],
+    }
     found = ask(server, "/sam/", multimask_output=False, **fields)
     fields = {"pos_coords": [[X, Y]], "neg_coords": [[10, 10]], "box": [60, 40, 480, 280]}
     document = own_answer(server, IMAGE, **fields)
     thresholds = {"pred_iou_thresh": 0.5, "stability_score_thresh": 0.5, "points_per_side": 6}
     everything = own_answer(server, IMAGE, "/everything", **thresholds)["masks"]
-    found += ask(server, "/sam/automask/", include_image_edge=True, output_type="Single mask", **thresholds)
+    found += ask(
+        server, "/sam/automask/", include_image_edge=True, output_type="Single mask", **thresholds
+    )
     rles = [document["masks"][0]["rle"], *(record["segmentation"] for record in everything)]
     assert len(found) > 2
     for feature, rle in zip(found, rles, strict=True):
         shapes = feature["geometry"]["coordinates"]
-        rings = shapes if feature["geometry"]["type"] == "Polygon" else [ring for shape in shapes for ring in shape]
+        rings = (
+            shapes
+            if feature["geometry"]["type"] == "Polygon"
+            else [ring for shape in shapes for ring in shape]
+        )
         mask = coco.decode(rle).astype(bool)
         # Polygons are within half a pixel of the mask's edge.
         assert iou(filled(rings, mask.shape), mask) > 0.9

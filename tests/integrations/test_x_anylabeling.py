@@ -27,18 +27,24 @@ X, Y = 240, 160
 @pytest.fixture(scope="session")
 def python(tool_environment) -> Path:
     statement = "from anylabeling.services.auto_labeling.remote_server import RemoteServer"
-    folder: Path = tool_environment("x-anylabeling", statement, debian=WINDOW_LIBRARIES, **OFFSCREEN)
+    folder: Path = tool_environment(
+        "x-anylabeling", statement, debian=WINDOW_LIBRARIES, **OFFSCREEN
+    )
     return folder / "python"
 
 
 @pytest.fixture(scope="module")
 def predict(server, python, start_tool, tmp_path_factory) -> Callable[..., dict[str, Any]]:
     """Return a function of the tool's client that segments an image."""
-    tool = start_tool(python, SCRIPTS / "client.py", server.url, KEY, tmp_path_factory.mktemp("home"), **OFFSCREEN)
+    tool = start_tool(
+        python, SCRIPTS / "client.py", server.url, KEY, tmp_path_factory.mktemp("home"), **OFFSCREEN
+    )
     assert tool.read()  # the models
 
     def predict(path: Path, *marks, task="polygon", fineness=0.001, conf=0.0) -> dict[str, Any]:
-        answer: dict[str, Any] = tool.call(path=str(path), marks=marks, task=task, fineness=fineness, conf=conf)
+        answer: dict[str, Any] = tool.call(
+            path=str(path), marks=marks, task=task, fineness=fineness, conf=conf
+        )
         return answer
 
     return predict
@@ -69,8 +75,11 @@ def test_polygon_is_the_mask_of_the_service(predict, server, photo):
     assert {(shape["label"], shape["type"], shape["closed"]) for shape in answer["shapes"]} == {
         ("AUTOLABEL_OBJECT", "polygon", True)
     }
-    # The client's polygons have no holes, and are within half a pixel and 0.0001 of their length of the mask's edge.
-    mask = coco.decode(expected(server, photo, min_mask_region_area=100_000, **fields)["rle"]).astype(bool)
+    # The client's polygons have no holes, and are within half a pixel and 0.0001 of their length of
+    # the mask's edge.
+    mask = coco.decode(
+        expected(server, photo, min_mask_region_area=100_000, **fields)["rle"]
+    ).astype(bool)
     assert iou(filled([shape["points"] for shape in answer["shapes"]], mask.shape), mask) > 0.98
 
 
@@ -100,7 +109,12 @@ def test_click_in_the_window_shows_a_polygon(server, python, photo, tmp_path):
     image, home = tmp_path / "scene.png", tmp_path / "home"
     image.write_bytes(photo.read_bytes())
     home.mkdir()
-    shape = {"label": "disc", "shape_type": "polygon", "points": [[5, 5], [50, 5], [50, 50]], "flags": {}}
+    shape = {
+        "label": "disc",
+        "shape_type": "polygon",
+        "points": [[5, 5], [50, 5], [50, 50]],
+        "flags": {},
+    }
     annotation: dict[str, Any] = {
         "version": "4.2.1",
         "flags": {},
@@ -108,10 +122,14 @@ def test_click_in_the_window_shows_a_polygon(server, python, photo, tmp_path):
         "imagePath": "scene.png",
         "imageData": None,
     }
-    (tmp_path / "scene.json").write_text(json.dumps({**annotation, "imageHeight": 320, "imageWidth": 480}))
+    (tmp_path / "scene.json").write_text(
+        json.dumps({**annotation, "imageHeight": 320, "imageWidth": 480})
+    )
     command = [python, SCRIPTS / "window.py", server.url, KEY, home, image, f"{X},{Y}"]
     environment = {**os.environ, **OFFSCREEN, "HOME": str(home)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=200
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]
     seen: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     assert ["disc", "polygon"] in seen["shapes"]

@@ -27,7 +27,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One prompt: `points_xy` in pixels, `labels` 0 or 1, `box_xyxy`, and the case that it refines."""
+    """One prompt: `points_xy` in pixels, `labels` 0 or 1, `box_xyxy`, and the case that it
+    refines.
+    """
 
     name: str
     image: str
@@ -81,5 +83,10 @@ def packed(masks: Array) -> Array:
 
 def ious(bits: Array, expected: Array) -> list[float]:
     """Return the IoU of each of K pairs of packed masks; 1 for two empty masks."""
-    one, other = (np.unpackbits(packed_masks, axis=1).astype(bool) for packed_masks in (bits, expected))
-    return [float((a & b).sum() / (a | b).sum()) if (a | b).any() else 1.0 for a, b in zip(one, other, strict=True)]
+    one, other = (
+        np.unpackbits(packed_masks, axis=1).astype(bool) for packed_masks in (bits, expected)
+    )
+    return [
+        float((a & b).sum() / (a | b).sum()) if (a | b).any() else 1.0
+        for a, b in zip(one, other, strict=True)
+    ]

@@ -1,4 +1,6 @@
-"""Models from an S3 stand-in in the real Triton, with a repository written by `python -m utils.triton.repository`."""
+"""Models from an S3 stand-in in the real Triton, with a repository written by `python -m
+utils.triton.repository`.
+"""
 
 import contextlib
 import shutil
@@ -42,9 +44,15 @@ def storage(tmp_path: Path) -> Iterator[str]:
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     log = tmp_path / "storage.log"
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as process,
+    ):
         try:
-            wait_until(lambda: listens(port) or process.poll() is not None, what="S3's stand-in does not listen")
+            wait_until(
+                lambda: listens(port) or process.poll() is not None,
+                what="S3's stand-in does not listen",
+            )
             assert process.poll() is None, log.read_text()
             yield f"http://127.0.0.1:{port}"
         finally:
@@ -73,11 +81,17 @@ def upload(folder: Path, address: str, prefix: str = "") -> int:
     client = bucket_at(address)
     files = [path for path in folder.rglob("*") if path.is_file()]
     for path in files:
-        client.upload_file(str(path), BUCKET, str(PurePosixPath(FOLDER, prefix, path.relative_to(folder).as_posix())))
+        client.upload_file(
+            str(path),
+            BUCKET,
+            str(PurePosixPath(FOLDER, prefix, path.relative_to(folder).as_posix())),
+        )
     return len(files)
 
 
-def test_triton_loads_a_written_repository_from_s3(builtin_repository, builtin_server, storage, tmp_path):
+def test_triton_loads_a_written_repository_from_s3(
+    builtin_repository, builtin_server, storage, tmp_path
+):
     written = tmp_path / "written"
     done = subprocess.run(
         [sys.executable, "-m", "utils.triton.repository", written],
@@ -94,7 +108,11 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, builtin_s
     bucket_at(storage).create_bucket(Bucket=BUCKET, CreateBucketConfiguration=region)
     assert upload(written, storage) > 10
 
-    click: dict[str, Any] = {"input_image": as_base64(scene(90)), "pos_coords": [[100, 80]], "mask_format": "rle"}
+    click: dict[str, Any] = {
+        "input_image": as_base64(scene(90)),
+        "pos_coords": [[100, 80]],
+        "mask_format": "rle",
+    }
 
     address = f"s3://{storage}/{BUCKET}/{FOLDER}"
     settings: dict[str, Any] = {**CREDENTIALS, **ADMIN, **SMALL}
@@ -105,12 +123,18 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, builtin_s
         assert (info["weights"]["name"], info["model_versions"]) == ("builtin", [1])
         assert info["limits"]["max_image_pixels"] == 25_000_000
         # Only the first answer says how long the encoder took.
-        answer, expected = ([each.post(**click) for _ in range(2)][-1] for each in (server, builtin_server))
+        answer, expected = (
+            [each.post(**click) for _ in range(2)][-1] for each in (server, builtin_server)
+        )
         assert answer.status_code == 200
         # Each response has its own multipart boundary.
-        parts = [each.content.replace(each.content.splitlines()[0], b"") for each in (answer, expected)]
+        parts = [
+            each.content.replace(each.content.splitlines()[0], b"") for each in (answer, expected)
+        ]
         assert parts[0] == parts[1]
-        assert orjson.dumps({key: info[key] for key in ("weights", "engine")})[1:-1] in answer.content
+        assert (
+            orjson.dumps({key: info[key] for key in ("weights", "engine")})[1:-1] in answer.content
+        )
 
         # Version 2 has the weights of version 1; only the version in the response matters.
         for model in sorted(path for path in written.iterdir() if path.is_dir()):

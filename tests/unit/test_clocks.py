@@ -5,7 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("utils", "orchestrator", "sam_onnx", "client/mobile_sam_client", "triton_backends", "model_repository")
+FOLDERS = (
+    "utils",
+    "orchestrator",
+    "sam_onnx",
+    "client/mobile_sam_client",
+    "triton_backends",
+    "model_repository",
+)
 WALL_CLOCK = {
     "time": {"time", "time_ns"},
     "datetime": {"now", "utcnow", "today", "fromtimestamp"},
@@ -14,7 +21,9 @@ WALL_CLOCK = {
 """Functions that read it, by their module or class."""
 FILE_TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "getmtime"}
 USES = {
-    "orchestrator/cache.py": "files by their last use; a time to come is replaced by the present one",
+    "orchestrator/cache.py": (
+        "files by their last use; a time to come is replaced by the present one"
+    ),
     "orchestrator/triton_io.py": "a metric; an unloaded model has 0 there",
     "utils/background/encoder.py": "the time of a file, which is set by the monotonic clock",
     "utils/inference/contents.py": "whether a file has changed",

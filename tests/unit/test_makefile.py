@@ -11,10 +11,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Return what `make -n` prints, without the variables of a `make` that runs the tests."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MOBILE_SAM_"))}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MAKE", "MOBILE_SAM_"))
+    }
     command = ["make", "-n", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, env={**variables, **environment}, capture_output=True, text=True, check=False
+        command,
+        cwd=ROOT,
+        env={**variables, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -40,7 +49,9 @@ def test_all_variables_and_the_services_settings_are_accepted():
     lines = [line.split(" ?=")[0] for line in text.splitlines() if " ?=" in line]
     assert len(lines) > 15
     given = [f"{name}=1" for name in lines if name not in ("HARDWARE", "PYTHON", "VENV")]
-    ended = make("serve", *given, "HARDWARE=cpu", "PYTHON=python3", "VENV=.venv", "MOBILE_SAM_ENGINE=auto")
+    ended = make(
+        "serve", *given, "HARDWARE=cpu", "PYTHON=python3", "VENV=.venv", "MOBILE_SAM_ENGINE=auto"
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "bentoml serve service.py:svc --host 1 --port 1" in ended.stdout
 
@@ -52,7 +63,11 @@ def test_serve_expects_the_weights_that_it_has_written_unless_the_service_reads_
 
 
 def test_build_arguments_and_options_reach_the_builder():
-    printed = make("image", "BUILD_ARGS=HF_ENDPOINT=https://mirror.example/a&b --no-cache", "WEIGHTS=official").stdout
-    arguments = "--build-arg 'HF_ENDPOINT=https://mirror.example/a&b' '--no-cache' --tag mobile-sam-triton:"
+    printed = make(
+        "image", "BUILD_ARGS=HF_ENDPOINT=https://mirror.example/a&b --no-cache", "WEIGHTS=official"
+    ).stdout
+    arguments = (
+        "--build-arg 'HF_ENDPOINT=https://mirror.example/a&b' '--no-cache' --tag mobile-sam-triton:"
+    )
     assert f'--build-arg WEIGHTS="official" {arguments}' in printed
     assert '--build-arg WEIGHTS="auto"  --tag' in make("image").stdout

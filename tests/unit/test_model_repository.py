@@ -1,4 +1,6 @@
-"""Model repository: config.pbtxt files agree with the declared tensors, and folders are self-contained."""
+"""Model repository: config.pbtxt files agree with the declared tensors, and folders are
+self-contained.
+"""
 
 import ast
 from collections.abc import Iterable
@@ -19,11 +21,16 @@ REQUIRED_INPUTS = {tensors.EVERYTHING: {"call", "point_coords"}}
 
 
 def config(model: str) -> model_config_pb2.ModelConfig:
-    return text_format.Parse((REPOSITORY / model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
+    return text_format.Parse(
+        (REPOSITORY / model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
+    )
 
 
 def declared(entries) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(entry.name, model_config_pb2.DataType.Name(entry.data_type), tuple(entry.dims)) for entry in entries]
+    return [
+        (entry.name, model_config_pb2.DataType.Name(entry.data_type), tuple(entry.dims))
+        for entry in entries
+    ]
 
 
 def imported(source: Path) -> set[str]:
@@ -38,7 +45,10 @@ def imported(source: Path) -> set[str]:
 
 
 def as_configured(wanted: Iterable[tensors.Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(tensor.name, NAMES.get(tensor.datatype, f"TYPE_{tensor.datatype}"), tensor.shape) for tensor in wanted]
+    return [
+        (tensor.name, NAMES.get(tensor.datatype, f"TYPE_{tensor.datatype}"), tensor.shape)
+        for tensor in wanted
+    ]
 
 
 @pytest.mark.parametrize("model", [*tensors.MODELS, *tensors.NETWORKS])
@@ -50,7 +60,9 @@ def test_models_have_the_declared_tensors(model):
 
 @pytest.mark.parametrize("model", tensors.MODELS)
 def test_only_the_inputs_that_every_request_has_are_required(model):
-    assert {entry.name for entry in config(model).input if not entry.optional} == REQUIRED_INPUTS.get(model, set())
+    assert {
+        entry.name for entry in config(model).input if not entry.optional
+    } == REQUIRED_INPUTS.get(model, set())
 
 
 @pytest.mark.parametrize("model", tensors.NETWORKS)
@@ -87,4 +99,6 @@ def test_orchestrator_imports_neither_the_service_nor_triton_but_in_one_module()
     assert len(names) > 10
     elsewhere = {"utils", "service", "client", "sam_onnx", "bentoml"}
     assert [name for name, modules in names.items() if modules & elsewhere] == []
-    assert [name for name, modules in names.items() if "triton_python_backend_utils" in modules] == ["triton_io.py"]
+    assert [
+        name for name, modules in names.items() if "triton_python_backend_utils" in modules
+    ] == ["triton_io.py"]

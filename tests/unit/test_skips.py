@@ -16,13 +16,20 @@ def report(reason: str) -> pytest.TestReport:
 
 def test_the_last_line_counts_the_tests_of_all_runs(monkeypatch, tmp_path):
     monkeypatch.setenv("SKIPS", str(tmp_path / "skips"))
-    first = [report("no go on PATH: apt-get install golang-go"), report("other\nweights"), report("other\nweights")]
-    assert skips.summary(skips.collected(first)) == (
-        "3 skipped; what 1 need: apt-get install golang-go; 2 x other weights"
+    first = [
+        report("no go on PATH: apt-get install golang-go"),
+        report("other\nweights"),
+        report("other\nweights"),
+    ]
+    assert (
+        skips.summary(skips.collected(first))
+        == "3 skipped; what 1 need: apt-get install golang-go; 2 x other weights"
     )
     runs = skips.collected([report("no curl on PATH: apt-get install curl")])
-    assert skips.summary(runs) == (
-        "4 skipped in all runs (3 + 1); what 2 need: apt-get install curl golang-go; 2 x other weights"
+    assert (
+        skips.summary(runs)
+        == "4 skipped in all runs (3 + 1); what 2 need: apt-get install curl golang-go; 2 x other"
+        " weights"
     )
 
 

@@ -1,5 +1,6 @@
-"""Common part of backends that run one graph: batching of requests, and config.pbtxt completed from and checked against
-the graph."""
+"""Common part of backends that run one graph: batching of requests, and config.pbtxt completed
+from and checked against the graph.
+"""
 
 import json
 import os
@@ -68,14 +69,15 @@ class GraphModel:
     def auto_complete_config(cls, auto_complete_model_config: Any) -> Any:
         """Add what config.pbtxt leaves out: inputs, outputs and batching, as NVIDIA's backends do.
 
-        Triton calls it before `initialize`, in a separate process, unless auto-complete is disabled. A config.pbtxt
-        that declares inputs and outputs stays as it is. If it declares no inputs, a graph is batched if all its
-        tensors have a variable first size and further ones. Requests are batched across callers if `max_batch_size` is
-        larger than 1 and config.pbtxt names no scheduler.
+        Triton calls it before `initialize`, in a separate process, unless auto-complete is
+        disabled. A config.pbtxt that declares inputs and outputs stays as it is. If it declares no
+        inputs, a graph is batched if all its tensors have a variable first size and further ones.
+        Requests are batched across callers if `max_batch_size` is larger than 1 and config.pbtxt
+        names no scheduler.
 
         Raises:
-            TritonModelException: the graph cannot be read, or config.pbtxt has a `max_batch_size` but the graph has a
-                fixed batch size.
+            TritonModelException: the graph cannot be read, or config.pbtxt has a `max_batch_size`
+                but the graph has a fixed batch size.
         """
         completed = auto_complete_model_config
         config = completed.as_dict()
@@ -88,20 +90,36 @@ class GraphModel:
         max_batch_size = config["max_batch_size"]
         if max_batch_size and not all(shape[:1] == [-1] for shape in shapes):
             raise pb_utils.TritonModelException(
-                f"{path}: config.pbtxt has max_batch_size {max_batch_size}, but the graph does not support batches: "
-                f"the first size of each input and output must be variable, got {shapes}"
+                f"{path}: config.pbtxt has max_batch_size {max_batch_size}, but the graph does not"
+                " support batches: the first size of each input and output must be variable, got"
+                f" {shapes}"
             )
-        if not max_batch_size and not config["input"] and all(shape[:1] == [-1] and shape[1:] for shape in shapes):
+        if (
+            not max_batch_size
+            and not config["input"]
+            and all(shape[:1] == [-1] and shape[1:] for shape in shapes)
+        ):
             max_batch_size = DEFAULT_MAX_BATCH_SIZE
             completed.set_max_batch_size(max_batch_size)
-        if max_batch_size > 1 and not any(config.get(scheduler) is not None for scheduler in SCHEDULERS):
+        if max_batch_size > 1 and not any(
+            config.get(scheduler) is not None for scheduler in SCHEDULERS
+        ):
             completed.set_dynamic_batching()
         batch = 1 if max_batch_size else 0
-        for side, graph, add in (("input", inputs, completed.add_input), ("output", outputs, completed.add_output)):
+        for side, graph, add in (
+            ("input", inputs, completed.add_input),
+            ("output", outputs, completed.add_output),
+        ):
             declared = {entry["name"] for entry in config[side]}
             for name, (data_type, shape) in graph.items():
                 if name not in declared:
-                    add({"name": name, "data_type": TRITON_TYPES.get(data_type, data_type), "dims": shape[batch:]})
+                    add(
+                        {
+                            "name": name,
+                            "data_type": TRITON_TYPES.get(data_type, data_type),
+                            "dims": shape[batch:],
+                        }
+                    )
         return completed
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -116,9 +134,14 @@ class GraphModel:
         self.joins = int(config.get("max_batch_size", 0)) > 0 and not self.engine.one_by_one
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer the requests; equal shapes share a run, and a run that fails does not affect the others."""
+        """Answer the requests; equal shapes share a run, and a run that fails does not affect
+        the others.
+        """
         feeds = [
-            {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.engine.inputs}
+            {
+                name: pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+                for name in self.engine.inputs
+            }
             for request in requests
         ]
         responses: list[Any] = [None] * len(requests)
@@ -136,7 +159,9 @@ class GraphModel:
                 continue
             for index, answer in zip(group, answers, strict=True):
                 requested = requests[index].requested_output_names()
-                tensors = [pb_utils.Tensor(name, answer[name]) for name in names if name in requested]
+                tensors = [
+                    pb_utils.Tensor(name, answer[name]) for name in names if name in requested
+                ]
                 responses[index] = pb_utils.InferenceResponse(output_tensors=tensors)
         return responses
 
@@ -158,7 +183,9 @@ class GraphModel:
 
 
 def model_file(folder: Path, config: dict[str, Any]) -> Path:
-    """Return the graph's file in the folder of a model version; raise `TritonModelException` if there is none."""
+    """Return the graph's file in the folder of a model version; raise `TritonModelException` if
+    there is none.
+    """
     path = folder / (config.get("default_model_filename") or "model.onnx")
     if not path.is_file():
         remedy = "put the model there, or name its file in config.pbtxt: default_model_filename"
@@ -179,12 +206,20 @@ def errors_naming(path: Path) -> Iterator[None]:
 
 def parameters_of(config: dict[str, Any]) -> dict[str, str]:
     """Return the `parameters` of a model's configuration."""
-    return {name: str(value["string_value"]) for name, value in config.get("parameters", {}).items()}
+    return {
+        name: str(value["string_value"]) for name, value in config.get("parameters", {}).items()
+    }
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message that is not a location in the engine's sources."""
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
+    """Return the first line of an error's message that is not a location in the engine's
+    sources.
+    """
+    lines = [
+        line
+        for line in str(error).splitlines()
+        if line.strip() and not line.startswith("Exception from")
+    ]
     return (lines or [type(error).__name__])[0]
 
 
@@ -192,11 +227,17 @@ def check_signature(config: dict[str, Any], side: str, graph: Signature, path: P
     """Check config.pbtxt against the graph, as NVIDIA's backends do.
 
     Raises:
-        TritonModelException: a tensor is missing on either side or differs in type or number of dimensions.
+        TritonModelException: a tensor is missing on either side or differs in type or number of
+            dimensions.
     """
     batch = 1 if int(config.get("max_batch_size", 0)) > 0 else 0
-    declared = {entry["name"]: (entry["data_type"], len(entry["dims"]) + batch) for entry in config[side]}
-    actual = {name: (TRITON_TYPES.get(data_type, data_type), len(shape)) for name, (data_type, shape) in graph.items()}
+    declared = {
+        entry["name"]: (entry["data_type"], len(entry["dims"]) + batch) for entry in config[side]
+    }
+    actual = {
+        name: (TRITON_TYPES.get(data_type, data_type), len(shape))
+        for name, (data_type, shape) in graph.items()
+    }
     if actual != declared:
         message = f"{path}: {side}s are {actual}, config.pbtxt declares {declared}"
         raise pb_utils.TritonModelException(message)

@@ -1,7 +1,8 @@
-"""A graph that ONNX Runtime runs: in the backend `onnxruntime`, or in the process that asks for its answers.
+"""A graph that ONNX Runtime runs: in the backend `onnxruntime`, or in the process that asks for its
+answers.
 
-These `parameters` of a model are options of its sessions: `intra_op_thread_count`, `inter_op_thread_count`,
-`execution_mode` (0 sequential, 1 parallel).
+These `parameters` of a model are options of its sessions: `intra_op_thread_count`,
+`inter_op_thread_count`, `execution_mode` (0 sequential, 1 parallel).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,9 @@ class Engine:
 
     one_by_one = False
 
-    def __init__(self, path: Path, parameters: Mapping[str, str], providers: Sequence[Provider] = (CPU,)) -> None:
+    def __init__(
+        self, path: Path, parameters: Mapping[str, str], providers: Sequence[Provider] = (CPU,)
+    ) -> None:
         """Load the file.
 
         Args:
@@ -37,17 +40,25 @@ class Engine:
         Raises:
             ValueError: a provider cannot be loaded.
         """
-        # Otherwise ONNX Runtime would replace a provider without its libraries by the CPU, with a page of messages.
+        # Otherwise ONNX Runtime would replace a provider without its libraries by the CPU, with a
+        # page of messages.
         ort.set_default_logger_severity(ERROR)
         if CUDA in dict(providers):
-            ort.preload_dlls()  # CUDA's from their packages, which are on no search path, else the machine's
+            # CUDA's from their packages, which are on no search path, else the machine's
+            ort.preload_dlls()
         options = session_options(parameters)
-        self.session = ort.InferenceSession(str(path), options, providers=list(providers), enable_fallback=0)
+        self.session = ort.InferenceSession(
+            str(path), options, providers=list(providers), enable_fallback=0
+        )
         if missing := [name for name, _ in providers if name not in self.session.get_providers()]:
             raise ValueError(
-                f"onnxruntime {ort.__version__} cannot load {missing[0]}: its message above names the missing library"
+                f"onnxruntime {ort.__version__} cannot load {missing[0]}: its message above names"
+                " the missing library"
             )
-        self.inputs, self.outputs = signature(self.session.get_inputs()), signature(self.session.get_outputs())
+        self.inputs, self.outputs = (
+            signature(self.session.get_inputs()),
+            signature(self.session.get_outputs()),
+        )
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
         """Return the named outputs."""
@@ -63,8 +74,9 @@ def session_options(parameters: Mapping[str, str]) -> ort.SessionOptions:
     if parameters.get("execution_mode") == "1":
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
     options.log_severity_level = ERROR
-    # Waiting threads spin for 20 us, which is enough on an idle machine. Longer spinning makes a run three times slower
-    # when others use the cores, as encoder, decoder and orchestrator do here.
+    # Waiting threads spin for 20 us, which is enough on an idle machine. Longer spinning makes a
+    # run three times slower when others use the cores, as encoder, decoder and orchestrator do
+    # here.
     options.add_session_config_entry("session.intra_op.spin_duration_us", "20")
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
@@ -79,5 +91,10 @@ def read_signatures(path: Path) -> tuple[Signature, Signature]:
 
 
 def signature(nodes: list[Any]) -> Signature:
-    """Return ONNX Runtime's type and the shape, -1 for a variable size, of a model's inputs or outputs, by name."""
-    return {node.name: (node.type, [size if isinstance(size, int) else -1 for size in node.shape]) for node in nodes}
+    """Return ONNX Runtime's type and the shape, -1 for a variable size, of a model's inputs or
+    outputs, by name.
+    """
+    return {
+        node.name: (node.type, [size if isinstance(size, int) else -1 for size in node.shape])
+        for node in nodes
+    }

@@ -1,8 +1,10 @@
-"""A graph that OpenVINO runs on the CPU: in the backend `openvino`, or in the process that asks for its answers.
+"""A graph that OpenVINO runs on the CPU: in the backend `openvino`, or in the process that asks for
+its answers.
 
-These `parameters` of a model are OpenVINO's properties: `PERFORMANCE_HINT` (`LATENCY`, the default, or `THROUGHPUT`),
-`INFERENCE_NUM_THREADS`, `COMPILATION_NUM_THREADS`, `NUM_STREAMS`, `HINT_BF16` (`YES`: matrix products and convolutions
-in bfloat16; otherwise in float32, even if the processor supports both).
+These `parameters` of a model are OpenVINO's properties: `PERFORMANCE_HINT` (`LATENCY`, the default,
+or `THROUGHPUT`), `INFERENCE_NUM_THREADS`, `COMPILATION_NUM_THREADS`, `NUM_STREAMS`, `HINT_BF16`
+(`YES`: matrix products and convolutions in bfloat16; otherwise in float32, even if the processor
+supports both).
 """
 
 import ctypes
@@ -17,7 +19,8 @@ from pathlib import Path
 from threading import Lock, Thread, get_native_id
 from typing import Any
 
-# oneDNN's own cache of compiled primitives, which would keep those that OpenVINO's drops. Read as the library loads.
+# oneDNN's own cache of compiled primitives, which would keep those that OpenVINO's drops. Read as
+# the library loads.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
 # With this package, OpenVINO sends usage data to Google Analytics whenever it is imported.
 sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
@@ -32,12 +35,13 @@ logger = logging.getLogger("openvino")
 
 DEVICE = "CPU"
 CACHED_PRIMITIVES = 96
-"""Compiled primitives that OpenVINO keeps, about ten for each combination of numbers of prompts and points. With its
-default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of different shapes; with 96, by 0.09 GB."""
+"""Compiled primitives that OpenVINO keeps, about ten for each combination of numbers of prompts
+and points. With its default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of
+different shapes; with 96, by 0.09 GB."""
 PASSED_THROUGH = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
 LARGE_RUN_FACTOR, MEMORY_KEPT_S = 8, 30.0
-"""Memory is released after this time without large runs, or without runs of other shapes than the first. A run is large
-if one of its inputs is this many times as large as the smallest seen."""
+"""Memory is released after this time without large runs, or without runs of other shapes than
+the first. A run is large if one of its inputs is this many times as large as the smallest seen."""
 PAUSE_S = 0.025
 """Time without a run after which the processor's cores are taken to sleep."""
 
@@ -58,10 +62,15 @@ class Engine:
         """
         core = ov.Core()
         model = core.read_model(path)
-        self.inputs, self.outputs = signature(model.inputs), signature(model.outputs)  # compiled ones have more names
+        self.inputs, self.outputs = (
+            signature(model.inputs),
+            signature(model.outputs),
+        )  # compiled ones have more names
         self.one_by_one = batched and fix_batch(model)
         options = properties(parameters, core)
-        self.compile: Callable[[], ov.CompiledModel] = lambda: core.compile_model(model, DEVICE, options)
+        self.compile: Callable[[], ov.CompiledModel] = lambda: core.compile_model(
+            model, DEVICE, options
+        )
         self.request = self.compile().create_infer_request()
         self.first_feed: dict[str, Array] = {}
         self.smallest: dict[str, int] = {}
@@ -71,11 +80,15 @@ class Engine:
         Thread(target=self._watch, daemon=True).start()
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
-        """Return the named outputs; if the batch size is fixed, the items of a batch run one by one."""
+        """Return the named outputs; if the batch size is fixed, the items of a batch run one by
+        one.
+        """
         items = len(next(iter(feed.values())))
         if not self.one_by_one or items == 1:
             return self._infer(feed, names)
-        feeds = [{name: array[item : item + 1] for name, array in feed.items()} for item in range(items)]
+        feeds = [
+            {name: array[item : item + 1] for name, array in feed.items()} for item in range(items)
+        ]
         parts = [self._infer(item, names) for item in feeds]
         return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
 
@@ -85,16 +98,25 @@ class Engine:
                 answer = self.request.infer(feed, share_inputs=True, share_outputs=True)
             self.last_run = time.monotonic()
             self._note_run(feed)
-            return [np.array(answer[name]) for name in names]  # the next run overwrites the request's memory
+            return [
+                np.array(answer[name]) for name in names
+            ]  # the next run overwrites the request's memory
 
     def _note_run(self, feed: dict[str, Array]) -> None:
         """Remember that a run of other shapes than the first, or a large one, has ended."""
-        self.first_feed = self.first_feed or {name: np.zeros_like(array) for name, array in feed.items()}
-        self.smallest = {name: min(array.size, self.smallest.get(name, array.size)) for name, array in feed.items()}
+        self.first_feed = self.first_feed or {
+            name: np.zeros_like(array) for name, array in feed.items()
+        }
+        self.smallest = {
+            name: min(array.size, self.smallest.get(name, array.size))
+            for name, array in feed.items()
+        }
         # The first shapes come from the warm-up; the watchdog's probes use them too.
         if any(array.shape != self.first_feed[name].shape for name, array in feed.items()):
             self.last_other = time.monotonic()
-        if any(array.size >= LARGE_RUN_FACTOR * self.smallest[name] for name, array in feed.items()):
+        if any(
+            array.size >= LARGE_RUN_FACTOR * self.smallest[name] for name, array in feed.items()
+        ):
             self.last_large = time.monotonic()
 
     def _watch(self) -> None:
@@ -108,10 +130,11 @@ class Engine:
                     logger.warning("OpenVINO's memory is not released: %r", error)
 
     def _renew(self) -> None:
-        """Replace the compiled model by a new one, which OpenVINO offers no other way to free of cached primitives.
+        """Replace the compiled model by a new one, which OpenVINO offers no other way to free of
+        cached primitives.
 
-        It also keeps the memory of its largest run, which for MobileSAM's decoder with 500 points exceeds the model's.
-        A new one takes 0.2 s, while requests use the old one.
+        It also keeps the memory of its largest run, which for MobileSAM's decoder with 500 points
+        exceeds the model's. A new one takes 0.2 s, while requests use the old one.
         """
         request = self.compile().create_infer_request()
         request.infer(self.first_feed)  # spares the next request most of the preparation
@@ -125,9 +148,10 @@ class Engine:
 def threads_spread() -> Iterator[None]:
     """Keep this process's other threads off the core of the calling one.
 
-    A virtual core that sleeps counts as preempted (`vcpu_is_preempted` in Linux's `available_idle_cpu`), so after a
-    pause the kernel may wake all threads of a run on one core, and shares them out 4 ms later. Not for runs in quick
-    succession: pinned threads wait for their core while another one is free, which costs 11 % of the answers.
+    A virtual core that sleeps counts as preempted (`vcpu_is_preempted` in Linux's
+    `available_idle_cpu`), so after a pause the kernel may wake all threads of a run on one core,
+    and shares them out 4 ms later. Not for runs in quick succession: pinned threads wait for their
+    core while another one is free, which costs 11 % of the answers.
     """
     cores = os.sched_getaffinity(0)
     _set_cores_of_others(cores - {libc("sched_getcpu")} or cores)
@@ -153,8 +177,8 @@ def libc(function: str, *values: int) -> int | None:
 def fix_batch(model: ov.Model) -> bool:
     """Set the batch size to 1 if it is the only variable size, and return whether it is.
 
-    With all shapes known OpenVINO avoids reordering memory: MobileSAM's encoder takes 0.87 of the time per image, and a
-    run of two images is not faster than two runs.
+    With all shapes known OpenVINO avoids reordering memory: MobileSAM's encoder takes 0.87 of the
+    time per image, and a run of two images is not faster than two runs.
     """
     shapes = {port.get_any_name(): port.get_partial_shape() for port in model.inputs}
     for shape in shapes.values():
@@ -173,7 +197,8 @@ def properties(parameters: Mapping[str, str], core: ov.Core) -> dict[str, str]:
         "PERFORMANCE_HINT": parameters.get("PERFORMANCE_HINT", "LATENCY"),
         "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
         "CPU_RUNTIME_CACHE_CAPACITY": str(CACHED_PRIMITIVES),
-        # Several processes share the cores: a pinned thread would wait for its core while another one is free.
+        # Several processes share the cores: a pinned thread would wait for its core while another
+        # one is free.
         "ENABLE_CPU_PINNING": "NO",
         **{key: parameters[key] for key in PASSED_THROUGH if key in parameters},
     }
@@ -186,7 +211,9 @@ def read_signatures(path: Path) -> tuple[Signature, Signature]:
 
 
 def signature(ports: list[Any]) -> Signature:
-    """Return OpenVINO's type and the shape, -1 for a variable size, of a model's inputs or outputs, by name."""
+    """Return OpenVINO's type and the shape, -1 for a variable size, of a model's inputs or
+    outputs, by name.
+    """
     return {
         port.get_any_name(): (
             port.get_element_type().get_type_name(),

@@ -1,13 +1,15 @@
-"""A Python-based Triton backend with the name and the config keys of NVIDIA's C++ `onnxruntime` backend.
+"""A Python-based Triton backend with the name and the config keys of NVIDIA's C++ `onnxruntime`
+backend.
 
-It serves models with `backend: "onnxruntime"` on a Triton without that backend, such as the one in the
-`nvidia-pytriton` wheel. It supports these keys of `config.pbtxt`:
+It serves models with `backend: "onnxruntime"` on a Triton without that backend, such as the one in
+the `nvidia-pytriton` wheel. It supports these keys of `config.pbtxt`:
 
-- `default_model_filename`; `max_batch_size` (requests that Triton passes together run as one batch);
+- `default_model_filename`; `max_batch_size` (requests that Triton passes together run as one
+  batch);
 - `instance_group` kind and device;
-- the `parameters` of `onnxruntime_engine`, and `cudnn_conv_algo_search` (0 exhaustive, 1 heuristic, 2 default),
-  `gpu_mem_limit` (bytes), `arena_extend_strategy` (0 next power of two, 1 same as requested); `use_tf32` (0: products
-  in float32, not TF32), which NVIDIA's ignores;
+- the `parameters` of `onnxruntime_engine`, and `cudnn_conv_algo_search` (0 exhaustive, 1 heuristic,
+  2 default), `gpu_mem_limit` (bytes), `arena_extend_strategy` (0 next power of two, 1 same as
+  requested); `use_tf32` (0: products in float32, not TF32), which NVIDIA's ignores;
 - `optimization.execution_accelerators`: `cpu_execution_accelerator` `openvino`.
 
 A device or engine that is not available is an error at load, never a silent change.
@@ -19,7 +21,9 @@ from typing import Any
 
 import onnxruntime as ort
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))  # Triton knows the backend's own folder only
+sys.path.append(
+    str(Path(__file__).resolve().parents[1] / "common")
+)  # Triton knows the backend's own folder only
 from graph_model import GraphModel, parameters_of
 from onnxruntime_engine import CPU, CUDA, Engine, Provider, read_signatures
 
@@ -29,7 +33,8 @@ CUDA_OPTIONS: dict[str, dict[str, str]] = {
     "arena_extend_strategy": {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"},
     "use_tf32": {},
 }
-"""Parameters of the config, which are also ONNX Runtime's options, and its names for their values if it has any."""
+"""Parameters of the config, which are also ONNX Runtime's options, and its names for their
+values if it has any."""
 
 
 class TritonPythonModel(GraphModel):
@@ -39,7 +44,9 @@ class TritonPythonModel(GraphModel):
 
     def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> Engine:
         """Load an ONNX file."""
-        providers = execution_providers(config, args["model_instance_kind"], int(args["model_instance_device_id"]))
+        providers = execution_providers(
+            config, args["model_instance_kind"], int(args["model_instance_device_id"])
+        )
         return Engine(path, parameters_of(config), providers)
 
 
@@ -47,7 +54,8 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     """Return ONNX Runtime's providers for the instance in order of preference.
 
     Raises:
-        ValueError: the config asks for a provider that this ONNX Runtime lacks, or for an unknown one.
+        ValueError: the config asks for a provider that this ONNX Runtime lacks, or for an unknown
+            one.
     """
     on_cpu: list[Provider] = [("OpenVINOExecutionProvider", {})] * accelerators(config)
     providers = [cuda_provider(config, device)] if kind == "GPU" else on_cpu
@@ -55,7 +63,8 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     for name, _ in providers:
         if name not in available:
             raise ValueError(
-                f"config asks for {name} ({kind} instance), this onnxruntime {ort.__version__} has {available}"
+                f"config asks for {name} ({kind} instance), this onnxruntime {ort.__version__} has"
+                f" {available}"
             )
     return [*providers, CPU]
 
@@ -67,7 +76,9 @@ def accelerators(config: dict[str, Any]) -> int:
         ValueError: there is another one.
     """
     entries = config.get("optimization", {}).get("execution_accelerators", {})
-    on_cpu, on_gpu = (entries.get(f"{device}_execution_accelerator", []) for device in ("cpu", "gpu"))
+    on_cpu, on_gpu = (
+        entries.get(f"{device}_execution_accelerator", []) for device in ("cpu", "gpu")
+    )
     for name in (entry["name"] for entry in (*on_cpu, *on_gpu)):
         if name != "openvino":
             raise ValueError(f"unknown execution accelerator {name!r}, expected 'openvino'")

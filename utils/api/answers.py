@@ -24,7 +24,8 @@ from utils.inference.segmenter import AnswerParts
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
 from utils.observability.logs import ERROR_LOG, logger
 
-# Only the older of BentoML's two APIs, which this module and `service.py` use, has the Triton runner.
+# Only the older of BentoML's two APIs, which this module and `service.py` use, has the Triton
+# runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
 
 MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
@@ -39,15 +40,20 @@ MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
 ORIENTATION_HEADER = "X-Image-Orientation"
 ORIENTATION = re.compile(rb'"orientation": ?([1-8])')
 BEGINNING_BYTES = 256
-"""Part of a result that has the image's orientation: the result of many masks is not parsed here."""
+"""Part of a result that has the image's orientation: the result of many masks is not parsed
+here."""
 JSON_LINES = "application/x-ndjson"
 MAX_UNSTREAMED_BYTES = 1_000_000
 """Size up to which an answer is sent in one piece."""
 REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
 
 
-def segmentation_response(segmentation: AnswerParts, mask_format: MaskFormat, answer_type: str) -> Response:
-    """Return masks and picture as multipart, as one JSON document, or as the picture or the mask alone."""
+def segmentation_response(
+    segmentation: AnswerParts, mask_format: MaskFormat, answer_type: str
+) -> Response:
+    """Return masks and picture as multipart, as one JSON document, or as the picture or the mask
+    alone.
+    """
     # Read first: a part in a file is gone once the last one is sent.
     orientation = _orientation_header(segmentation.result)
     if answer_type == FORM:
@@ -70,15 +76,21 @@ def image_response(result: Content) -> Response:
 
 
 def _orientation_header(result: Content) -> dict[str, str]:
-    """Return the header with an image's orientation, which is among the first members of a result."""
+    """Return the header with an image's orientation, which is among the first members of a
+    result.
+    """
     orientation = ORIENTATION.search(result[:BEGINNING_BYTES])
     return {ORIENTATION_HEADER: orientation[1].decode()} if orientation else {}
 
 
-def multipart_pieces(segmentation: AnswerParts, mask_format: MaskFormat, boundary: str) -> list[Content]:
-    """Return a body with the parts `mask`, `segmented_image` if there is one, and `result`, in this order.
+def multipart_pieces(
+    segmentation: AnswerParts, mask_format: MaskFormat, boundary: str
+) -> list[Content]:
+    """Return a body with the parts `mask`, `segmented_image` if there is one, and `result`, in this
+    order.
 
-    It is in pieces because urllib3's `encode_multipart_formdata` would copy large parts several times.
+    It is in pieces because urllib3's `encode_multipart_formdata` would copy large parts several
+    times.
     """
     parts = [("mask", segmentation.mask, *MASK_PARTS[mask_format])]
     if segmentation.picture is not None:
@@ -93,7 +105,9 @@ def multipart_pieces(segmentation: AnswerParts, mask_format: MaskFormat, boundar
 
 
 def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
-    """Return an answer with a Content-Length; large ones are streamed without another copy in memory."""
+    """Return an answer with a Content-Length; large ones are streamed without another copy in
+    memory.
+    """
     size = sum(map(len, pieces))
     if size <= MAX_UNSTREAMED_BYTES:
         return Response(b"".join(map(bytes, pieces)), media_type=media_type)
@@ -127,7 +141,8 @@ def json_response(document: Content, status: int = 200) -> Response:
 
 
 async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
-    """Return a stream of JSON lines. Errors before the first line are raised; later ones become the last line.
+    """Return a stream of JSON lines. Errors before the first line are raised; later ones become the
+    last line.
 
     The edge sends the last line of a stream that it cancels because the service stops.
     """
@@ -154,7 +169,9 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
 
 
 def problem_line(error: Exception) -> bytes:
-    """Return the last line of a stream of JSON lines that an error has ended; the error is logged."""
+    """Return the last line of a stream of JSON lines that an error has ended; the error is
+    logged.
+    """
     document = {"problem": problem_of(error).as_json()}
     return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
@@ -162,7 +179,8 @@ def problem_line(error: Exception) -> bytes:
 def problem_of(error: Exception) -> Problem:
     """Log an error, without values that the caller sent, and return its problem document.
 
-    The error loses its traceback: the frames would hold the request's body until the cyclic collector runs.
+    The error loses its traceback: the frames would hold the request's body until the cyclic
+    collector runs.
     """
     address, request = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
     if isinstance(error, ServiceError):
@@ -171,7 +189,10 @@ def problem_of(error: Exception) -> Problem:
         REFUSAL_LOG.log(problem.slug, line, address, problem.status)
     else:
         ERROR_LOG.log(
-            f"unexpected {type(error).__name__}", f"{address} {request}: unexpected error", address, error=error
+            f"unexpected {type(error).__name__}",
+            f"{address} {request}: unexpected error",
+            address,
+            error=error,
         )
         problem = ServiceError("unexpected error; see the server's log").problem()
     error.__traceback__ = error.__context__ = error.__cause__ = None
@@ -185,7 +206,9 @@ def problem_response(problem: Problem) -> Response:
     return Response(problem.encode(), problem.status, problem.headers, MEDIA_TYPE)
 
 
-def errors_as_problems(api: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def errors_as_problems(
+    api: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
     """Decorate an API function so that its errors become problem documents and one line in the log.
 
     BentoML itself answers errors with a plain 500 and logs a traceback.

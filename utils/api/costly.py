@@ -1,4 +1,6 @@
-"""Costly segmentation requests, which are refused before they are parsed while too many of them wait."""
+"""Costly segmentation requests, which are refused before they are parsed while too many of them
+wait.
+"""
 
 from orchestrator.costs import MIN_COSTLY_OBJECTS
 from utils.api.request_body import BYTE_ORDER_MARK, has_more_than

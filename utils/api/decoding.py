@@ -38,14 +38,19 @@ DECODER_FILE, FILE = "/decoder.onnx", "model.onnx"
 """Path, and name of the file in the repository."""
 MIN_AGE_S = 0.2
 """Age of what is known of Triton from which a request that does not fit it has it read again."""
-OFF = "expected MOBILE_SAM_LOCAL_DECODING=on, and a folder as MOBILE_SAM_MODEL_REPOSITORY, for this path"
+OFF = (
+    "expected MOBILE_SAM_LOCAL_DECODING=on, and a folder as MOBILE_SAM_MODEL_REPOSITORY, for this"
+    " path"
+)
 
 
 class LocalDecoding:
     """ASGI applications of paths. Their `ServiceError`s are left to the edge."""
 
     def __init__(self, segmenter: Segmenter, repository: Path | None, info: InfoEndpoint) -> None:
-        """Combine the segmenter, the folder from which Triton loads models (None: off), and what it has loaded."""
+        """Combine the segmenter, the folder from which Triton loads models (None: off), and what
+        it has loaded.
+        """
         self._segmenter, self._repository, self.info = segmenter, repository, info
         self.pages: dict[str, ASGIApp] = {EMBEDDING: self.embedding, DECODER_FILE: self.decoder}
         self.from_file = frozenset({DECODER_FILE})
@@ -67,7 +72,11 @@ class LocalDecoding:
         fields = self._fields(request, DecoderRequest)
         try:
             file, record = await self._checked(fields, await self.info.recent())
-        except (NotLoaded, InvalidRequest, OtherWeights):  # another version may have been loaded a moment ago
+        except (
+            NotLoaded,
+            InvalidRequest,
+            OtherWeights,
+        ):  # another version may have been loaded a moment ago
             file, record = await self._checked(fields, await self.info.recent(MIN_AGE_S))
         etag, content = record["fingerprint"], None
         if not has_file(etag, request):
@@ -77,7 +86,9 @@ class LocalDecoding:
             cache_control = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}"
         await file_response(content, etag, cache_control)(scope, receive, send)
 
-    async def _checked(self, fields: DecoderRequest, info: Info) -> tuple["_DecoderFile", dict[str, Any]]:
+    async def _checked(
+        self, fields: DecoderRequest, info: Info
+    ) -> tuple["_DecoderFile", dict[str, Any]]:
         """Return the file of the requested version, and the record of its weights.
 
         Raises:
@@ -101,7 +112,9 @@ class LocalDecoding:
         return file, record
 
     def _fields(self, request: Request, model: type[Model], **fields: str) -> Model:
-        """Return the fields of a request's path and query; raise `UnknownPath` where local decoding is off."""
+        """Return the fields of a request's path and query; raise `UnknownPath` where local
+        decoding is off.
+        """
         if self._repository is None:
             raise UnknownPath(OFF)
         return parse_body(query_fields(parameters_of(request), model, **fields), model)
@@ -116,7 +129,9 @@ class _DecoderFile:
 
     @classmethod
     def of_version(cls, repository: Path, version: int) -> "_DecoderFile":
-        """Return the files of a version, both of one snapshot: the links of the models change one after another."""
+        """Return the files of a version, both of one snapshot: the links of the models change
+        one after another.
+        """
         folder = repository / tensors.DECODER / str(version)
         try:
             snapshot = (folder.parent / folder.readlink()).parent

@@ -1,7 +1,9 @@
-"""Forms: the parts of a `multipart/form-data` body, within bounds that hold before the parser sees it.
+"""Forms: the parts of a `multipart/form-data` body, within bounds that hold before the parser sees
+it.
 
-The parser works byte by byte on what is not the content of a part, and holds the interpreter's lock meanwhile. So the
-lines that begin like a boundary are counted first, a mebibyte at a time, and the parser gets few of them.
+The parser works byte by byte on what is not the content of a part, and holds the interpreter's lock
+meanwhile. So the lines that begin like a boundary are counted first, a mebibyte at a time, and the
+parser gets few of them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ FORM_PARTS = ("image", "request")
 MAX_PARTS = MAX_IMAGES + 1
 """Maximum number of parts of a form: a full list of images, and the request."""
 MAX_CONTENT_TYPE_CHARS = 1000
-"""Longest content type of a form, which is parsed; a boundary has at most 70 characters (RFC 2046)."""
+"""Longest content type of a form, which is parsed; a boundary has at most 70 characters (RFC
+2046)."""
 MAX_PADDING_BYTES = 100
 """Maximum number of spaces after a boundary."""
 PIECE_BYTES = 2**20
@@ -47,7 +50,9 @@ def form_parts(body: bytes, content_type: str, *, max_images: int = 1) -> dict[s
         InvalidRequest: another part, two requests, or more than `max_images` images.
     """
     if len(content_type) > MAX_CONTENT_TYPE_CHARS:
-        raise MalformedForm(f"a Content-Type of {len(content_type)} characters (at most {MAX_CONTENT_TYPE_CHARS})")
+        raise MalformedForm(
+            f"a Content-Type of {len(content_type)} characters (at most {MAX_CONTENT_TYPE_CHARS})"
+        )
     form = _Form(max_images)
     try:
         boundary = parse_options_header(content_type)[1].get(b"boundary")
@@ -86,7 +91,9 @@ def _boundary_ends(body: bytes, boundary: bytes) -> Iterator[int]:
     line = b"\r\n" + boundary
     start = 0
     while start < len(body):
-        stop = start + PIECE_BYTES + len(line) - 1  # a boundary may begin in this piece and end in the next one
+        stop = (
+            start + PIECE_BYTES + len(line) - 1
+        )  # a boundary may begin in this piece and end in the next one
         position = body.find(line, start, stop)
         if position < 0:
             start += PIECE_BYTES
@@ -109,7 +116,9 @@ class _Form:
         self._content: list[bytes] = []
 
     def callbacks(self) -> MultipartCallbacks:
-        """Return the parser's callbacks. A name, a value or a content may come in several pieces."""
+        """Return the parser's callbacks. A name, a value or a content may come in several
+        pieces.
+        """
         return {
             "on_part_begin": self._headers.clear,
             "on_header_field": lambda data, start, end: self._header_name.append(data[start:end]),
@@ -122,7 +131,9 @@ class _Form:
         }
 
     def _end_header(self) -> None:
-        self._headers[b"".join(self._header_name).lower()] = b"".join(self._header_value).strip(b" \t")
+        self._headers[b"".join(self._header_name).lower()] = b"".join(self._header_value).strip(
+            b" \t"
+        )
         self._header_name.clear()
         self._header_value.clear()
 
@@ -132,7 +143,8 @@ class _Form:
         name = parse_options_header(disposition)[1].get(b"name")
         if name is None:
             raise FormParserError(
-                f"Field name not found in Content-Disposition: {quoted(disposition.decode('latin-1'))}"
+                "Field name not found in Content-Disposition:"
+                f" {quoted(disposition.decode('latin-1'))}"
             )
         part = self._part = name.decode("utf-8", "replace")
         if part not in FORM_PARTS:
@@ -152,7 +164,9 @@ class _Form:
             content = pybase64.b64decode(content)
         elif encoding not in PLAIN:
             got = quoted(encoding.decode("latin-1"))
-            raise FormParserError(f"the Content-Transfer-Encoding {got} in place of binary, 8bit, 7bit or base64")
+            raise FormParserError(
+                f"the Content-Transfer-Encoding {got} in place of binary, 8bit, 7bit or base64"
+            )
         self.parts.setdefault(self._part, []).append(content)
 
     def _end(self) -> None:

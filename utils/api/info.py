@@ -94,7 +94,9 @@ class InfoEndpoint:
                 "model_versions": versions,
                 "loaded": loaded,
                 "encode_s": round(health.encode_s, 2) or None,
-                "limits": self.unloaded.limits.model_copy(update={"timeout_s": round(self.timeout_s(), 1)}),
+                "limits": self.unloaded.limits.model_copy(
+                    update={"timeout_s": round(self.timeout_s(), 1)}
+                ),
             }
         )
 

@@ -75,9 +75,14 @@ def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource
         raise invalid("input_image", "exactly one of input_image and image_id", got)
     if request.input_image is None:
         return ImageSource(None, request.image_id, CALLER.get(), region=request.region)
-    text, request.input_image = request.input_image, None  # frees the text while the request is processed
+    text, request.input_image = (
+        request.input_image,
+        None,
+    )  # frees the text while the request is processed
     if text[:8].lower().startswith(URLS):
-        raise invalid("input_image", f"{IMAGE_FILE}; URLs are not fetched", f"the URL {quoted(text, 200)}")
+        raise invalid(
+            "input_image", f"{IMAGE_FILE}; URLs are not fetched", f"the URL {quoted(text, 200)}"
+        )
     file = decode_base64(text, "input_image", IMAGE_FILE)
     return ImageSource(file, None, CALLER.get(), region=request.region)
 
@@ -131,10 +136,14 @@ def decode_base64(text: str, field: str, expected: str) -> bytes:
             if not any(space in payload for space in SPACES):
                 raise ValueError("no white space to remove")
             # Bytes, because `str.translate` takes 0.1 microseconds per character on the event loop.
-            data = pybase64.b64decode(payload.encode("ascii").translate(None, WHITESPACE), validate=True)
+            data = pybase64.b64decode(
+                payload.encode("ascii").translate(None, WHITESPACE), validate=True
+            )
         except (binascii.Error, ValueError):
             raise invalid(
-                field, expected, f"{len(payload)} characters that are not base64: {payload[:24]!r}..."
+                field,
+                expected,
+                f"{len(payload)} characters that are not base64: {payload[:24]!r}...",
             ) from None
     if not data:
         raise invalid(field, expected, "an empty string")
@@ -261,7 +270,10 @@ def _mask_input(text: str, field: str) -> npt.NDArray[np.float32]:
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
-        header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
         # Check the header before the array it announces is allocated.
         shape, fortran, dtype = header(file, MAX_HEADER_BYTES)  # type: ignore[no-untyped-call, call-arg]
         got = f"{dtype} of shape {shape}{' in Fortran order' if fortran else ''}"[:120]

@@ -1,7 +1,9 @@
-"""Large JSON bodies: long texts in base64, from which escapes are removed, and a bounded number of other bytes.
+"""Large JSON bodies: long texts in base64, from which escapes are removed, and a bounded number of
+other bytes.
 
-A JSON parser holds the interpreter's lock, and so the event loop, for the whole body: a millisecond for a megabyte of
-plain text, and up to ten for one of escapes, other characters or names. This is for a thread: it works in pieces.
+A JSON parser holds the interpreter's lock, and so the event loop, for the whole body: a millisecond
+for a megabyte of plain text, and up to ten for one of escapes, other characters or names. This is
+for a thread: it works in pieces.
 """
 
 import re
@@ -9,21 +11,25 @@ import re
 from utils.errors import invalid
 
 LARGE_BYTES, MAX_OTHER_BYTES = 2**21, 2**22
-"""Bytes of a body that is checked, and maximum number of its bytes outside of long texts in base64."""
+"""Bytes of a body that is checked, and maximum number of its bytes outside of long texts in
+base64."""
 LONG_BYTES = 4096
 BASE64 = re.compile(rb"(?:data:[^,]{0,100},)?(?:[A-Za-z0-9+/]|\\[/nrt]){64}", re.IGNORECASE)
 """Beginning of a long text in base64, as PHP (`\\/`) and MIME encoders (`\\n`) write it as well."""
 ESCAPES = ((rb"\/", b"/"), (rb"\n", b""), (rb"\r", b""), (rb"\t", b""))
 MAX_QUOTES = 200_000
 PIECE_BYTES = 2**18
-"""Bytes of a text that are read at a time, about a millisecond in which the interpreter's lock is held."""
+"""Bytes of a text that are read at a time, about a millisecond in which the interpreter's lock
+is held."""
 
 
 def lightened(body: bytes) -> bytes:
-    """Return a JSON body whose long texts in base64 have neither escapes nor white space; small bodies as they are.
+    """Return a JSON body whose long texts in base64 have neither escapes nor white space; small
+    bodies as they are.
 
     Raises:
-        InvalidRequest: the body is large, and has more than `MAX_OTHER_BYTES` other bytes, or too many texts.
+        InvalidRequest: the body is large, and has more than `MAX_OTHER_BYTES` other bytes, or too
+            many texts.
     """
     if len(body) <= LARGE_BYTES:
         return body
@@ -44,12 +50,16 @@ def lightened(body: bytes) -> bytes:
                     pieces_before += body[copied:start], *pieces
                     copied = end
     if other > MAX_OTHER_BYTES:
-        raise invalid("body", f"at most {MAX_OTHER_BYTES} bytes beside images in base64", f"{other}")
+        raise invalid(
+            "body", f"at most {MAX_OTHER_BYTES} bytes beside images in base64", f"{other}"
+        )
     return b"".join([*pieces_before, body[copied:]]) if pieces_before else body
 
 
 def _plain_pieces(body: bytes, start: int, end: int) -> list[bytes] | None:
-    """Return a text in pieces without escapes and spaces; None if it has other escapes or characters."""
+    """Return a text in pieces without escapes and spaces; None if it has other escapes or
+    characters.
+    """
     pieces = []
     while start < end:
         stop = min(start + PIECE_BYTES, end)
@@ -57,7 +67,8 @@ def _plain_pieces(body: bytes, start: int, end: int) -> list[bytes] | None:
             stop += 1
         piece, start = body[start:stop].replace(b" ", b""), stop
         for escape, character in ESCAPES:
-            # The search for one character is fast; for two it stops at each last character, which base64 has many of.
+            # The search for one character is fast; for two it stops at each last character, which
+            # base64 has many of.
             if b"\\" not in piece:
                 break
             piece = piece.replace(escape, character)

@@ -33,7 +33,9 @@ OTHER_NAMES = {
 
 
 def unknown_field(name: str, known: Collection[str], kind: str) -> InvalidRequest:
-    """Return the error for a name that is not among the known ones; `kind` is what they are, such as `field`."""
+    """Return the error for a name that is not among the known ones; `kind` is what they are,
+    such as `field`.
+    """
     return InvalidRequest(errors=[unknown(path_of((name,)), name, known, kind)])
 
 
@@ -41,9 +43,14 @@ def unknown(path: str, name: str, known: Collection[str], kind: str) -> FieldErr
     """Return the same for a name at a path, as a field of an error."""
     meant = OTHER_NAMES.get(name[:MAX_NAME_CHARS].lower())
     if meant not in known:
-        meant = next(iter(difflib.get_close_matches(name[:MAX_NAME_CHARS].lower(), known, n=1, cutoff=0.75)), None)
+        meant = next(
+            iter(difflib.get_close_matches(name[:MAX_NAME_CHARS].lower(), known, n=1, cutoff=0.75)),
+            None,
+        )
     suggestion = f" (did you mean {meant}?)" if meant else ""
-    return FieldError(path, f"one of the {kind}s {', '.join(known)}", f"an unknown {kind}{suggestion}")
+    return FieldError(
+        path, f"one of the {kind}s {', '.join(known)}", f"an unknown {kind}{suggestion}"
+    )
 
 
 def path_of(location: tuple[int | str, ...]) -> str:

@@ -1,4 +1,6 @@
-"""Images that are encoded in the background: jobs, and the encoder, which works while no caller waits."""
+"""Images that are encoded in the background: jobs, and the encoder, which works while no caller
+waits.
+"""
 
 import asyncio
 import contextlib
@@ -11,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from utils.background.queue import EncodeQueue
-from utils.errors import ImageNotCached, InferenceUnavailable, Problem, ServiceError, unknown_version
+from utils.errors import (
+    ImageNotCached,
+    InferenceUnavailable,
+    Problem,
+    ServiceError,
+    unknown_version,
+)
 from utils.inference.request import ImageSource
 from utils.inference.segmenter import Segmenter
 from utils.inference.shares import ACTIVE_S
@@ -28,7 +36,9 @@ forever."""
 POLL_S, RETRY_S = 0.1, 2.0
 CHECK_S = 60.0
 """Time between two looks into the queue without a new job, for images that another process left."""
-ENDED_THE_SERVICE = f"the service ended during each of {MAX_ATTEMPTS} attempts: send the image alone to encode it"
+ENDED_THE_SERVICE = (
+    f"the service ended during each of {MAX_ATTEMPTS} attempts: send the image alone to encode it"
+)
 EVICTED = "evicted before its turn, or never sent: send the image again"
 
 
@@ -100,8 +110,11 @@ class BackgroundEncoder:
         self._last_caller, self._rested_at, self._added = "", 0.0, asyncio.Event()
         self._outage = Outage("images of the queue are encoded again")
 
-    async def add(self, images: Sequence[ImageSource], model_version: int | None = None) -> dict[str, Any]:
-        """Queue images whose files are kept first, and return the job, in which unusable files have failed.
+    async def add(
+        self, images: Sequence[ImageSource], model_version: int | None = None
+    ) -> dict[str, Any]:
+        """Queue images whose files are kept first, and return the job, in which unusable files have
+        failed.
 
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
@@ -119,9 +132,13 @@ class BackgroundEncoder:
         for image in images:
             sizes.append((await image_id_of(image), len(image.file or b"")))
             if image.file:
-                await asyncio.sleep(0)  # a small file is hashed on the event loop, and others run between two of them
+                await asyncio.sleep(
+                    0
+                )  # a small file is hashed on the event loop, and others run between two of them
         check_image_id(*(image_id for image_id, _ in sizes))
-        job, numbers = await asyncio.to_thread(self._queue.add, owner, caller(), model_version, sizes)
+        job, numbers = await asyncio.to_thread(
+            self._queue.add, owner, caller(), model_version, sizes
+        )
         try:
             for image, (image_id, _), number in zip(images, sizes, numbers, strict=True):
                 if image.file is not None:
@@ -132,8 +149,11 @@ class BackgroundEncoder:
         self._added.set()
         return await asyncio.to_thread(self._queue.job, job, owner)
 
-    async def _attempt(self, row: int, image: ImageSource, version: int | None = None, *, final: bool = False) -> None:
-        """Keep the file of an image, or encode one without a file, and record its state, or the caller's mistake.
+    async def _attempt(
+        self, row: int, image: ImageSource, version: int | None = None, *, final: bool = False
+    ) -> None:
+        """Keep the file of an image, or encode one without a file, and record its state, or the
+        caller's mistake.
 
         Raises:
             ServiceError: it is not the caller's, and this is not the `final` attempt.
@@ -153,7 +173,9 @@ class BackgroundEncoder:
             state = "done"
         else:
             state = "queued"
-        await asyncio.to_thread(self._queue.record, row, state, problem.encode() if problem else None)
+        await asyncio.to_thread(
+            self._queue.record, row, state, problem.encode() if problem else None
+        )
 
     async def job(self, job: str, *, cancel: bool = False) -> dict[str, Any]:
         """Return the state of a caller's job, after it was cancelled if that is asked for.
@@ -194,7 +216,11 @@ class BackgroundEncoder:
     async def _step(self) -> bool:
         """Encode the next image, or wait for a moment; return False if none is queued."""
         idle_s = self.callers.idle_s()
-        if not self._ready() or not idle_s or (idle_s < ACTIVE_S and time.monotonic() < self._rested_at):
+        if (
+            not self._ready()
+            or not idle_s
+            or (idle_s < ACTIVE_S and time.monotonic() < self._rested_at)
+        ):
             await asyncio.sleep(POLL_S)
             return True
         row = await asyncio.to_thread(self._queue.begin, self._last_caller)
@@ -204,14 +230,18 @@ class BackgroundEncoder:
         CALLER.set(row["owner"])
         ADDRESS.set(row["caller"])
         self._last_caller, began = row["caller"], time.monotonic()
-        if row["attempts"] > MAX_ATTEMPTS:  # the last one was final, and recorded if its process did not end
+        if (
+            row["attempts"] > MAX_ATTEMPTS
+        ):  # the last one was final, and recorded if its process did not end
             problem = InferenceUnavailable(ENDED_THE_SERVICE).problem()
             await asyncio.to_thread(self._queue.record, row["id"], "failed", problem.encode())
             return True
         # Above the pixel limit, only adapters' images are queued: others were refused when they
         # were added.
         image = ImageSource(None, row["image_id"], row["owner"], scale_down=True)
-        await self._attempt(row["id"], image, row["model_version"], final=row["attempts"] >= MAX_ATTEMPTS)
+        await self._attempt(
+            row["id"], image, row["model_version"], final=row["attempts"] >= MAX_ATTEMPTS
+        )
         self._outage.end()
         self._rested_at = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
         return True

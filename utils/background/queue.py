@@ -1,4 +1,6 @@
-"""Queue of images to encode in the background: a database beside the embedding cache, which has their files."""
+"""Queue of images to encode in the background: a database beside the embedding cache, which has
+their files.
+"""
 
 import contextlib
 import fcntl
@@ -26,14 +28,18 @@ By the machine's monotonic clock, which nobody sets. A longer wait is of a time 
 start."""
 MAX_ENDED = 20_000
 """Newest images whose results are kept."""
-LOST = QueueFull("other callers needed the room of this image: send it again", RETRY_AFTER_S).problem().encode()
+LOST = (
+    QueueFull("other callers needed the room of this image: send it again", RETRY_AFTER_S)
+    .problem()
+    .encode()
+)
 """Problem of an image that had to leave the queue."""
 NO_SPACE = ("database or disk is full", "No space left on device", "Disk quota exceeded")
 """Messages of SQLite and the system about a full disk."""
 SCHEMA = """
 PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
-CREATE TABLE IF NOT EXISTS images (id INTEGER PRIMARY KEY AUTOINCREMENT, job, owner, caller, model_version, image_id,
-    bytes, begins_at, problem, state DEFAULT 'queued', attempts DEFAULT 0);
+CREATE TABLE IF NOT EXISTS images (id INTEGER PRIMARY KEY AUTOINCREMENT, job, owner, caller,
+    model_version, image_id, bytes, begins_at, problem, state DEFAULT 'queued', attempts DEFAULT 0);
 CREATE INDEX IF NOT EXISTS by_job ON images (job);
 CREATE INDEX IF NOT EXISTS by_state ON images (state, caller);
 BEGIN IMMEDIATE;
@@ -49,7 +55,9 @@ class EncodeQueue:
     """
 
     def __init__(self, file: Path, max_bytes: int, embedding_bytes: int) -> None:
-        """Store the file, the space in the embedding cache for all queued images, and that of one embedding."""
+        """Store the file, the space in the embedding cache for all queued images, and that of
+        one embedding.
+        """
         self._file, self._max_bytes, self._embedding_bytes = file, max_bytes, embedding_bytes
         self._open: tuple[int, sqlite3.Connection] | None = None
         """The file's inode, and a connection. It is never used: closing the last connection of all
@@ -59,7 +67,8 @@ class EncodeQueue:
     def add(
         self, owner: str, caller: str, model_version: int | None, images: Sequence[tuple[str, int]]
     ) -> tuple[str, list[int]]:
-        """Reserve room for images, and return the id of their job, which only their owner sees, and their numbers.
+        """Reserve room for images, and return the id of their job, which only their owner sees, and
+        their numbers.
 
         Callers take turns. Each image is its id and the bytes of its file. An image with a file
         waits until `record` says that the file is kept; without one it is queued at once.
@@ -70,33 +79,53 @@ class EncodeQueue:
         Raises:
             QueueTooLarge, QueueFull: there is not enough room.
         """
-        job, share, latest = secrets.token_urlsafe(16), share_of(self._max_bytes, 1), time.monotonic() + MAX_KEEP_S
+        job, share, latest = (
+            secrets.token_urlsafe(16),
+            share_of(self._max_bytes, 1),
+            time.monotonic() + MAX_KEEP_S,
+        )
         needed = sum(size + self._embedding_bytes for _, size in images)
         got = f"{mib(needed)} ({mib(self._embedding_bytes)} for each embedding, and the files)"
         if needed > share:
-            raise QueueTooLarge(f"expected images for {mib(share)} of the embedding cache, got {got}; send fewer")
+            raise QueueTooLarge(
+                f"expected images for {mib(share)} of the embedding cache, got {got}; send fewer"
+            )
         with self._transaction(create=True) as db:
             self._make_room(db, caller, needed)
-            old = "DELETE FROM images WHERE state != 'queued' AND id <= (SELECT max(id) FROM images) - ?"
+            old = (
+                "DELETE FROM images WHERE state != 'queued' AND id <= (SELECT max(id) FROM"
+                " images) - ?"
+            )
             db.execute(old, (MAX_ENDED,))
             query = (
-                "INSERT INTO images (job, owner, caller, model_version, image_id, bytes, begins_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
+                "INSERT INTO images (job, owner, caller, model_version, image_id, bytes, begins_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
             )
             rows = [
-                (job, owner, caller, model_version, image_id, size + self._embedding_bytes, latest if size else 0)
+                (
+                    job,
+                    owner,
+                    caller,
+                    model_version,
+                    image_id,
+                    size + self._embedding_bytes,
+                    latest if size else 0,
+                )
                 for image_id, size in images
             ]
             return job, [db.execute(query, row).fetchone()["id"] for row in rows]
 
     def _make_room(self, db: sqlite3.Connection, caller: str, needed: int) -> None:
-        """Fail the newest images of those who have more than their share, until a caller finds room.
+        """Fail the newest images of those who have more than their share, until a caller finds
+        room.
 
         Raises:
             QueueFull: it finds none.
         """
         held = dict(
-            db.execute("SELECT caller, sum(bytes) FROM images WHERE state = 'queued' GROUP BY caller").fetchall()
+            db.execute(
+                "SELECT caller, sum(bytes) FROM images WHERE state = 'queued' GROUP BY caller"
+            ).fetchall()
         )
         newest = (
             "UPDATE images SET state = 'failed', problem = ? WHERE id = "
@@ -115,9 +144,14 @@ class EncodeQueue:
         """
         if cancel:
             with self._transaction() as db:
-                query = "UPDATE images SET state = 'cancelled' WHERE job = ? AND owner = ? AND state = 'queued'"
+                query = (
+                    "UPDATE images SET state = 'cancelled' WHERE job = ? AND owner = ? AND state ="
+                    " 'queued'"
+                )
                 db.execute(query, (job, owner))
-        query = "SELECT image_id, state, problem FROM images WHERE job = ? AND owner = ? ORDER BY id"
+        query = (
+            "SELECT image_id, state, problem FROM images WHERE job = ? AND owner = ? ORDER BY id"
+        )
         rows = self._read(query, (job, owner))
         if not rows:
             raise UnknownPath("there is no such job of this caller, or no longer")
@@ -126,7 +160,11 @@ class EncodeQueue:
             | ({"problem": orjson.loads(row["problem"])} if row["problem"] else {})
             for row in rows
         ]
-        return {"job": job, **{name: sum(row["state"] == name for row in rows) for name in STATES}, "images": images}
+        return {
+            "job": job,
+            **{name: sum(row["state"] == name for row in rows) for name in STATES},
+            "images": images,
+        }
 
     def begin(self, after: str) -> sqlite3.Row | None:
         """Count an attempt at the image whose turn it is, and return it.
@@ -149,12 +187,18 @@ class EncodeQueue:
         Not if cancelled.
         """
         with self._transaction() as db:
-            query = "UPDATE images SET state = ?, problem = ?, begins_at = 0 WHERE id = ? AND state = 'queued'"
+            query = (
+                "UPDATE images SET state = ?, problem = ?, begins_at = 0 WHERE id = ? AND state ="
+                " 'queued'"
+            )
             db.execute(query, (state, problem, image))
 
     def metrics(self) -> bytes:
         """Return the number of images in each state in Prometheus' text format."""
-        name, head = "mobile_sam_queue_images", "# HELP {0} Images to encode ahead, by state\n# TYPE {0} gauge\n"
+        name, head = (
+            "mobile_sam_queue_images",
+            "# HELP {0} Images to encode ahead, by state\n# TYPE {0} gauge\n",
+        )
         counts = dict(self._read("SELECT state, count(*) FROM images GROUP BY state"))
         lines = [f'{name}{{state="{state}"}} {counts.get(state, 0)}\n' for state in STATES]
         return "".join([head.format(name), *lines]).encode()
@@ -193,16 +237,24 @@ class EncodeQueue:
         except (OSError, sqlite3.Error) as error:
             # SQLite's other errors, such as a full disk, have classes of their own.
             if type(error) is sqlite3.DatabaseError and self._set_aside(inode, error):
-                raise QueueUnavailable("the queue of images was damaged, a new one is started; retry now") from None
+                raise QueueUnavailable(
+                    "the queue of images was damaged, a new one is started; retry now"
+                ) from None
             self._outage.begin(f"the queue of images cannot be used: {self._file}: {error}")
             full = any(text in str(error) for text in NO_SPACE)
-            why = "no space is left on the disk of the embedding cache" if full else "see the server's log"
+            why = (
+                "no space is left on the disk of the embedding cache"
+                if full
+                else "see the server's log"
+            )
             raise QueueUnavailable(f"the queue of images cannot be used: {why}") from None
         self._outage.end()
 
     def _connect(self) -> sqlite3.Connection:
         """Return a connection to the file, or to an empty database if there is none."""
-        db = sqlite3.connect(self._file if self._file.exists() else ":memory:", isolation_level=None)
+        db = sqlite3.connect(
+            self._file if self._file.exists() else ":memory:", isolation_level=None
+        )
         db.row_factory = sqlite3.Row
         return db
 
@@ -245,7 +297,9 @@ class EncodeQueue:
                 self._file.unlink(missing_ok=True)  # a link
                 self._file.symlink_to(new.name)
         except OSError as failure:
-            self._outage.begin(f"the damaged queue of images cannot be replaced: {self._file}: {failure}")
+            self._outage.begin(
+                f"the damaged queue of images cannot be replaced: {self._file}: {failure}"
+            )
             return False
         line = f"the queue of images was damaged ({error}), its jobs are lost: it is kept as {copy}"
         ERROR_LOG.log("damaged queue of images", line)

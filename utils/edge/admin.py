@@ -1,4 +1,6 @@
-"""Admin API (`/admin`): state and hot swap of the models. It exists only if there are admin keys."""
+"""Admin API (`/admin`): state and hot swap of the models. It exists only if there are admin
+keys.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict

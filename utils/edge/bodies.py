@@ -1,4 +1,6 @@
-"""Request bodies, capped, within a time limit and in bounded memory, and the application that gets them."""
+"""Request bodies, capped, within a time limit and in bounded memory, and the application that
+gets them.
+"""
 
 import asyncio
 import contextlib
@@ -11,12 +13,12 @@ from utils.errors import BodyTooLarge, InferenceTimeout, SlowBody
 from utils.inference.shares import Holding, Turns
 
 MAX_DRAIN_BYTES, DRAIN_TIMEOUT_S = 48 * 2**20, 2.0
-"""Limits for discarding a refused body before the connection is closed. Most clients read the answer only after they
-have sent everything, and lose it if the connection is closed earlier."""
+"""Limits for discarding a refused body before the connection is closed. Most clients read the
+answer only after they have sent everything, and lose it if the connection is closed earlier."""
 
 LARGE_BODY_BYTES, TURN_S, IDLE_S = 100_000, 0.05, 0.005
-"""Bodies above this size, or of unknown length, are read in turns, because they take much of the event loop's time. A
-turn ends early if nothing arrives."""
+"""Bodies above this size, or of unknown length, are read in turns, because they take much of the
+event loop's time. A turn ends early if nothing arrives."""
 
 
 class ClientDisconnected(Exception):
@@ -27,7 +29,9 @@ class Body:
     """A request body. Its bytes count towards the worker's limit until `release`."""
 
     def __init__(self, scope: Scope, receive: Receive, large_bodies: Turns, caller: str) -> None:
-        """Take the body of a request. A large one is read in turns with others, which are the caller's."""
+        """Take the body of a request. A large one is read in turns with others, which are the
+        caller's.
+        """
         self._receive, self._large_bodies, self._caller = receive, large_bodies, caller
         self._holding: Holding | None = None
         headers = dict(scope["headers"])
@@ -39,7 +43,8 @@ class Body:
         self.ended = False
         """True once the whole body has been read."""
         self._size = 0
-        # Not a list, where each single byte takes 40. Not a local variable, which the traceback of an error keeps.
+        # Not a list, where each single byte takes 40. Not a local variable, which the traceback of
+        # an error keeps.
         self._data = io.BytesIO()
 
     async def read(self, max_bytes: int, timeout_s: float, holding: Holding) -> bytes:
@@ -60,16 +65,24 @@ class Body:
             raise BodyTooLarge(max_bytes, self.content_length)
         self._holding = holding
         try:
-            await asyncio.wait_for(self._read_all(lambda chunk: self._append(chunk, max_bytes)), timeout_s)
+            await asyncio.wait_for(
+                self._read_all(lambda chunk: self._append(chunk, max_bytes)), timeout_s
+            )
         except asyncio.TimeoutError:
             expected = "" if self.content_length is None else f" of {self.content_length}"
-            raise SlowBody(f"expected the body within {timeout_s:g} s, got {self._size} bytes{expected}") from None
+            raise SlowBody(
+                f"expected the body within {timeout_s:g} s, got {self._size} bytes{expected}"
+            ) from None
         data, self._data = self._data, io.BytesIO()
         return data.getvalue()  # no copy
 
     async def drain(self) -> None:
-        """Read and discard the rest, up to `MAX_DRAIN_BYTES` and for `DRAIN_TIMEOUT_S`; little of one that has more."""
-        left = MAX_DRAIN_BYTES if (self.content_length or 0) <= MAX_DRAIN_BYTES else LARGE_BODY_BYTES
+        """Read and discard the rest, up to `MAX_DRAIN_BYTES` and for `DRAIN_TIMEOUT_S`; little
+        of one that has more.
+        """
+        left = (
+            MAX_DRAIN_BYTES if (self.content_length or 0) <= MAX_DRAIN_BYTES else LARGE_BODY_BYTES
+        )
 
         def discard(chunk: bytes) -> None:
             nonlocal left
@@ -98,7 +111,9 @@ class Body:
         """Read to the end; a large body, or one of unknown length, in turns."""
         large = self.content_length is None or self.content_length > LARGE_BODY_BYTES
         while not self.ended:
-            async with self._large_bodies.place(self._caller) if large else contextlib.nullcontext():
+            async with (
+                self._large_bodies.place(self._caller) if large else contextlib.nullcontext()
+            ):
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._read_message(take), IDLE_S if large else None)
                     await asyncio.wait_for(self._read_rest(take), TURN_S if large else None)
@@ -146,7 +161,9 @@ async def run_application(
     async def watched(message: Message) -> None:
         nonlocal started, complete
         started = True
-        complete = complete or (message["type"] == "http.response.body" and not message.get("more_body", False))
+        complete = complete or (
+            message["type"] == "http.response.body" and not message.get("more_body", False)
+        )
         await send(message)
 
     disconnected = asyncio.ensure_future(wait_disconnected())

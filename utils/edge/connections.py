@@ -1,7 +1,9 @@
-"""Callers' connections to one API worker: uvicorn's HTTP protocol with bounds on heads, number and stalls; who calls.
+"""Callers' connections to one API worker: uvicorn's HTTP protocol with bounds on heads, number and
+stalls; who calls.
 
-h11 parses HTTP here, whatever else is installed: it holds pipelined requests back, and refuses heads, trailers and
-chunk extensions that do not end. What is not HTTP gets a 400 in plain text, and is not read any further.
+h11 parses HTTP here, whatever else is installed: it holds pipelined requests back, and refuses
+heads, trailers and chunk extensions that do not end. What is not HTTP gets a 400 in plain text, and
+is not read any further.
 """
 
 from __future__ import annotations
@@ -23,19 +25,23 @@ from orchestrator.flood_log import FloodLog
 from utils.observability.logs import logger
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
-"""Limits of one request's target and headers; h11 applies the first one to what is still arriving, trailers too."""
+"""Limits of one request's target and headers; h11 applies the first one to what is still
+arriving, trailers too."""
 IPV6_NETWORK = 64
 """Prefix length of the network that one household or host usually gets."""
 
 
 RESERVED_DESCRIPTORS = 544
-"""File descriptors that a worker keeps free for connections to Triton, two files of each request, and the log."""
+"""File descriptors that a worker keeps free for connections to Triton, two files of each
+request, and the log."""
 MIN_CONNECTIONS = 8
 SWEEP_INTERVAL_S = 5.0
 HEADERS_TIMEOUT_S = 20.0
-"""Time for a complete request on an open connection. uvicorn itself closes connections idle between requests."""
+"""Time for a complete request on an open connection. uvicorn itself closes connections idle
+between requests."""
 MIN_READ_BYTES, READ_WINDOW_S = 48 * 1024, 30.0
-"""Bytes of an answer that its reader must take in each such time while more are waiting: 16 KiB in ten seconds."""
+"""Bytes of an answer that its reader must take in each such time while more are waiting: 16 KiB
+in ten seconds."""
 
 CLOSE_DELAY_S = 2.0
 """Time for a caller to read a refusal; it also slows callers that retry at once."""
@@ -46,14 +52,19 @@ REFUSAL = (
 SLICE_BYTES = 32_768
 """Bytes parsed before the framing of chunks is checked."""
 MIN_CHUNK_TO_FRAMING = 8
-"""Smallest ratio of a body to the framing of its chunks, beyond the framing that every request may have."""
+"""Smallest ratio of a body to the framing of its chunks, beyond the framing that every request
+may have."""
 
 _LOG = FloodLog(logger, max_lines=1, window_s=10)
 _ERRORS = logging.getLogger("uvicorn.error.http")
-"""Replaces uvicorn's own logger, which writes a line for every malformed request and every `Upgrade` header."""
+"""Replaces uvicorn's own logger, which writes a line for every malformed request and every
+`Upgrade` header."""
 _ERRORS.setLevel(logging.ERROR)
-_ERRORS.addFilter(lambda record: not record.getMessage().startswith("ASGI callable returned without completing"))
-"""An answer is left incomplete on purpose, which the edge logs: its reader was too slow, or the service stops."""
+_ERRORS.addFilter(
+    lambda record: not record.getMessage().startswith("ASGI callable returned without completing")
+)
+"""An answer is left incomplete on purpose, which the edge logs: its reader was too slow, or the
+service stops."""
 
 
 class CountedTransport:
@@ -72,14 +83,19 @@ class CountedTransport:
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection. Beyond the limit, a new one replaces the one that has waited longest for its caller."""
+    """One connection. Beyond the limit, a new one replaces the one that has waited longest for
+    its caller.
+    """
 
-    def __init__(self, *arguments: Any, waiting: dict[BoundedProtocol, float], limit: int, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, waiting: dict[BoundedProtocol, float], limit: int, **options: Any
+    ) -> None:
         """Create a connection.
 
         Args:
             arguments, options: uvicorn's.
-            waiting: the worker's connections without a request in progress, and when they began to wait; longest first.
+            waiting: the worker's connections without a request in progress, and when they began to
+                wait; longest first.
             limit: number of connections of the worker.
         """
         super().__init__(*arguments, **options)
@@ -104,14 +120,21 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes, and refuse a chunked body that is mostly framing: h11 takes 7 us for each chunk."""
+        """Parse received bytes, and refuse a chunked body that is mostly framing: h11 takes 7 us
+        for each chunk.
+        """
         for start in range(0, len(data), SLICE_BYTES):
             if self._refused:
                 return
             piece, cycle = data[start : start + SLICE_BYTES], self.cycle
             earlier = len(cycle.body) if cycle else 0
             super().data_received(piece)
-            if cycle and cycle is self.cycle and cycle.more_body and not (cycle.response_complete or self._refused):
+            if (
+                cycle
+                and cycle is self.cycle
+                and cycle.more_body
+                and not (cycle.response_complete or self._refused)
+            ):
                 of_body = len(cycle.body) - earlier
                 self._framing_bytes += len(piece) - of_body - of_body // MIN_CHUNK_TO_FRAMING
                 if self._framing_bytes > 2 * MAX_HEAD_BYTES:
@@ -129,13 +152,17 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, read no more, and close the connection once the caller has had time to read.
+        """Refuse what is not HTTP, read no more, and close the connection once the caller has had
+        time to read.
 
-        Closing a connection with unread input resets it, and the caller loses the answer. One that has begun to get
-        another answer gets no second one.
+        Closing a connection with unread input resets it, and the caller loses the answer. One that
+        has begun to get another answer gets no second one.
         """
         self._refused = True
-        line = f"{self.address}: 400 malformed-request: expected HTTP/1.1 with a head of at most {MAX_HEAD_BYTES} bytes"
+        line = (
+            f"{self.address}: 400 malformed-request: expected HTTP/1.1 with a head of at most"
+            f" {MAX_HEAD_BYTES} bytes"
+        )
         _LOG.log("malformed-request", line, self.address)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(REFUSAL % (len(msg), msg.encode()))
@@ -152,7 +179,9 @@ class BoundedProtocol(H11Protocol):
         return network(self.client[0]) if self.client else "unknown"
 
     def is_stalled(self, now: float) -> bool:
-        """Return whether the caller takes too long to send a request or to read an answer; call this at intervals."""
+        """Return whether the caller takes too long to send a request or to read an answer; call
+        this at intervals.
+        """
         unread_bytes = self.transport.get_write_buffer_size()
         if not unread_bytes:
             self._window_began = 0.0
@@ -173,7 +202,9 @@ class BoundedProtocol(H11Protocol):
 
 
 def install(server: Server, max_connections: int) -> None:
-    """Make a server with a loaded configuration, which does not listen yet, use `BoundedProtocol`."""
+    """Make a server with a loaded configuration, which does not listen yet, use
+    `BoundedProtocol`.
+    """
     config = server.config
     config.h11_max_incomplete_event_size = MAX_HEAD_BYTES
     config.ws_protocol_class = None
@@ -206,8 +237,8 @@ def allowed_connections(setting: int) -> int:
     allowed = max(MIN_CONNECTIONS, descriptors - used - RESERVED_DESCRIPTORS)
     if allowed < setting:
         logger.warning(
-            "accepting at most %d connections instead of %d: this process is limited to %d file descriptors "
-            "(LimitNOFILE, ulimit -n)",
+            "accepting at most %d connections instead of %d: this process is limited to %d file"
+            " descriptors (LimitNOFILE, ulimit -n)",
             allowed,
             setting,
             descriptors,
@@ -218,16 +249,23 @@ def allowed_connections(setting: int) -> int:
 def address(scope: Scope) -> str:
     """Return the caller's address (IPv4) or network (IPv6).
 
-    Behind a trusted proxy (uvicorn's `FORWARDED_ALLOW_IPS`) it is the address that the proxy forwards.
+    Behind a trusted proxy (uvicorn's `FORWARDED_ALLOW_IPS`) it is the address that the proxy
+    forwards.
     """
     client = scope.get("client")
     return network(str(client[0])) if client else "unknown"
 
 
 def network(ip: str) -> str:
-    """Return the /64 network of an IPv6 address: its owner has 2^64 addresses. Return other texts unchanged."""
+    """Return the /64 network of an IPv6 address: its owner has 2^64 addresses. Return other
+    texts unchanged.
+    """
     try:
         parsed = ipaddress.ip_address(ip)
     except ValueError:
         return ip
-    return ip if parsed.version == 4 else str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))
+    return (
+        ip
+        if parsed.version == 4
+        else str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))
+    )

@@ -1,8 +1,9 @@
 """CountTable of each caller's requests, in a file that the API workers of a machine share.
 
-The file is a table in shared memory, and each request locks it for tens of microseconds. The kernel releases the lock
-of a killed worker, and writes a count completely or not at all. A stopped worker may keep the lock, so that nobody
-waits for it in the kernel: `CountTable.add` raises `BlockingIOError`.
+The file is a table in shared memory, and each request locks it for tens of microseconds. The kernel
+releases the lock of a killed worker, and writes a count completely or not at all. A stopped worker
+may keep the lock, so that nobody waits for it in the kernel: `CountTable.add` raises
+`BlockingIOError`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import NamedTuple
 from limits import RateLimitItem
 
 SLOT = struct.Struct("<12sIQII")
-"""A count: digest of caller and length, length of the window in seconds, number of the current window since the
-machine's start, requests in the window before it and in the current one. Pages of memory hold whole slots."""
+"""A count: digest of caller and length, length of the window in seconds, number of the current
+window since the machine's start, requests in the window before it and in the current one. Pages
+of memory hold whole slots."""
 SLOTS_PER_BUCKET = 8
 BUCKETS = 32_768
 BUCKET_BYTES = SLOTS_PER_BUCKET * SLOT.size
@@ -66,7 +68,9 @@ class Window:
         return math.floor(self.previous * overlap + self.current) + count <= self.limit.amount
 
     def wait_s(self, count: int) -> int:
-        """Return the whole seconds until as many requests are allowed, if there are no others meanwhile."""
+        """Return the whole seconds until as many requests are allowed, if there are no others
+        meanwhile.
+        """
         length, below = self.limit.get_expiry(), self.limit.amount - count + 1
         if below <= 0:  # never
             return length
@@ -79,20 +83,23 @@ class Window:
 class CountTable:
     """A table of counts with bounded memory: beyond it, the oldest ones of a bucket go.
 
-    It has 262,144 counts in 8 MB, of which only the used pages take memory. A caller has one count for each length of a
-    limit's window.
+    It has 262,144 counts in 8 MB, of which only the used pages take memory. A caller has one count
+    for each length of a limit's window.
     """
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Use a file, which is created at the first request; None for a table of this process alone.
+        """Use a file, which is created at the first request; None for a table of this process
+        alone.
 
-        The clock is one of the machine, which all processes share and nobody sets: not that of the time of day.
+        The clock is one of the machine, which all processes share and nobody sets: not that of the
+        time of day.
         """
         self._path, self._clock = path, clock
         self._fd, self._next_check = -1, 0.0
 
     def add(self, caller: str, limits: Sequence[RateLimitItem], count: int) -> list[Refusal]:
-        """Count requests of a caller in all limits, or in none if they exceed one; return the exceeded ones.
+        """Count requests of a caller in all limits, or in none if they exceed one; return the
+        exceeded ones.
 
         Raises:
             BlockingIOError: another process has the lock.
@@ -112,7 +119,9 @@ class CountTable:
             self._fd = -1
 
     def _add(self, caller: str, limits: Sequence[RateLimitItem], count: int) -> list[Refusal]:
-        now = self._clock()  # not before the lock: another process may have begun the next window meanwhile
+        now = (
+            self._clock()
+        )  # not before the lock: another process may have begun the next window meanwhile
         refusals: list[Refusal] = []
         changes: list[tuple[int, Slot]] = []
         for limit in limits:
@@ -133,7 +142,9 @@ class CountTable:
         return refusals
 
     def _find(self, digest: bytes, now: float) -> tuple[int, Slot]:
-        """Return the slot with a digest, or else the one to replace: an expired one, or the oldest of its bucket."""
+        """Return the slot with a digest, or else the one to replace: an expired one, or the
+        oldest of its bucket.
+        """
         start = int.from_bytes(digest[:4], "little") % BUCKETS * BUCKET_BYTES
         bucket = os.pread(self._fd, BUCKET_BYTES, start)
         slots = [Slot(*fields) for fields in SLOT.iter_unpack(bucket)]
@@ -144,7 +155,9 @@ class CountTable:
         return start + index * SLOT.size, slots[index]
 
     def _open(self) -> None:
-        """Open the file, also if it was removed since, and another process may have created a new one."""
+        """Open the file, also if it was removed since, and another process may have created a
+        new one.
+        """
         now = time.monotonic()
         if self._fd >= 0 and now < self._next_check:
             return

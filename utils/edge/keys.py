@@ -1,7 +1,8 @@
 """API keys, from a variable or from a file that is reloaded when it changes.
 
-Each entry is `NAME:KEY`, or `NAME:KEY RATE` with a rate limit for this caller alone, such as `10/second; 2000/hour`.
-Entries with the same NAME belong to one caller, such as an old and a new key during rotation.
+Each entry is `NAME:KEY`, or `NAME:KEY RATE` with a rate limit for this caller alone, such as
+`10/second; 2000/hour`. Entries with the same NAME belong to one caller, such as an old and a new
+key during rotation.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ KEY = re.compile(r"[!-+\--~]+")
 CHECK_INTERVAL_S = 1.0
 """Time between two checks of the file for changes."""
 KEY_HEADERS = (b"x-api-key", b"token")
-"""Headers with the key as their whole value; annotation tools send the second one, or the key as a password."""
+"""Headers with the key as their whole value; annotation tools send the second one, or the key as
+a password."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,15 @@ class ApiKeys:
     ) -> ApiKeys | None:
         """Read keys from the value of `variable`, or from the file that `variable`_FILE names.
 
-        The value has entries separated by commas. The file has one entry per line; blank lines and lines that start
-        with # are ignored. The limits of a rate are separated by semicolons.
+        The value has entries separated by commas. The file has one entry per line; blank lines and
+        lines that start with # are ignored. The limits of a rate are separated by semicolons.
 
         Returns:
             None if neither is set.
 
         Raises:
-            SettingsError: both are set, there is no key, or an entry is not valid. No message contains a key.
+            SettingsError: both are set, there is no key, or an entry is not valid. No message
+                contains a key.
         """
         if text is not None and file is not None:
             raise SettingsError(f"expected one of {variable} and {variable}_FILE, got both")
@@ -79,10 +82,13 @@ class ApiKeys:
         self._outage = Outage(f"{variable}_FILE {source} can be used again")
         if self._file and (mode := self._file.stat().st_mode) & 0o007:
             expected = "expected a file that only its owner and group can access"
-            logger.warning("%s_FILE %s: %s, got mode %03o", variable, source, expected, mode & 0o777)
+            logger.warning(
+                "%s_FILE %s: %s, got mode %03o", variable, source, expected, mode & 0o777
+            )
 
     def name_of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """Return the name of the key in a request's ASGI headers: lower-case name and value of each.
+        """Return the name of the key in a request's ASGI headers: lower-case name and value of
+        each.
 
         Raises:
             Unauthorized: there is no key, an unknown key, or more than one key.
@@ -90,7 +96,10 @@ class ApiKeys:
         digest = hashlib.sha256(_key(headers)).digest()
         self._reload_if_changed()
         name = None
-        for known, its_name in self._keys.names:  # without a break: the time must not depend on the key
+        for (
+            known,
+            its_name,
+        ) in self._keys.names:  # without a break: the time must not depend on the key
             if hmac.compare_digest(digest, known):
                 name = its_name
         if name is None:
@@ -124,7 +133,9 @@ class ApiKeys:
         self._outage.end()
         if keys != self._keys:
             names = sorted({name for _, name in keys.names})
-            logger.info("reloaded %s: %d key(s) of %s", self._file, len(keys.names), ", ".join(names))
+            logger.info(
+                "reloaded %s: %d key(s) of %s", self._file, len(keys.names), ", ".join(names)
+            )
         self._keys = keys
 
 
@@ -173,7 +184,9 @@ def _load(variable: str, source: str | Path) -> KeyList:
         raise SettingsError(f"{where}: expected a readable file, got {error.strerror!r}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{where}: expected UTF-8 text, got other bytes") from None
-    return _parse(where, "line", ["" if line.lstrip().startswith("#") else line for line in text.split("\n")])
+    return _parse(
+        where, "line", ["" if line.lstrip().startswith("#") else line for line in text.split("\n")]
+    )
 
 
 def _parse(source: str, unit: str, entries: Iterable[str]) -> KeyList:
@@ -195,7 +208,8 @@ def _parse(source: str, unit: str, entries: Iterable[str]) -> KeyList:
             raise SettingsError(f"{where}: expected NAME:KEY, got no colon")
         if not NAME.fullmatch(name):
             raise SettingsError(
-                f"{where}: expected a NAME of 1 to 64 of A-Z a-z 0-9 . _ -, got other characters or length"
+                f"{where}: expected a NAME of 1 to 64 of A-Z a-z 0-9 . _ -, got other characters or"
+                " length"
             )
         key, *more = re.split(r"\s+", rest, maxsplit=1)
         _check_key(where, key)
@@ -203,19 +217,28 @@ def _parse(source: str, unit: str, entries: Iterable[str]) -> KeyList:
             rates[name] = _rates(where, name, more[0], rates.get(name))
         owner = names.setdefault(hashlib.sha256(key.encode()).digest(), name)
         if owner != name:
-            raise SettingsError(f"{where}: expected a KEY that no other name has, got the key of {owner}")
+            raise SettingsError(
+                f"{where}: expected a KEY that no other name has, got the key of {owner}"
+            )
     if not names:
         raise SettingsError(f"{source}: expected at least one NAME:KEY, got none")
     if rates and source.startswith(ADMIN_KEYS):
-        raise SettingsError(f"{source}: expected NAME:KEY, got a rate limit, which operators do not have")
+        raise SettingsError(
+            f"{source}: expected NAME:KEY, got a rate limit, which operators do not have"
+        )
     return KeyList(tuple(names.items()), rates)
 
 
 def _check_key(where: str, key: str) -> None:
     if len(key) < MIN_KEY_LENGTH:
-        raise SettingsError(f"{where}: expected a KEY of at least {MIN_KEY_LENGTH} characters, got {len(key)}")
+        raise SettingsError(
+            f"{where}: expected a KEY of at least {MIN_KEY_LENGTH} characters, got {len(key)}"
+        )
     if not KEY.fullmatch(key):
-        raise SettingsError(f"{where}: expected a KEY of printable ASCII without space or comma, got other characters")
+        raise SettingsError(
+            f"{where}: expected a KEY of printable ASCII without space or comma, got other"
+            " characters"
+        )
 
 
 def _rates(where: str, name: str, text: str, others: Rates | None) -> Rates:
@@ -225,7 +248,9 @@ def _rates(where: str, name: str, text: str, others: Rates | None) -> Rates:
     """
     rates = parse_rates(text)
     if rates is None:
-        raise SettingsError(f"{where}: expected nothing after the KEY, or a rate such as {EXAMPLE}, got other text")
+        raise SettingsError(
+            f"{where}: expected nothing after the KEY, or a rate such as {EXAMPLE}, got other text"
+        )
     if others not in (None, rates):
         raise SettingsError(f"{where}: expected one rate for all keys of {name}, got two")
     return rates

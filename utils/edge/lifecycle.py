@@ -1,9 +1,9 @@
 """Graceful start-up and shutdown of an API worker.
 
-On SIGTERM or Ctrl-C the worker finishes the accepted requests and answers new ones with 503. It closes its connections
-only once Triton has ended too. So no connection is closed during a request, and the port refuses connections as soon as
-nobody answers them. A step of the shutdown that fails is logged, and the next one still runs. A worker that has not
-ended after all that is killed.
+On SIGTERM or Ctrl-C the worker finishes the accepted requests and answers new ones with 503. It
+closes its connections only once Triton has ended too. So no connection is closed during a request,
+and the port refuses connections as soon as nobody answers them. A step of the shutdown that fails
+is logged, and the next one still runs. A worker that has not ended after all that is killed.
 """
 
 import asyncio
@@ -40,11 +40,12 @@ LAST_ANSWERS_S = 0.2
 CLOSE_TIMEOUT_S = 1.0
 """Time for callers to read the last answers, before their connections are aborted."""
 END_TIMEOUT_S = 42
-"""Time after which the kernel kills a worker that has not ended; longer than all steps of a shutdown together."""
+"""Time after which the kernel kills a worker that has not ended; longer than all steps of a
+shutdown together."""
 TRIM_INTERVAL_S = 15.0
 SWITCH_INTERVAL_S = 0.0005
-"""Time for which a thread keeps the event loop waiting for the interpreter's lock; Python's default is 5 ms, several
-times per click."""
+"""Time for which a thread keeps the event loop waiting for the interpreter's lock; Python's
+default is 5 ms, several times per click."""
 
 
 @dataclass(eq=False)
@@ -64,13 +65,15 @@ class WorkerLifecycle:
     _closed_early = False
 
     def start(self, *background: Coroutine[Any, Any, None]) -> None:
-        """Prepare the worker; call this in its event loop, once the server handles signals and before it listens.
+        """Prepare the worker; call this in its event loop, once the server handles signals and
+        before it listens.
 
         Further coroutines run in the background.
         """
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         return_large_blocks_on_free()
-        # Freeze permanent objects: with them, the collections that free requests' garbage would be rare.
+        # Freeze permanent objects: with them, the collections that free requests' garbage would be
+        # rare.
         gc.collect()
         gc.freeze()
         self._lock = health.lock_requests(self.file)
@@ -90,23 +93,35 @@ class WorkerLifecycle:
                 server_handler(number, frame)
 
         def stop(number: int) -> None:
-            self._tasks.append(loop.create_task(self._shut_down(partial(server_handler, number, None))))
+            self._tasks.append(
+                loop.create_task(self._shut_down(partial(server_handler, number, None)))
+            )
 
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, handle)
         processes.die_with_parent(self.parent)
 
     async def _shut_down(self, close: Callable[[], None]) -> None:
-        """Finish the accepted requests, wait for Triton's end, then have the server close its connections."""
+        """Finish the accepted requests, wait for Triton's end, then have the server close its
+        connections.
+        """
         await attempt(self._finish_requests, close)
         await attempt(self._abort_requests)
         if not self._closed_early:
-            for step in (self.disconnect, self._lock.close, self._wait_for_triton, self._refuse_connections, close):
+            for step in (
+                self.disconnect,
+                self._lock.close,
+                self._wait_for_triton,
+                self._refuse_connections,
+                close,
+            ):
                 await attempt(step)
         await attempt(self._abort_connections)
 
     async def _finish_requests(self, close: Callable[[], None]) -> None:
-        """Wait for the accepted requests; close first if others take new ones, or a new service needs the port."""
+        """Wait for the accepted requests; close first if others take new ones, or a new service
+        needs the port.
+        """
         service_stops = await _wait_for(lambda: health.read_health(self.file).stopping, 0.5)
         if count := self.admission.in_progress:
             logger.info("%d request(s) to finish", count)
@@ -118,7 +133,9 @@ class WorkerLifecycle:
             return not self.admission.in_progress
 
         if not await _wait_for(finished, FINISH_TIMEOUT_S):
-            logger.warning("%d request(s) could not be finished in time", self.admission.in_progress)
+            logger.warning(
+                "%d request(s) could not be finished in time", self.admission.in_progress
+            )
 
     async def _abort_requests(self) -> None:
         """Abort the requests that are left, bodies that are still arriving among them."""
@@ -126,7 +143,9 @@ class WorkerLifecycle:
         await _wait_for(lambda: not self.admission.in_progress, 1)
 
     async def _wait_for_triton(self) -> None:
-        await _wait_for(lambda: health.read_health(self.file).ended or self._orphaned(), TRITON_STOP_TIMEOUT_S)
+        await _wait_for(
+            lambda: health.read_health(self.file).ended or self._orphaned(), TRITON_STOP_TIMEOUT_S
+        )
 
     async def _refuse_connections(self) -> None:
         """Answer what was accepted last, then make the port refuse connections."""
@@ -149,17 +168,23 @@ class WorkerLifecycle:
                 await asyncio.to_thread(trim)
 
     def _orphaned(self) -> bool:
-        """Return whether the service's first process was killed; its signal may arrive before it is gone."""
+        """Return whether the service's first process was killed; its signal may arrive before it
+        is gone.
+        """
         return os.getppid() != self.parent
 
 
 async def attempt(step: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:
-    """Run a step of the shutdown. Its failure is logged and does not keep the next one from running."""
+    """Run a step of the shutdown. Its failure is logged and does not keep the next one from
+    running.
+    """
     try:
         if inspect.isawaitable(done := step(*arguments)):
             await done
     except Exception:
-        logger.exception("a step of the shutdown failed, the next ones run: %s", getattr(step, "__name__", step))
+        logger.exception(
+            "a step of the shutdown failed, the next ones run: %s", getattr(step, "__name__", step)
+        )
 
 
 async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -175,9 +200,13 @@ async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
 def stop_listening(server: uvicorn.Server) -> None:
     """Make the server's port refuse connections in all processes that listen on it.
 
-    The service's first process keeps the port open until it ends, and new callers would wait for an answer.
+    The service's first process keeps the port open until it ends, and new callers would wait for an
+    answer.
     """
     for listener in server.servers:
         for listening in listener.sockets:
-            with socket.socket(fileno=os.dup(listening.fileno())) as own, contextlib.suppress(OSError):
+            with (
+                socket.socket(fileno=os.dup(listening.fileno())) as own,
+                contextlib.suppress(OSError),
+            ):
                 own.shutdown(socket.SHUT_RDWR)

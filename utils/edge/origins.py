@@ -1,7 +1,8 @@
 """Protection from foreign web pages: checks of the headers Origin and Host.
 
-A browser lets any page send simple requests to this service, and by a DNS name that is rebound to this machine's
-address the page even reads the answers. The browser sends the page's origin and the name in both cases.
+A browser lets any page send simple requests to this service, and by a DNS name that is rebound to
+this machine's address the page even reads the answers. The browser sends the page's origin and the
+name in both cases.
 """
 
 from __future__ import annotations
@@ -49,10 +50,18 @@ class Origins:
         Raises:
             ForeignPage: another origin's page may have sent the request.
         """
-        texts = [(name, value.decode("latin-1")) for name, value in headers if name in (b"origin", b"host")]
+        texts = [
+            (name, value.decode("latin-1"))
+            for name, value in headers
+            if name in (b"origin", b"host")
+        ]
         host = next((value for name, value in texts if name == b"host"), "").lower()
         for origin in (value for name, value in texts if name == b"origin"):
-            if "*" not in self._origins and origin not in self._origins and not _is_own(origin, host):
+            if (
+                "*" not in self._origins
+                and origin not in self._origins
+                and not _is_own(origin, host)
+            ):
                 raise ForeignPage.from_origin(origin, host)
         if self._hosts is not None and not self._is_allowed(host):
             raise ForeignPage(EXPECTED_HOST, got=quoted(host))
@@ -62,10 +71,14 @@ class Origins:
         if parts is None:
             return False
         name = parts[1].removesuffix(".")
-        if "." not in name or name in self._own_names:  # brackets without a dot hold an IPv6 address, or no name at all
+        if (
+            "." not in name or name in self._own_names
+        ):  # brackets without a dot hold an IPv6 address, or no name at all
             return True
         patterns = (*PRIVATE_HOSTS, *(self._hosts or ()))
-        return _is_address(name.strip("[]")) or any(fnmatchcase(name, pattern.lower()) for pattern in patterns)
+        return _is_address(name.strip("[]")) or any(
+            fnmatchcase(name, pattern.lower()) for pattern in patterns
+        )
 
 
 def _is_own(origin: str, host: str) -> bool:

@@ -1,9 +1,10 @@
-"""Rate limits per caller, in the notation of the library `limits`: `60/minute`, `10 per second; 1000 per hour`.
+"""Rate limits per caller, in the notation of the library `limits`: `60/minute`, `10 per second;
+1000 per hour`.
 
-The strategy is the sliding window counter. It keeps two numbers for each caller and limit, where a moving window would
-keep the time of each request. Requests of the previous window count in proportion to its overlap with the sliding one,
-as if they had been spread evenly: after a burst at its end, a caller may get up to twice the limit in the length of a
-window.
+The strategy is the sliding window counter. It keeps two numbers for each caller and limit, where a
+moving window would keep the time of each request. Requests of the previous window count in
+proportion to its overlap with the sliding one, as if they had been spread evenly: after a burst at
+its end, a caller may get up to twice the limit in the length of a window.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from utils.settings import SettingsError
 RETRY_INTERVAL_S = 5.0
 """Time without Redis, or without the counts of all workers, after a failure."""
 LOCK_TIMEOUT_S, LOCK_RETRY_S = 1.0, 0.0005
-"""Time that a request waits until another worker has counted its own, and between two attempts. A worker on a busy
-machine may have to wait for a core while it counts; only one that is stopped takes longer."""
+"""Time that a request waits until another worker has counted its own, and between two attempts.
+A worker on a busy machine may have to wait for a core while it counts; only one that is stopped
+takes longer."""
 REFUSED_S = 1.0
-"""Time after a refusal in which this process refuses the caller again without asking the counts; the shortest
-`Retry-After` of a refusal."""
+"""Time after a refusal in which this process refuses the caller again without asking the counts;
+the shortest `Retry-After` of a refusal."""
 EXAMPLE = "'60/minute' or '10 per second; 1000 per hour'"
 
 Rates = tuple[RateLimitItem, ...]
@@ -50,8 +52,8 @@ def parse_rates(text: str) -> Rates | None:
 class RateLimit:
     """Rate limits of each caller.
 
-    With Redis all replicas count together. Without it, and while it is unavailable or slow, the API workers of this
-    machine do, starting at 0.
+    With Redis all replicas count together. Without it, and while it is unavailable or slow, the API
+    workers of this machine do, starting at 0.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class RateLimit:
         rates_of: Callable[[str], Rates | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Parse limits, which are counted in Redis if there is a URL (`redis://`, `rediss://` or `unix://`).
+        """Parse limits, which are counted in Redis if there is a URL (`redis://`, `rediss://` or
+        `unix://`).
 
         Args:
             text: limits of callers that have none of their own; None: no limit.
@@ -77,7 +80,9 @@ class RateLimit:
         """
         self._default = None if text is None else parse_rates(text)
         if text is not None and self._default is None:
-            raise SettingsError(f"MOBILE_SAM_RATE_LIMIT: expected limits such as {EXAMPLE}, got {text!r}")
+            raise SettingsError(
+                f"MOBILE_SAM_RATE_LIMIT: expected limits such as {EXAMPLE}, got {text!r}"
+            )
         self._rates_of, self._clock = rates_of, clock
         self._own = CountTable(None, clock)
         self._shared = None if file is None else CountTable(file, clock)
@@ -85,7 +90,8 @@ class RateLimit:
         self._redis_store = _Store("Redis is", "each machine")
         self._shared_store = _Store("the counts of all workers are", "each worker")
         self._refused: OrderedDict[str, tuple[float, int, str, int]] = OrderedDict()
-        """Time of each caller's last refusal, its number of requests, and its message and seconds."""
+        """Time of each caller's last refusal, its number of requests, and its message and
+        seconds."""
 
     async def check(self, name: str, address: str, count: int = 1) -> None:
         """Count requests of a caller, unless they are refused.
@@ -146,11 +152,15 @@ class _Store:
     def __init__(self, name: str, counting_instead: str) -> None:
         """Name what is unavailable, such as `Redis is`, and who counts alone meanwhile."""
         self._lost = f"{name} unavailable, {counting_instead} counts requests on its own"
-        self._outage = Outage(f"{name} available again, requests are counted there", logging.WARNING)
+        self._outage = Outage(
+            f"{name} available again, requests are counted there", logging.WARNING
+        )
         self._retry_at = 0.0
 
     async def attempt(self, work: Callable[[], Awaitable[list[Refusal]]]) -> list[Refusal] | None:
-        """Return the result of the work, or None after a failure; during an outage one request at a time tries."""
+        """Return the result of the work, or None after a failure; during an outage one request
+        at a time tries.
+        """
         if time.monotonic() < self._retry_at:
             return None
         retrying = self._outage.lasts
@@ -168,7 +178,9 @@ class _Store:
         return refusals
 
 
-async def _count_in_file(counts: CountTable, caller: str, rates: Rates, count: int) -> list[Refusal]:
+async def _count_in_file(
+    counts: CountTable, caller: str, rates: Rates, count: int
+) -> list[Refusal]:
     """Return the result of `CountTable.add`, after waiting for other workers.
 
     Raises:
@@ -181,5 +193,7 @@ async def _count_in_file(counts: CountTable, caller: str, rates: Rates, count: i
             return counts.add(caller, rates, count)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"another worker keeps their lock for more than {LOCK_TIMEOUT_S} s") from None
+                raise TimeoutError(
+                    f"another worker keeps their lock for more than {LOCK_TIMEOUT_S} s"
+                ) from None
         await asyncio.sleep(LOCK_RETRY_S)

@@ -1,8 +1,8 @@
 """Counts of each caller's requests in Redis, which all replicas of the service share.
 
-Whatever another program writes in their place, a caller is neither refused for more than two windows nor never: a
-value that is no count is replaced, a number above the limit counts as the limit, and a window that has not begun, as
-after Redis's clock was set back, begins now.
+Whatever another program writes in their place, a caller is neither refused for more than two
+windows nor never: a value that is no count is replaced, a number above the limit counts as the
+limit, and a window that has not begun, as after Redis's clock was set back, begins now.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ MAX_CONNECTIONS = 16
 KEY_PREFIX = "mobile-sam:rate"
 
 COUNT = """
--- KEYS: the caller's count for each limit. ARGV: number of requests, then amount and seconds of each limit.
--- A count is a string: the start of its window in milliseconds, requests in the window before it and in this one.
--- Returns the position of a value that is no count, or 0, and per limit: 1 if it is exceeded, requests in the window
--- before and in this one, milliseconds until this one ends.
+-- KEYS: the caller's count for each limit.
+-- ARGV: number of requests, then amount and seconds of each limit.
+-- A count is a string: the start of its window in milliseconds, requests in the window before it
+-- and in this one.
+-- Returns the position of a value that is no count, or 0, and per limit: 1 if it is exceeded,
+-- requests in the window before and in this one, milliseconds until this one ends.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local requests = tonumber(ARGV[1])
@@ -85,7 +87,9 @@ FIELDS_PER_LIMIT = 4
 
 
 class RedisCounts:
-    """Counts that all replicas with the same Redis add to. They expire when they are not needed any more."""
+    """Counts that all replicas with the same Redis add to. They expire when they are not needed
+    any more.
+    """
 
     def __init__(self, url: str) -> None:
         """Prepare the client; the first use connects.
@@ -103,7 +107,8 @@ class RedisCounts:
         self._replaced = False
 
     async def add(self, caller: str, limits: Sequence[RateLimitItem], count: int) -> list[Refusal]:
-        """Count requests of a caller in all limits, or in none if they exceed one; return the exceeded ones.
+        """Count requests of a caller in all limits, or in none if they exceed one; return the
+        exceeded ones.
 
         Raises:
             TimeoutError: no answer within `TIMEOUT_S`.
@@ -121,7 +126,11 @@ class RedisCounts:
         if damaged and not self._replaced:
             self._replaced = True  # once: whoever writes such values may write many
             name = names[damaged - 1]
-            logger.warning("Redis: the value of %s is no count of requests and is replaced, as all further ones", name)
+            logger.warning(
+                "Redis: the value of %s is no count of requests and is replaced, as all further"
+                " ones",
+                name,
+            )
         refusals: list[Refusal] = []
         for index, limit in enumerate(limits):
             first = FIELDS_PER_LIMIT * index
@@ -151,11 +160,15 @@ def _pool(url: str) -> Any:
             timeout=TIMEOUT_S,
             socket_timeout=SOCKET_TIMEOUT_S,
             socket_connect_timeout=SOCKET_TIMEOUT_S,
-            retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 1),  # a restart of Redis closes idle connections
+            retry=redis.asyncio.retry.Retry(
+                redis.backoff.NoBackoff(), 1
+            ),  # a restart of Redis closes idle connections
         )
         pool.connection_class(**pool.connection_kwargs)  # checks the options without connecting
     except (ValueError, TypeError, redis.RedisError):
         # The message must not show the URL: it may contain a password.
         expected = "expected a Redis URL such as redis://host:6379/0"
-        raise SettingsError(f"MOBILE_SAM_REDIS_URL: {expected}, got one that is not valid") from None
+        raise SettingsError(
+            f"MOBILE_SAM_REDIS_URL: {expected}, got one that is not valid"
+        ) from None
     return pool

@@ -9,7 +9,9 @@ LOST_DETAIL = "this request was ended because other callers needed its room; ret
 
 
 class Ending:
-    """Context of a task's work, which ends with an error as soon as another part of the service asks for it."""
+    """Context of a task's work, which ends with an error as soon as another part of the service
+    asks for it.
+    """
 
     def __init__(self, stopping_detail: str = STOPPING_DETAIL) -> None:
         self.stopping_detail = stopping_detail

@@ -44,7 +44,12 @@ POINTS_PER_BATCH = 16
 """Points per inference request, fewer on large images: other callers wait until a batch ends."""
 RECORD_OVERHEAD_BYTES = 400
 """Size of a record without its RLE counts."""
-MODEL_OPTIONS = {"pred_iou_thresh", "stability_score_thresh", "stability_score_offset", "min_mask_region_area"}
+MODEL_OPTIONS = {
+    "pred_iou_thresh",
+    "stability_score_thresh",
+    "stability_score_offset",
+    "min_mask_region_area",
+}
 """Fields of a request that the model applies."""
 GRID_FIELDS = (("points_per_side",),)
 """Request path of the first point, which stands for all."""
@@ -76,8 +81,10 @@ class AutomaticMasks(BaseModel):
     )
     stability_score_thresh: Fraction | None = Field(
         None,
-        description="minimum `stability_score` of a mask: the IoU between the mask at a raised and a lowered "
-        "threshold. Default: 0.95 for MobileSAM's weights",
+        description=(
+            "minimum `stability_score` of a mask: the IoU between the mask at a raised and a"
+            " lowered threshold. Default: 0.95 for MobileSAM's weights"
+        ),
     )
     stability_score_offset: float = Field(
         1.0,
@@ -86,18 +93,30 @@ class AutomaticMasks(BaseModel):
         description="how far the threshold is raised and lowered for `stability_score`, in logits",
     )
     box_nms_thresh: Fraction = Field(
-        0.7, description="box IoU above which the mask with the lower score is dropped as a duplicate"
+        0.7,
+        description="box IoU above which the mask with the lower score is dropped as a duplicate",
     )
-    crop_n_layers: int = Field(0, ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops")
+    crop_n_layers: int = Field(
+        0, ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops"
+    )
     crop_nms_thresh: Fraction = Field(
-        0.7, description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"
+        0.7,
+        description=(
+            "the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"
+        ),
     )
     crop_overlap_ratio: Fraction = Field(
         512 / 1500,
-        description="overlap of the crops in layer 1, as a fraction of the shorter side; halved with each layer",
+        description=(
+            "overlap of the crops in layer 1, as a fraction of the shorter side; halved with each"
+            " layer"
+        ),
     )
     crop_n_points_downscale_factor: int = Field(
-        1, ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i"
+        1,
+        ge=1,
+        le=16,
+        description="the grid of layer i has `points_per_side` divided by this factor^i",
     )
     min_mask_region_area: int = Field(
         0, ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels"
@@ -151,10 +170,16 @@ async def _segment_by_one_version(
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, model_version))
     height, width = result["height"], result["width"]
     x0, y0, x1, y1 = result.get("region", (0, 0, width, height))
-    crops = crop_boxes((y1 - y0, x1 - x0), options.crop_n_layers, options.crop_overlap_ratio, (x0, y0))
+    crops = crop_boxes(
+        (y1 - y0, x1 - x0), options.crop_n_layers, options.crop_overlap_ratio, (x0, y0)
+    )
     points = sum(_points_per_side(options, layer) ** 2 for _, layer in crops)
     if points > MAX_GRID_POINTS:
-        raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
+        raise invalid(
+            "points_per_side",
+            f"at most {MAX_GRID_POINTS} points in all grids together",
+            f"{points}",
+        )
     version = result["model_version"]
     reduction = Reduction((height, width), result.get("reduction", 1))
     work = [_batches(crop, options, layer, reduction, version) for crop, layer in crops]
@@ -172,16 +197,25 @@ async def _segment_by_one_version(
                 if size > max_answer_bytes:
                     raise AnswerTooLarge(max_answer_bytes)
                 of_crop += answer["masks"]
-                result["engine"] = answer["engine"]  # the decoder's precision may differ from that of other answers
+                result["engine"] = answer[
+                    "engine"
+                ]  # the decoder's precision may differ from that of other answers
                 done += 1
-                if done < total and (time.monotonic() - began) / done * (total - done) > time_left_s():
-                    raise Stopping("the service is shutting down and would not finish this request in time")
+                if (
+                    done < total
+                    and (time.monotonic() - began) / done * (total - done) > time_left_s()
+                ):
+                    raise Stopping(
+                        "the service is shutting down and would not finish this request in time"
+                    )
                 if done < total:
                     yield {"done": done, "total": total}
         scores = [record["predicted_iou"] for record in of_crop]
         records += await asyncio.to_thread(box_nms, of_crop, scores, options.box_nms_thresh)
     records = await asyncio.to_thread(_remove_duplicates, records, options, len(crops))
-    masks = [{name: record[name] for name in record if name not in INTERNAL_KEYS} for record in records]
+    masks = [
+        {name: record[name] for name in record if name not in INTERNAL_KEYS} for record in records
+    ]
     yield {"done": total, "total": total, "result": {**result, "masks": masks}}
 
 
@@ -206,7 +240,9 @@ async def _in_parallel(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _records(segmenter: Segmenter, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
+async def _records(
+    segmenter: Segmenter, image: ImageSource, batch: InferenceRequest
+) -> dict[str, Any]:
     """Return the answer to a batch.
 
     Wait once for a restart of the model, which would cost the batches before it.
@@ -223,7 +259,9 @@ async def _records(segmenter: Segmenter, image: ImageSource, batch: InferenceReq
                 break
         else:
             raise
-        return await segmenter.records(image, batch)  # once: the batch may be what the model died of
+        return await segmenter.records(
+            image, batch
+        )  # once: the batch may be what the model died of
 
 
 async def result_of(steps: AsyncIterator[Step], timeout: float) -> dict[str, Any]:
@@ -248,7 +286,8 @@ async def result_of(steps: AsyncIterator[Step], timeout: float) -> dict[str, Any
 def crop_boxes(
     size_hw: tuple[int, int], layers: int, overlap_ratio: float, origin_xy: tuple[int, int] = (0, 0)
 ) -> list[tuple[Box, int]]:
-    """Return the whole image or region as layer 0 and, for each further layer i, 2^i x 2^i overlapping crops.
+    """Return the whole image or region as layer 0 and, for each further layer i, 2^i x 2^i
+    overlapping crops.
 
     Args:
         size_hw: height and width of the image or region.
@@ -272,11 +311,14 @@ def crop_boxes(
                 box = x0, y0, min(x0 + wide, width), min(y0 + high, height)
                 boxes.append((box, layer))
     left, top = origin_xy
-    return [((x0 + left, y0 + top, x1 + left, y1 + top), layer) for (x0, y0, x1, y1), layer in boxes]
+    return [
+        ((x0 + left, y0 + top, x1 + left, y1 + top), layer) for (x0, y0, x1, y1), layer in boxes
+    ]
 
 
 def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
-    """Return the centers of a box's per_side x per_side equal cells, row by row: (per_side^2, 2) float32, x then y.
+    """Return the centers of a box's per_side x per_side equal cells, row by row: (per_side^2, 2)
+    float32, x then y.
 
     Args:
         box: x0, y0, x1, y1.
@@ -294,10 +336,15 @@ def _batches(
     points_xy = grid(crop, _points_per_side(options, layer))
     left, top, right, bottom = reduction.cells(crop)
     image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
-    fits = max_batch_points(image_cells, crop_cells, remove_small_regions=bool(options.min_mask_region_area))
+    fits = max_batch_points(
+        image_cells, crop_cells, remove_small_regions=bool(options.min_mask_region_area)
+    )
     # Not even one may fit: the orchestrator rejects it.
     size = min(POINTS_PER_BATCH, max(1, fits))
-    model_options = {"crop_box": crop, **options.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
+    model_options = {
+        "crop_box": crop,
+        **options.model_dump(include=MODEL_OPTIONS, exclude_none=True),
+    }
     batches = []
     for start in range(0, len(points_xy), size):
         inputs = {tensors.GRID_POINTS_XY.name: points_xy[start : start + size]}
@@ -317,7 +364,9 @@ def _record_bytes(record: Record) -> int:
 
 
 def _remove_duplicates(records: list[Record], options: AutomaticMasks, crops: int) -> list[Record]:
-    """Remove masks found in several crops, and masks that became duplicates when small regions were removed."""
+    """Remove masks found in several crops, and masks that became duplicates when small regions
+    were removed.
+    """
     if crops > 1:
         priority = [1 / (record["crop_box"][2] * record["crop_box"][3]) for record in records]
         records = box_nms(records, priority, options.crop_nms_thresh)

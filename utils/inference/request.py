@@ -1,4 +1,6 @@
-"""One call of the model, as the parts of the service hand it on: the image, and what to do with it."""
+"""One call of the model, as the parts of the service hand it on: the image, and what to do with
+it.
+"""
 
 import dataclasses
 from collections.abc import Mapping

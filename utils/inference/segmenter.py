@@ -27,7 +27,9 @@ class Segmenter(Protocol):
     parallel_batches: int
     """Batches of automatic masks that the model works on at once."""
 
-    async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
+    async def embed(
+        self, image: ImageSource, model_version: int | None = None, *, background: bool = False
+    ) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON.
 
         In the background no caller waits; a file is only checked and kept there, to encode it later
@@ -38,4 +40,6 @@ class Segmenter(Protocol):
         """Segment objects in an image."""
 
     async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
-        """Return `masks`, the automatic masks of a batch that reach the thresholds, and the `engine`."""
+        """Return `masks`, the automatic masks of a batch that reach the thresholds, and the
+        `engine`.
+        """

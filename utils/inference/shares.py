@@ -32,7 +32,9 @@ class NoRoom(Exception):
 
 
 def share_of(capacity: int, callers: int) -> int:
-    """Return how much each of so many callers may have: an equal part of three quarters, at least 1."""
+    """Return how much each of so many callers may have: an equal part of three quarters, at
+    least 1.
+    """
     return max(1, (capacity - capacity // 4) // callers)
 
 
@@ -52,7 +54,11 @@ def capacity_for(callers: int, capacity: int, max_capacity: int) -> int:
 
 
 def who_loses(
-    capacity: int, held: Mapping[str, int], caller: str, amount: int, shown: Callable[[int], str] = str
+    capacity: int,
+    held: Mapping[str, int],
+    caller: str,
+    amount: int,
+    shown: Callable[[int], str] = str,
 ) -> str | None:
     """Return the caller who must lose a holding before another may take an amount.
 
@@ -122,7 +128,12 @@ class Shares:
     """A resource of which callers hold amounts, such as bytes of their requests' bodies."""
 
     def __init__(
-        self, capacity: int, name: str, shown: Callable[[int], str] = str, *, max_capacity: int | None = None
+        self,
+        capacity: int,
+        name: str,
+        shown: Callable[[int], str] = str,
+        *,
+        max_capacity: int | None = None,
     ) -> None:
         """Start with nothing taken.
 
@@ -256,7 +267,11 @@ class Turns:
             active: callers among whom the places are shared; None: those that have asked for one.
             name: what waits, for messages.
         """
-        self._places, self._active, self._served = places, active or RecentCallers(), RecentCallers()
+        self._places, self._active, self._served = (
+            places,
+            active or RecentCallers(),
+            RecentCallers(),
+        )
         self._name = name
         self._room = None if max_waiting is None else Shares(max_waiting, f"{name} that wait")
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
@@ -296,7 +311,9 @@ class Turns:
         try:
             await turn
         except BaseException:
-            if turn.done() and not turn.cancelled() and not turn.exception():  # it has the place and is cancelled now
+            if (
+                turn.done() and not turn.cancelled() and not turn.exception()
+            ):  # it has the place and is cancelled now
                 self._leave(caller)
             raise
         finally:
@@ -323,7 +340,9 @@ class Turns:
 
         None if there is no place for anybody.
         """
-        for caller in sorted(self._waiting, key=lambda name: (self._taken.get(name, 0), self._served.last(name))):
+        for caller in sorted(
+            self._waiting, key=lambda name: (self._taken.get(name, 0), self._served.last(name))
+        ):
             turn = self._longest_waiting(caller) if self._may_enter(caller) else None
             if turn:
                 self._take(caller)

@@ -1,4 +1,6 @@
-"""Segmentation by Triton's models: which of them a request goes to, and what their outcomes mean to the caller."""
+"""Segmentation by Triton's models: which of them a request goes to, and what their outcomes mean
+to the caller.
+"""
 
 from __future__ import annotations
 
@@ -111,12 +113,18 @@ class TritonSegmenter:
             self._turns[model] = Turns(count + 1, max_waiting, name=name)
         self.parallel_batches = self.instances.get(tensors.EVERYTHING, 1)
 
-    async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
-        """Encode an image ahead of the first prompt and return the result as JSON, as `Segmenter.embed`."""
+    async def embed(
+        self, image: ImageSource, model_version: int | None = None, *, background: bool = False
+    ) -> bytes:
+        """Encode an image ahead of the first prompt and return the result as JSON, as
+        `Segmenter.embed`.
+        """
         request = InferenceRequest(
             {}, {"encode": not (background and image.file)}, model_version, background=background
         )
-        outputs = await self._outputs(tensors.SEGMENT if background else tensors.SEGMENT_CACHED, image, request)
+        outputs = await self._outputs(
+            tensors.SEGMENT if background else tensors.SEGMENT_CACHED, image, request
+        )
         return bytes(outputs[tensors.RESULT])
 
     def check_costly_room(self) -> None:
@@ -134,10 +142,14 @@ class TritonSegmenter:
         is_costly = len(request.fields) >= MIN_COSTLY_OBJECTS
         model = tensors.SEGMENT_COSTLY if is_costly else tensors.SEGMENT_CACHED
         outputs = await self._outputs(model, image, request)
-        return AnswerParts(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
+        return AnswerParts(
+            outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT]
+        )
 
     async def records(self, image: ImageSource, batch: InferenceRequest) -> dict[str, Any]:
-        """Return `masks`, the automatic masks of a batch that reach the thresholds, and the `engine`."""
+        """Return `masks`, the automatic masks of a batch that reach the thresholds, and the
+        `engine`.
+        """
         outputs = await self._outputs(tensors.EVERYTHING, image, batch)
         answer: dict[str, Any] = orjson.loads(bytes(outputs[tensors.RECORDS]))
         return answer
@@ -199,7 +211,12 @@ class TritonSegmenter:
                         return _contents(result, model, memory_file, sizes)
 
     async def _run(
-        self, model: str, request: InferenceRequest, memory_file: MemoryFile, inputs: _Inputs, call: Mapping[str, Any]
+        self,
+        model: str,
+        request: InferenceRequest,
+        memory_file: MemoryFile,
+        inputs: _Inputs,
+        call: Mapping[str, Any],
     ) -> Any:
         """Run a model and return Triton's result."""
         try:
@@ -213,7 +230,12 @@ class TritonSegmenter:
             raise unknown_version(request.model_version) from None
 
     async def _run_in_slot(
-        self, model: str, request: InferenceRequest, memory_file: MemoryFile, inputs: _Inputs, call: Mapping[str, Any]
+        self,
+        model: str,
+        request: InferenceRequest,
+        memory_file: MemoryFile,
+        inputs: _Inputs,
+        call: Mapping[str, Any],
     ) -> Any:
         async with contextlib.AsyncExitStack() as slot:
             traced = bool(TRACE_ID.get())
@@ -240,7 +262,9 @@ class TritonSegmenter:
                     model_name=model,
                     model_version=str(request.model_version or ""),
                     inputs=[infer_input(name, value) for name, value in values.items()],
-                    outputs=[InferRequestedOutput(output.name, binary_data=True) for output in outputs],
+                    outputs=[
+                        InferRequestedOutput(output.name, binary_data=True) for output in outputs
+                    ],
                     headers={**UNCOMPRESSED, **trace_headers},
                 )
 
@@ -250,7 +274,9 @@ def _contents(result: Any, model: str, memory_file: MemoryFile, sizes: Sequence[
     contents: _Outputs = {}
     offset = 0
     for tensor, size in zip(tensors.MODELS[model][1][:-1], sizes, strict=True):
-        contents[tensor] = Spooled(memory_file, offset, size) if size else result.as_numpy(tensor.name)[0]
+        contents[tensor] = (
+            Spooled(memory_file, offset, size) if size else result.as_numpy(tensor.name)[0]
+        )
         offset += size
     return contents
 
@@ -265,7 +291,9 @@ async def image_id_of(image: ImageSource) -> str:
 
 
 def check_image_id(*image_ids: str) -> None:
-    """Raise `InvalidRequest` if the header `X-Image-Id` names none of a request's images: a proxy routed by it."""
+    """Raise `InvalidRequest` if the header `X-Image-Id` names none of a request's images: a
+    proxy routed by it.
+    """
     got = IMAGE_ID.get()
     if got and got not in image_ids:
         image = "one of the images, such as" if len(image_ids) > 1 else "the image,"
@@ -274,11 +302,17 @@ def check_image_id(*image_ids: str) -> None:
 
 def image_file(image: ImageSource) -> _Inputs:
     """Return the input tensor with the image file, if the request has one."""
-    return {} if image.file is None else {tensors.INPUT_IMAGE.name: np.array([image.file], np.object_)}
+    return (
+        {} if image.file is None else {tensors.INPUT_IMAGE.name: np.array([image.file], np.object_)}
+    )
 
 
-def _problem(problem: Mapping[str, Any], image: ImageSource, fields: Sequence[Sequence[str]]) -> Problem:
-    """Return a problem of the orchestrator, with the image and points named by their request paths."""
+def _problem(
+    problem: Mapping[str, Any], image: ImageSource, fields: Sequence[Sequence[str]]
+) -> Problem:
+    """Return a problem of the orchestrator, with the image and points named by their request
+    paths.
+    """
     errors = [
         FieldError(_field(error["field"], image, fields), error["expected"], error["got"])
         for error in problem["errors"]
@@ -304,7 +338,9 @@ def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> st
 
 
 @contextlib.contextmanager
-def service_errors(timeout_s: Callable[[], float], report_fault: Callable[[], None]) -> Iterator[None]:
+def service_errors(
+    timeout_s: Callable[[], float], report_fault: Callable[[], None]
+) -> Iterator[None]:
     """Translate the exceptions of a Triton call to `ServiceError`s.
 
     Triton's message is only logged, because it can contain paths and addresses.
@@ -321,7 +357,9 @@ def service_errors(timeout_s: Callable[[], float], report_fault: Callable[[], No
         raise InferenceTimeout(f"no response within {timeout_s():g} s") from None
     except (aiohttp.ClientError, OSError) as error:
         _log_error("no connection", f"Triton cannot be reached: {error}")
-        raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None
+        raise InferenceUnavailable(
+            "the inference server is starting or restarting; retry later"
+        ) from None
     except InferenceServerException as error:
         raise _from_triton(error, report_fault) from None
 
@@ -335,7 +373,9 @@ def _from_triton(error: InferenceServerException, report_fault: Callable[[], Non
     _log_error("error", f"Triton responded with status {error.status()}: {message}")
     if message.startswith("Request for unknown model"):
         return NotLoaded("the model is not loaded; retry later")
-    if message.startswith("request cancelled"):  # the orchestrator found that the deadline had passed
+    if message.startswith(
+        "request cancelled"
+    ):  # the orchestrator found that the deadline had passed
         return InferenceTimeout("no response before the deadline")
     if health.is_stub_failure(message):
         report_fault()

@@ -1,8 +1,8 @@
 """Interfaces in the languages of annotation tools.
 
-An adapter is a table of routes. Each route has the model of a tool's request, and a handler that translates it into
-fields of `/mobile_sam`, `/embed` or `/everything`, and the answer into the tool's form. Requests pass the same edge as
-requests to the service's own paths.
+An adapter is a table of routes. Each route has the model of a tool's request, and a handler that
+translates it into fields of `/mobile_sam`, `/embed` or `/everything`, and the answer into the
+tool's form. Requests pass the same edge as requests to the service's own paths.
 """
 
 import asyncio
@@ -33,13 +33,17 @@ ImageText = Annotated[str, Field(max_length=2**30)]
 
 
 class ToolRequest(BaseModel):
-    """Base class of the models of tools' requests, nested ones included. Unknown fields are ignored."""
+    """Base class of the models of tools' requests, nested ones included. Unknown fields are
+    ignored.
+    """
 
     model_config = ConfigDict(str_max_length=MAX_TEXT_CHARS, protected_namespaces=())
 
     @classmethod
     def shortened(cls, body: bytes) -> bytes:
-        """Return the body without what the service does not read, for tools that send much of it."""
+        """Return the body without what the service does not read, for tools that send much of
+        it.
+        """
         return body
 
 
@@ -57,7 +61,8 @@ Answer = Response | dict[str, Any] | list[Any]
 Page = Callable[[ToolCall], Awaitable[Answer]] | Answer
 """A handler of GET requests, or a constant answer."""
 Work = tuple[type[ToolRequest], Callable[[ToolCall, Any], Awaitable[Answer]]] | Answer
-"""The model of a body and the handler that takes it; or a constant answer, for which no body is parsed.
+"""The model of a body and the handler that takes it; or a constant answer, for which no body is
+parsed.
 
 A `ServiceError` that a handler raises becomes the adapter's error.
 """
@@ -88,12 +93,20 @@ class Adapters:
     It bounds bodies before a handler sees them: their type, number of values, depth and texts.
     """
 
-    def __init__(self, adapters: Collection[Adapter], service: MaskService, off: Collection[Adapter] = ()) -> None:
-        self.by_path = {path: adapter for adapter in adapters for path in (*adapter.pages, *adapter.work)}
+    def __init__(
+        self, adapters: Collection[Adapter], service: MaskService, off: Collection[Adapter] = ()
+    ) -> None:
+        self.by_path = {
+            path: adapter for adapter in adapters for path in (*adapter.pages, *adapter.work)
+        }
         self.pages = {path: page for adapter in adapters for path, page in adapter.pages.items()}
         self.work = {path: work for adapter in adapters for path, work in adapter.work.items()}
-        assert len(self.by_path) == sum(len(adapter.pages) + len(adapter.work) for adapter in adapters)
-        self.off = {path: adapter.name for adapter in off for path in (*adapter.pages, *adapter.work)}
+        assert len(self.by_path) == sum(
+            len(adapter.pages) + len(adapter.work) for adapter in adapters
+        )
+        self.off = {
+            path: adapter.name for adapter in off for path in (*adapter.pages, *adapter.work)
+        }
         self._service = service
         self.key_pages = frozenset(path for path in self.pages if self.by_path[path].pages_need_key)
 
@@ -125,18 +138,24 @@ class Adapters:
         return await handler(call, fields)
 
     def work_error(self, path: str, problem: Problem) -> Response:
-        """Return an error of a handler, or of the body that it was to get, in the form of the path's tool."""
+        """Return an error of a handler, or of the body that it was to get, in the form of the
+        path's tool.
+        """
         response = self.error_response(path, problem)
         form = self.by_path[path].error_responses.get(path)
         return form(in_tools_words(problem)) if form else response
 
     def error_response(self, path: str, problem: Problem) -> Response:
-        """Return an error in the form of the path's tool, or as a problem document on other paths."""
+        """Return an error in the form of the path's tool, or as a problem document on other
+        paths.
+        """
         response = problem_response(problem)  # also notes the reason for the metrics
         adapter = self.by_path.get(path)
         return adapter.error_response(in_tools_words(problem)) if adapter else response
 
 
 def image_of(text: str, field_name: str) -> ImageSource:
-    """Return the image in base64 or a `data:` URL, owned by the caller; raise `InvalidRequest` that names the field."""
+    """Return the image in base64 or a `data:` URL, owned by the caller; raise `InvalidRequest`
+    that names the field.
+    """
     return ImageSource(decode_base64(text, field_name, IMAGE_FILE), None, CALLER.get())

@@ -4,10 +4,14 @@ from dataclasses import replace
 
 from utils.errors import Problem
 
-SMALLER = "use a smaller image, or ask the operator of this service to raise MOBILE_SAM_MAX_BODY_BYTES"
+SMALLER = (
+    "use a smaller image, or ask the operator of this service to raise MOBILE_SAM_MAX_BODY_BYTES"
+)
 """Advice about a file that has too many bytes."""
 ADVICE = {
-    "answer-too-large": "the masks are too large for one answer: use fewer prompts, or a smaller image",
+    "answer-too-large": (
+        "the masks are too large for one answer: use fewer prompts, or a smaller image"
+    ),
     "too-much-work": "the masks would take too long: use fewer prompts, or a smaller image",
     "inference-timeout": "no answer in time: try again later, or use a smaller image",
 }

@@ -1,6 +1,7 @@
 """Functions for CVAT's server, which asks for them as it asks Nuclio's dashboard.
 
-CVAT shows a person the status of a failed invocation and nothing of its body; the reason is in the service's log.
+CVAT shows a person the status of a failed invocation and nothing of its body; the reason is in the
+service's log.
 """
 
 import asyncio
@@ -52,7 +53,9 @@ DESCRIPTIONS = {
             "name": "MobileSAM",
             "min_pos_points": "0",
             "startswith_box_optional": "true",
-            "help_message": "Click on an object, or draw a box around it; a right click excludes a part",
+            "help_message": (
+                "Click on an object, or draw a box around it; a right click excludes a part"
+            ),
         },
     ),
     DETECTOR: (
@@ -90,7 +93,9 @@ async def described(call: ToolCall, name: str = "") -> Any:
 
 
 class Invocation(ToolRequest):
-    """An invocation of a function: of the interactor with points or a box, of the detector with a threshold."""
+    """An invocation of a function: of the interactor with points or a box, of the detector with
+    a threshold.
+    """
 
     image: ImageText
     pos_points: Annotated[list[Point] | None, Field(max_length=MAX_POINTS)] = None
@@ -99,8 +104,13 @@ class Invocation(ToolRequest):
     threshold: Fraction | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of `/mobile_sam`; raise `InvalidRequest` if the box has not two corners."""
-        fields: dict[str, Any] = {"pos_coords": self.pos_points or [], "neg_coords": self.neg_points or []}
+        """Return the fields of `/mobile_sam`; raise `InvalidRequest` if the box has not two
+        corners.
+        """
+        fields: dict[str, Any] = {
+            "pos_coords": self.pos_points or [],
+            "neg_coords": self.neg_points or [],
+        }
         if self.obj_bbox:
             if len(self.obj_bbox) != 2:
                 raise invalid("obj_bbox", "two corners of one box", f"{len(self.obj_bbox)} points")
@@ -117,7 +127,9 @@ async def invoke(call: ToolCall, request: Invocation) -> Answer:
 
 
 async def interact(call: ToolCall, request: Invocation) -> Answer:
-    """Return the mask of a click, for servers of 2024 and 2025 as `mask` in `bounds`, for newer ones as `shapes`."""
+    """Return the mask of a click, for servers of 2024 and 2025 as `mask` in `bounds`, for newer
+    ones as `shapes`.
+    """
     fields = {**request.fields(), "mask_format": "rle"}
     document = await call.service.segment(image_of(request.image, "image"), fields)
     (mask,) = document["masks"]
@@ -126,15 +138,25 @@ async def interact(call: ToolCall, request: Invocation) -> Answer:
     def answer() -> bytes:
         crop, bounds = cropped(mask)
         shape = {"type": "mask", "points": [*run_lengths(crop), *bounds], "attributes": []}
-        return as_json({"mask": crop * np.uint8(255), "bounds": bounds, "shapes": [shape] if crop.any() else []})
+        return as_json(
+            {
+                "mask": crop * np.uint8(255),
+                "bounds": bounds,
+                "shapes": [shape] if crop.any() else [],
+            }
+        )
 
-    return json_response(await call.service.work_on(document, answer, box_ns=JSON_NS * pixels_per_cell(document)))
+    return json_response(
+        await call.service.work_on(document, answer, box_ns=JSON_NS * pixels_per_cell(document))
+    )
 
 
 async def detect(call: ToolCall, request: Invocation) -> Answer:
     """Return masks of everything in an image, each with the outline of its largest island."""
     thresholds = {} if request.threshold is None else {"pred_iou_thresh": request.threshold}
-    document = await call.service.everything(image_of(request.image, "image"), {**GRID, **thresholds})
+    document = await call.service.everything(
+        image_of(request.image, "image"), {**GRID, **thresholds}
+    )
     call.service.check_boxes(document, DIGIT_BYTES)
 
     def found(record: Record) -> Iterator[dict[str, Any]]:
@@ -157,13 +179,17 @@ async def detect(call: ToolCall, request: Invocation) -> Answer:
 
 
 async def embed(call: ToolCall, request: Invocation) -> Answer:
-    """Return an image's embedding, from which CVAT's user interface makes the masks of all clicks on it."""
+    """Return an image's embedding, from which CVAT's user interface makes the masks of all
+    clicks on it.
+    """
     file = await call.service.embedding(image_of(request.image, "image"))
     return json_response(await asyncio.to_thread(as_blob, file))
 
 
 def as_blob(file: bytes) -> bytes:
-    """Return an embedding as base64 of (1, 256, 64, 64) float32; raise `InvalidRequest` if it has other tensors."""
+    """Return an embedding as base64 of (1, 256, 64, 64) float32; raise `InvalidRequest` if it
+    has other tensors.
+    """
     tensors = load(file)
     if (shapes := {name: tensor.shape for name, tensor in tensors.items()}) != MOBILE_SAM_SHAPES:
         raise invalid("image", f"weights with the embedding {MOBILE_SAM_SHAPES}", f"{shapes}")

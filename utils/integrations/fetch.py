@@ -1,8 +1,9 @@
-"""Files from other servers: from origins that the operator lists, within limits of size, time and number.
+"""Files from other servers: from origins that the operator lists, within limits of size, time and
+number.
 
-Callers choose the addresses that are fetched, so each is checked, and so is each redirect. The connection goes to the
-address that was checked: the resolver of the connection does the check. So no second look-up can
-give another answer.
+Callers choose the addresses that are fetched, so each is checked, and so is each redirect. The
+connection goes to the address that was checked: the resolver of the connection does the check. So
+no second look-up can give another answer.
 """
 
 import asyncio
@@ -28,7 +29,8 @@ FETCH_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_S = 5.0
 MAX_REDIRECTS = 3
 MAX_FETCHES = 64
-"""Maximum number of files that an API worker fetches at once; most of the time they wait for their server."""
+"""Maximum number of files that an API worker fetches at once; most of the time they wait for
+their server."""
 MAX_LARGE_FILES = 4
 """Number of files of the maximum size whose bytes fit into memory meanwhile."""
 MAX_URL_CHARS = 8192
@@ -43,29 +45,39 @@ Headers = Callable[[URL], Mapping[str, str]]
 class Fetcher(AbstractResolver):
     """Fetcher of files from allowed origins; also resolves names for its connections.
 
-    Proxies of the environment are not used. Every response is taken as it is, without decompression.
+    Proxies of the environment are not used. Every response is taken as it is, without
+    decompression.
     """
 
     def __init__(
-        self, allowed: Collection[str], max_bytes: int, own: URL | None = None, resolver: AbstractResolver | None = None
+        self,
+        allowed: Collection[str],
+        max_bytes: int,
+        own: URL | None = None,
+        resolver: AbstractResolver | None = None,
     ) -> None:
         """Store what is allowed.
 
         Args:
-            allowed: origins, such as `https://images.example`, and networks, such as `10.20.0.0/16`. A name with a dot
-                must have a public address, or one in such a network.
+            allowed: origins, such as `https://images.example`, and networks, such as
+                `10.20.0.0/16`. A name with a dot must have a public address, or one in such a
+                network.
             max_bytes: maximum size of a file.
             own: URL of the operator's own server: its origin is allowed too, at any address.
             resolver: finds the addresses of a name; default: the system's.
         """
-        self._origins = {URL(text).origin() for text in allowed if "://" in text} | ({own.origin()} if own else set())
+        self._origins = {URL(text).origin() for text in allowed if "://" in text} | (
+            {own.origin()} if own else set()
+        )
         self._own_host = own.host if own else None
         self._networks = [ipaddress.ip_network(text) for text in allowed if "://" not in text]
         self._max_bytes, self._resolver = max_bytes, resolver
         self._files = Shares(MAX_FETCHES, "files that are being fetched")
         self._bytes = Shares(MAX_LARGE_FILES * max_bytes, "files that are being fetched", mib)
 
-    async def fetch(self, url: str, headers: Headers = lambda _: {}, method: str = "GET", json: Any = None) -> bytes:
+    async def fetch(
+        self, url: str, headers: Headers = lambda _: {}, method: str = "GET", json: Any = None
+    ) -> bytes:
         """Return the body of a response.
 
         Args:
@@ -84,30 +96,48 @@ class Fetcher(AbstractResolver):
                 closing(self._files.take(caller(), 1, ending.lose)),
                 closing(self._bytes.take(caller(), 0, ending.lose)) as held,
             ):
-                return await asyncio.wait_for(self._follow(url, headers, method, json, held), FETCH_TIMEOUT_S)
+                return await asyncio.wait_for(
+                    self._follow(url, headers, method, json, held), FETCH_TIMEOUT_S
+                )
         except asyncio.TimeoutError:
-            raise ImageNotFetched(f"{shown_url(url)} did not arrive within {FETCH_TIMEOUT_S:g} s") from None
+            raise ImageNotFetched(
+                f"{shown_url(url)} did not arrive within {FETCH_TIMEOUT_S:g} s"
+            ) from None
         except (aiohttp.ClientError, OSError) as error:
-            reason = "the connection failed" if isinstance(error, aiohttp.ClientConnectionError) else "it is not valid"
-            raise ImageNotFetched(f"could not fetch {shown_url(url)}: {reason}; is its server running?") from None
+            reason = (
+                "the connection failed"
+                if isinstance(error, aiohttp.ClientConnectionError)
+                else "it is not valid"
+            )
+            raise ImageNotFetched(
+                f"could not fetch {shown_url(url)}: {reason}; is its server running?"
+            ) from None
 
-    async def _follow(self, text: str, headers: Headers, method: str, json: Any, held: Holding) -> bytes:
+    async def _follow(
+        self, text: str, headers: Headers, method: str, json: Any, held: Holding
+    ) -> bytes:
         url = parsed_url(text)
         connector = aiohttp.TCPConnector(resolver=self, use_dns_cache=False)
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         options: dict[str, Any] = {"auto_decompress": False, "cookie_jar": aiohttp.DummyCookieJar()}
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, **options) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, **options
+        ) as session:
             for _ in range(1 + MAX_REDIRECTS):
                 self._check(url)
                 sent = {"Accept-Encoding": "identity", **headers(url)}
-                async with session.request(method, url, headers=sent, json=json, allow_redirects=False) as response:
+                async with session.request(
+                    method, url, headers=sent, json=json, allow_redirects=False
+                ) as response:
                     if response.status not in REDIRECTS or method != "GET":
                         return await self._body(url, response, held)
                     url = url.join(parsed_url(response.headers.get("Location", "")))
         raise ImageNotFetched(f"{shown_url(text)} has more than {MAX_REDIRECTS} redirects")
 
     def _check(self, url: URL) -> None:
-        """Check a URL's scheme and origin; the address of its name is checked when it is resolved."""
+        """Check a URL's scheme and origin; the address of its name is checked when it is
+        resolved.
+        """
         if url.scheme not in ("http", "https") or not url.host:
             raise ImageNotFetched(f"expected an http or https URL, got {quoted(str(url), 80)}")
         if url.user is not None or url.password is not None:
@@ -115,15 +145,17 @@ class Fetcher(AbstractResolver):
         origin = url.origin()
         if origin not in self._origins:
             raise ImageNotFetched(
-                f"images of {quoted(str(origin), 200)} are not fetched: the operator of this service can allow it in "
-                "MOBILE_SAM_IMAGE_ORIGINS"
+                f"images of {quoted(str(origin), 200)} are not fetched: the operator of this"
+                " service can allow it in MOBILE_SAM_IMAGE_ORIGINS"
             )
         try:
             address = ipaddress.ip_address(url.host)
         except ValueError:
             return
         if _never_allowed(address):
-            raise ImageNotFetched(f"images of {quoted(str(origin), 200)} are not fetched: the address is reserved")
+            raise ImageNotFetched(
+                f"images of {quoted(str(origin), 200)} are not fetched: the address is reserved"
+            )
 
     def allows(self, host: str, address: Address) -> bool:
         """Return whether an address of a listed name may be connected to."""
@@ -139,11 +171,15 @@ class Fetcher(AbstractResolver):
     ) -> list[ResolveResult]:
         """Return the allowed addresses of a name; raise `ImageNotFetched` if it has others only."""
         found = await (self._resolver or aiohttp.ThreadedResolver()).resolve(host, port, family)
-        allowed = [each for each in found if self.allows(host, ipaddress.ip_address(each["host"].partition("%")[0]))]
+        allowed = [
+            each
+            for each in found
+            if self.allows(host, ipaddress.ip_address(each["host"].partition("%")[0]))
+        ]
         if found and not allowed:
             raise ImageNotFetched(
-                f"{quoted(host, 200)} has a private address: the operator of this service can allow its network in "
-                "MOBILE_SAM_IMAGE_ORIGINS, such as 10.20.0.0/16"
+                f"{quoted(host, 200)} has a private address: the operator of this service can allow"
+                " its network in MOBILE_SAM_IMAGE_ORIGINS, such as 10.20.0.0/16"
             )
         return allowed
 
@@ -178,7 +214,9 @@ def shown_url(text: str) -> str:
 def parsed_url(text: str) -> URL:
     """Return a URL; raise `ImageNotFetched` if it is malformed or too long."""
     if len(text) > MAX_URL_CHARS:
-        raise ImageNotFetched(f"expected a URL of at most {MAX_URL_CHARS} characters, got {len(text)}")
+        raise ImageNotFetched(
+            f"expected a URL of at most {MAX_URL_CHARS} characters, got {len(text)}"
+        )
     try:
         return URL(text)
     except ValueError:
@@ -186,7 +224,9 @@ def parsed_url(text: str) -> URL:
 
 
 def _never_allowed(address: Address) -> bool:
-    """Return whether an address is for the link (such as a cloud's metadata server), a group, or nobody."""
+    """Return whether an address is for the link (such as a cloud's metadata server), a group, or
+    nobody.
+    """
     address = _embedded(address)
     reserved = address.is_reserved and not address.is_loopback
     return address.is_link_local or address.is_multicast or address.is_unspecified or reserved

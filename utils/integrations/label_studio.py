@@ -1,8 +1,9 @@
 """Label Studio: the protocol of its machine learning backends.
 
-Tested with Label Studio 1.23.2; `label_studio/ml/api_connector.py` is the other side. Label Studio shows only the
-status and URL of an error, and its page shows no error of a click. So `/predict` answers errors with status 200, which
-reach the callers of Label Studio's API, and `/setup` redirects to a URL that has the sentence.
+Tested with Label Studio 1.23.2; `label_studio/ml/api_connector.py` is the other side. Label Studio
+shows only the status and URL of an error, and its page shows no error of a click. So `/predict`
+answers errors with status 200, which reach the callers of Label Studio's API, and `/setup`
+redirects to a URL that has the sentence.
 """
 
 import asyncio
@@ -31,8 +32,11 @@ from utils.integrations.service import GRID, Document
 BASE = "/label-studio"
 MODEL_VERSION = "mobile-sam"
 MAX_QUOTES = 4 * MAX_VALUES
-"""Quotation marks of a body from which numbers are removed: names and texts of `MAX_VALUES` members."""
-SETUP_ERROR = JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
+"""Quotation marks of a body from which numbers are removed: names and texts of `MAX_VALUES`
+members."""
+SETUP_ERROR = JSONResponse(
+    {"error": "the model cannot be used with this project: see the query of the URL"}, 422
+)
 """Page at the URL to which `/setup` redirects with an error in the query."""
 IGNORED = ("webhook", "train", "validate", "duplicate_model", "delete", "job_status")
 """Notices and training requests; accepted and ignored."""
@@ -56,7 +60,9 @@ class Region(ToolRequest):
     @property
     def label(self) -> str | None:
         """The first label."""
-        names = self.value.get(self.type.removesuffix("labels") + "labels") or self.value.get("labels")
+        names = self.value.get(self.type.removesuffix("labels") + "labels") or self.value.get(
+            "labels"
+        )
         name = names[0] if isinstance(names, list) and names else None
         return name if isinstance(name, str) and len(name) <= MAX_TEXT_CHARS else None
 
@@ -67,7 +73,9 @@ class Region(ToolRequest):
         try:
             return [min(max(float(self.value[name]), 0), 100) * sides[name] / 100 for name in names]
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise invalid("value", f"numbers {', '.join(names)} in percent", "another value") from None
+            raise invalid(
+                "value", f"numbers {', '.join(names)} in percent", "another value"
+            ) from None
 
     def box(self) -> list[float]:
         """Return the rectangle as [x0, y0, x1, y1] in pixels."""
@@ -100,14 +108,20 @@ class Task(ToolRequest):
         if not isinstance(text, str):
             raise invalid(f"data.{key}", "the URL of an image", "none")
         if len(text) > MAX_URL_CHARS and not text.startswith("data:"):
-            raise invalid(f"data.{key}", f"a URL of at most {MAX_URL_CHARS} characters", f"{len(text)}")
+            raise invalid(
+                f"data.{key}", f"a URL of at most {MAX_URL_CHARS} characters", f"{len(text)}"
+            )
         return text
 
     def boxes(self) -> Iterator[Region]:
         """Yield the rectangles of the newest annotation that has any."""
         for annotation in reversed(self.annotations):
             results = annotation.get("result") if isinstance(annotation, dict) else None
-            found = [each for each in results if isinstance(each, dict)] if isinstance(results, list) else []
+            found = (
+                [each for each in results if isinstance(each, dict)]
+                if isinstance(results, list)
+                else []
+            )
             if rectangles := [each for each in found if each.get("type") == "rectanglelabels"]:
                 yield from (validated(Region, each) for each in rectangles[:MAX_OBJECTS])
                 return
@@ -132,7 +146,9 @@ class LabelStudioPredict(ToolRequest):
 
 
 class LabelStudioSetup(ToolRequest):
-    """Body of `/setup`. The token in it is not used: by default Label Studio itself does not take it."""
+    """Body of `/setup`. The token in it is not used: by default Label Studio itself does not
+    take it.
+    """
 
     label_config: Annotated[ConfigText, Field(alias="schema")] = ""
 
@@ -157,7 +173,11 @@ async def predict(call: ToolCall, request: LabelStudioPredict) -> dict[str, Any]
     config = await asyncio.to_thread(LabelConfig.parse, request.label_config)
     if request.params.context is None:
         return await _batch(call, config, request.tasks)
-    return {"results": [await _interactive(call, config, request.tasks[0], request.params.context.result)]}
+    return {
+        "results": [
+            await _interactive(call, config, request.tasks[0], request.params.context.result)
+        ]
+    }
 
 
 def _predict_error(problem: Problem) -> Response:
@@ -169,13 +189,25 @@ def _predict_error(problem: Problem) -> Response:
     return JSONResponse({"results": [result], "error": problem.detail})
 
 
-async def _interactive(call: ToolCall, config: LabelConfig, task: Task, drawn: list[Region]) -> dict[str, Any]:
-    prompts = [each for each in drawn if "x" in each.value and each.type.startswith(("keypoint", "rectangle"))]
+async def _interactive(
+    call: ToolCall, config: LabelConfig, task: Task, drawn: list[Region]
+) -> dict[str, Any]:
+    prompts = [
+        each
+        for each in drawn
+        if "x" in each.value and each.type.startswith(("keypoint", "rectangle"))
+    ]
     if not prompts:
-        raise invalid("context.result", "a keypoint or a rectangle, drawn with a tag that has smart=true", "neither")
+        raise invalid(
+            "context.result",
+            "a keypoint or a rectangle, drawn with a tag that has smart=true",
+            "neither",
+        )
     first = prompts[-1]
     if first.image_rotation:
-        raise invalid("image_rotation", "an image that is not rotated", f"{first.image_rotation:g} degrees")
+        raise invalid(
+            "image_rotation", "an image that is not rotated", f"{first.image_rotation:g} degrees"
+        )
     image = first.to_name if first.to_name in config.images else next(iter(config.images))
     label = next((each.label for each in reversed(prompts) if each.label), None)
     control = config.output(image, label)
@@ -186,8 +218,13 @@ async def _interactive(call: ToolCall, config: LabelConfig, task: Task, drawn: l
         else:
             fields["pos_coords" if each.is_positive else "neg_coords"].append(each.pixels("x", "y"))
     fields = {"prompts": [fields], **config.mask_format([control])}
-    document = await _on_image(call, task, config.images[image], partial(call.service.segment, fields=fields))
-    size, drawn_on = f"{document['width']} x {document['height']}", f"{first.original_width} x {first.original_height}"
+    document = await _on_image(
+        call, task, config.images[image], partial(call.service.segment, fields=fields)
+    )
+    size, drawn_on = (
+        f"{document['width']} x {document['height']}",
+        f"{first.original_width} x {first.original_height}",
+    )
     if size != drawn_on:
         raise invalid("original_width", f"the size of the image, {size}", drawn_on)
     return await _prediction(call, document, image, [(control, label or control.first_label)])
@@ -196,7 +233,8 @@ async def _interactive(call: ToolCall, config: LabelConfig, task: Task, drawn: l
 async def _batch(call: ToolCall, config: LabelConfig, tasks: list[Task]) -> dict[str, Any]:
     """Return the prediction of each task.
 
-    An empty list stands for none, so that Label Studio asks for it again: it would keep an empty prediction.
+    An empty list stands for none, so that Label Studio asks for it again: it would keep an empty
+    prediction.
     """
     deadline = time.monotonic() + call.service.timeout_s() - RESERVED_S
     results: list[Any] = []
@@ -205,7 +243,9 @@ async def _batch(call: ToolCall, config: LabelConfig, tasks: list[Task]) -> dict
         results.append([])
         try:
             if (left_s := deadline - time.monotonic()) > 0:
-                results[-1] = await asyncio.wait_for(_task(call, config, task, alone=len(tasks) == 1), left_s)
+                results[-1] = await asyncio.wait_for(
+                    _task(call, config, task, alone=len(tasks) == 1), left_s
+                )
         except asyncio.TimeoutError:
             continue
         except Exception as error:
@@ -215,12 +255,14 @@ async def _batch(call: ToolCall, config: LabelConfig, tasks: list[Task]) -> dict
     return {"results": results, **errors}
 
 
-async def _task(call: ToolCall, config: LabelConfig, task: Task, *, alone: bool) -> dict[str, Any] | list[Any]:
+async def _task(
+    call: ToolCall, config: LabelConfig, task: Task, *, alone: bool
+) -> dict[str, Any] | list[Any]:
     """Return the object in each box of a task.
 
-    Without boxes, return everything in its image if there is a tag for that; or else only encode the image: Label
-    Studio also asks for predictions when a person opens a task, and the first click comes next. One of several tasks
-    is not open, and its image is queued.
+    Without boxes, return everything in its image if there is a tag for that; or else only encode
+    the image: Label Studio also asks for predictions when a person opens a task, and the first
+    click comes next. One of several tasks is not open, and its image is queued.
     """
     image, key = next(iter(config.images.items()))
     if boxes := list(task.boxes()):
@@ -232,7 +274,9 @@ async def _task(call: ToolCall, config: LabelConfig, task: Task, *, alone: bool)
         document = await _on_image(call, task, key, partial(call.service.everything, fields=GRID))
         outputs = [(control, control.first_label)] * len(document["masks"])
     else:
-        await _on_image(call, task, key, call.service.embed if alone else call.service.embed_in_background)
+        await _on_image(
+            call, task, key, call.service.embed if alone else call.service.embed_in_background
+        )
         return []
     return await _prediction(call, document, image, outputs)
 
@@ -251,7 +295,11 @@ async def _prediction(
         document, lambda mask: regions(mask, image, *next(output), document), box_ns=POLYGON_NS
     )
     scores = [mask["score"] for mask in document["masks"] if mask["area"]]
-    return {"result": found, "score": sum(scores) / max(len(scores), 1), "model_version": MODEL_VERSION}
+    return {
+        "result": found,
+        "score": sum(scores) / max(len(scores), 1),
+        "model_version": MODEL_VERSION,
+    }
 
 
 ADAPTER = Adapter(
@@ -266,7 +314,9 @@ ADAPTER = Adapter(
         f"{BASE}/predict": (LabelStudioPredict, predict),
         **{f"{BASE}/{path}": {} for path in IGNORED},
     },
-    error_response=lambda problem: JSONResponse({"error": problem.detail}, problem.status, problem.headers),
+    error_response=lambda problem: JSONResponse(
+        {"error": problem.detail}, problem.status, problem.headers
+    ),
     error_responses={f"{BASE}/setup": _setup_error, f"{BASE}/predict": _predict_error},
     pages_need_key=True,
 )

@@ -1,12 +1,14 @@
-"""Bodies of Label Studio without the numbers of its brush masks and polygons: often millions, and not read."""
+"""Bodies of Label Studio without the numbers of its brush masks and polygons: often millions,
+and not read.
+"""
 
 import re
 
 NAMES = (b'"rle"', b'"points"')
 """Names of members with numbers.
 
-They cannot begin in a JSON string, where quotation marks are escaped, but at an escaped one in a name such as
-`"a\\"rle"`, which is not read either.
+They cannot begin in a JSON string, where quotation marks are escaped, but at an escaped one in a
+name such as `"a\\"rle"`, which is not read either.
 """
 ARRAY = re.compile(rb"\s{0,8}:\s{0,8}\[")
 NUMBER_BYTES = b"0123456789+-.eE, \t\r\n[]"
@@ -15,7 +17,9 @@ PIECE_BYTES = 2**20
 
 
 def without_numbers(body: bytes) -> bytes:
-    """Return a JSON body in which arrays of only numbers, of members named as in `NAMES`, are empty."""
+    """Return a JSON body in which arrays of only numbers, of members named as in `NAMES`, are
+    empty.
+    """
     for name in NAMES:
         body = _without(body, name)
     return body
@@ -36,7 +40,9 @@ def _without(body: bytes, name: bytes) -> bytes:
 
 
 def _end_of_numbers(body: bytes, start: int) -> int:
-    """Return the end of an array that starts here, if it has only numbers, in arrays or not; else 0."""
+    """Return the end of an array that starts here, if it has only numbers, in arrays or not;
+    else 0.
+    """
     # After a member comes the name of another one, or the end of its object.
     stop = body.find(b'"', start)
     stop = len(body) if stop < 0 else stop

@@ -1,4 +1,6 @@
-"""Label Studio's labeling configurations, and masks as regions of its brush, polygon and rectangle tags."""
+"""Label Studio's labeling configurations, and masks as regions of its brush, polygon and
+rectangle tags.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from utils.integrations.service import Document
 
 MAX_CONFIG_CHARS = 200_000
 MAX_CONFIG_TAGS, MAX_CONFIG_DEPTH, MAX_OBJECT_TAGS = 10_000, 100, 100
-"""Maximum numbers of tags in a configuration: all, nested in one another, and tags for images and masks."""
+"""Maximum numbers of tags in a configuration: all, nested in one another, and tags for images
+and masks."""
 POLYGON_TOLERANCE_PIXELS = 1.0
 """Rings of Label Studio are mended by hand: fewer points than `/mobile_sam` gives are better."""
 MASK_TAGS = ("brushlabels", "polygonlabels")
@@ -55,7 +58,9 @@ class LabelConfig:
 
     @classmethod
     def parse(cls, text: str) -> LabelConfig:
-        """Parse a configuration in one pass; raise `InvalidRequest` if it is not valid XML, or has no Image tag."""
+        """Parse a configuration in one pass; raise `InvalidRequest` if it is not valid XML, or
+        has no Image tag.
+        """
         config, open_controls, tags = cls(), list[Control | None]([None]), itertools.count(1)
 
         def start(tag: str, attributes: dict[str, str]) -> None:
@@ -68,15 +73,21 @@ class LabelConfig:
             elif kind == "label" and control:
                 control.labels[attributes.get("alias") or attributes.get("value") or ""] = None
             elif kind in OUTPUT_TAGS:
-                targets = frozenset(part.strip() for part in attributes.get("toName", "").split(","))
+                targets = frozenset(
+                    part.strip() for part in attributes.get("toName", "").split(",")
+                )
                 control = Control(kind, name, targets)
                 config.controls.append(control)
             if len(config.images) + len(config.controls) > MAX_OBJECT_TAGS:
-                raise invalid("label_config", f"at most {MAX_OBJECT_TAGS} tags for images and masks", "more")
+                raise invalid(
+                    "label_config", f"at most {MAX_OBJECT_TAGS} tags for images and masks", "more"
+                )
             open_controls.append(control)
 
         def refuse_document_type(*_: Any) -> None:  # without one there are no entities
-            raise invalid("label_config", "a labeling configuration without a document type", "one with it")
+            raise invalid(
+                "label_config", "a labeling configuration without a document type", "one with it"
+            )
 
         parser = expat.ParserCreate()
         parser.StartElementHandler, parser.EndElementHandler = start, lambda _: open_controls.pop()
@@ -98,7 +109,8 @@ class LabelConfig:
         return {"mask_format": "rle"}
 
     def output(self, image: str, label: str | None) -> Control:
-        """Return the tag for a mask: the first brush or polygon tag with the label, or else a rectangle tag.
+        """Return the tag for a mask: the first brush or polygon tag with the label, or else a
+        rectangle tag.
 
         Args:
             image: name of the Image tag.
@@ -114,16 +126,24 @@ class LabelConfig:
         label, got = label or "Object", "neither"
         if any(control.kind in MASK_TAGS for control in self.controls):
             got = f"no such tag with the label {label}"
-        wanted = f'<BrushLabels name="brush" toName="{image}"><Label value="{label}"/></BrushLabels>'
+        wanted = (
+            f'<BrushLabels name="brush" toName="{image}"><Label value="{label}"/></BrushLabels>'
+        )
         raise invalid("label_config", f"{wanted}, or the same as PolygonLabels", got)
 
     def everything(self, image: str) -> Control | None:
         """Return the tag for all objects of an image: the one of that name, if it has a label."""
-        tags = (tag for tag in self.controls if tag.name == "everything" and image in tag.targets and tag.labels)
+        tags = (
+            tag
+            for tag in self.controls
+            if tag.name == "everything" and image in tag.targets and tag.labels
+        )
         return next(tags, None)
 
 
-def regions(record: Record, image: str, control: Control, label: str, document: Document) -> list[dict[str, Any]]:
+def regions(
+    record: Record, image: str, control: Control, label: str, document: Document
+) -> list[dict[str, Any]]:
     """Return the regions of a mask: one, or for polygons one per island.
 
     Args:
@@ -151,7 +171,9 @@ def regions(record: Record, image: str, control: Control, label: str, document: 
 
 
 def _values(kind: str, record: Record, width: int, height: int) -> list[dict[str, Any]]:
-    """Return what the regions of a mask have of their own, in percent of the image's width and height."""
+    """Return what the regions of a mask have of their own, in percent of the image's width and
+    height.
+    """
 
     def percent(x: float, y: float) -> list[float]:
         return [100 * x / width, 100 * y / height]
@@ -161,17 +183,22 @@ def _values(kind: str, record: Record, width: int, height: int) -> list[dict[str
             return [{"format": "rle", "rle": np.frombuffer(brush_rle(runs_of(record)), np.uint8)}]
         case "polygonlabels":
             shapes = polygons_of(record, POLYGON_TOLERANCE_PIXELS)
-            return [{"points": [percent(*point) for point in rings[0]], "closed": True} for rings in shapes]
+            return [
+                {"points": [percent(*point) for point in rings[0]], "closed": True}
+                for rings in shapes
+            ]
     left, top, right, bottom = record["box"]
     (x, y), (wide, high) = percent(left, top), percent(right - left, bottom - top)
     return [{"x": x, "y": y, "width": wide, "height": high, "rotation": 0}]
 
 
 def brush_rle(runs: Sequence[int]) -> bytes:
-    """Return a mask, as run lengths, as Label Studio's brush encodes an RGBA picture that is white where the mask is.
+    """Return a mask, as run lengths, as Label Studio's brush encodes an RGBA picture that is white
+    where the mask is.
 
-    The package rle-pack defines the format: 32 bits for the number of values, 5 for the bits of a value less 1, 4
-    for each of four lengths less 1; then per run a 1, 2 bits for the length's size, the length less 1, and the value.
+    The package rle-pack defines the format: 32 bits for the number of values, 5 for the bits of a
+    value less 1, 4 for each of four lengths less 1; then per run a 1, 2 bits for the length's size,
+    the length less 1, and the value.
     """
     bits = [f"{4 * sum(runs):032b}{7:05b}", *(f"{size - 1:04b}" for size in RUN_BITS)]
     for length, value in zip(runs, itertools.cycle((0, 255)), strict=False):

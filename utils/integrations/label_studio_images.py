@@ -1,4 +1,6 @@
-"""Images of Label Studio's tasks: from its server, from its storages, and from origins that the operator lists."""
+"""Images of Label Studio's tasks: from its server, from its storages, and from origins that the
+operator lists.
+"""
 
 import base64
 import functools
@@ -24,15 +26,19 @@ KNOWN_FOR_S = 600.0
 """Time for which a URL stands for the same file, so that a second click does not fetch it again."""
 REFUSALS = (401, 403)
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-FILES = re.compile(r"/(data|storage-data|(tasks|projects)/\d+/(resolve|presign))/(?!.*(\.\.|%[0-9A-Fa-f]{2}))")
-"""Decoded paths of files in Label Studio, without a way to another path, also for a proxy that decodes them twice."""
+FILES = re.compile(
+    r"/(data|storage-data|(tasks|projects)/\d+/(resolve|presign))/(?!.*(\.\.|%[0-9A-Fa-f]{2}))"
+)
+"""Decoded paths of files in Label Studio, without a way to another path, also for a proxy that
+decodes them twice."""
 NO_SERVER = (
-    "Label Studio's images cannot be fetched: the operator of this service sets MOBILE_SAM_LABEL_STUDIO_URL to "
-    "its address, and MOBILE_SAM_LABEL_STUDIO_API_KEY to an access token"
+    "Label Studio's images cannot be fetched: the operator of this service sets"
+    " MOBILE_SAM_LABEL_STUDIO_URL to its address, and MOBILE_SAM_LABEL_STUDIO_API_KEY to an access"
+    " token"
 )
 REFUSED = (
-    "Label Studio refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY: it is wrong or expired, or its user may not"
-    " read this image"
+    "Label Studio refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY: it is wrong or expired, or"
+    " its user may not read this image"
 )
 
 Work = Callable[[ImageSource], Awaitable[dict[str, Any]]]
@@ -44,7 +50,9 @@ class TaskImages:
     def __init__(self, settings: Settings, fetcher: Fetcher | None = None) -> None:
         self._server = URL(settings.label_studio_url) if settings.label_studio_url else None
         self._token, self._access = settings.label_studio_api_key or "", ""
-        self._fetcher = fetcher or Fetcher(settings.image_origins, settings.max_body_bytes, self._server)
+        self._fetcher = fetcher or Fetcher(
+            settings.image_origins, settings.max_body_bytes, self._server
+        )
         self._ids: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
         """Image id and its expiry, by the digest of owner and URL."""
 
@@ -54,7 +62,8 @@ class TaskImages:
         Args:
             task_id: id of the task.
             text: the image, as the task has it.
-            work: takes the image, and returns a document with its `image_id`; done again if that id is not cached.
+            work: takes the image, and returns a document with its `image_id`; done again if that id
+                is not cached.
 
         Raises:
             ServiceError: fetching the image or the work failed.
@@ -108,7 +117,9 @@ class TaskImages:
             known = ""
 
     def _is_own(self, url: URL) -> bool:
-        """Return whether the token goes to a URL: to files of Label Studio, not to its whole API."""
+        """Return whether the token goes to a URL: to files of Label Studio, not to its whole
+        API.
+        """
         server = self._server
         if server is None or url.host is None or url.origin() != server.origin():
             return False
@@ -125,7 +136,9 @@ class TaskImages:
 
     async def _refresh(self) -> str:
         url = f"{self._server}".rstrip("/") + "/api/token/refresh/"
-        answer = orjson.loads(await self._fetcher.fetch(url, method="POST", json={"refresh": self._token}))
+        answer = orjson.loads(
+            await self._fetcher.fetch(url, method="POST", json={"refresh": self._token})
+        )
         return str(answer["access"])
 
 

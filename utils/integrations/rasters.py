@@ -1,4 +1,6 @@
-"""Masks of answers as arrays, run lengths, outlines and polygons, for tools with mask formats of their own."""
+"""Masks of answers as arrays, run lengths, outlines and polygons, for tools with mask formats of
+their own.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,13 +19,15 @@ from orchestrator.reduced import GRID_RLE, Reduction
 DECODE_NS = 2.5
 """One pixel of the image, for each mask."""
 OUTLINE_NS, POLYGON_NS = 6.0, FORMAT_NS["polygon"]
-"""One pixel of a mask's box, outlined, or as polygons; both are times of difficult masks, but not of noise."""
+"""One pixel of a mask's box, outlined, or as polygons; both are times of difficult masks, but
+not of noise."""
 
 Record = dict[str, Any]
-"""A mask: `score`, `area`, `box` (left, top, right, bottom) in pixels of the image, and `rle` or `polygon`.
+"""A mask: `score`, `area`, `box` (left, top, right, bottom) in pixels of the image, and `rle` or
+`polygon`.
 
-For an image that is worked on at a smaller size it has `grid_rle` in place of `rle`, of the cells of its `grid`, a
-`Reduction`. The functions below return pixels of the image for both.
+For an image that is worked on at a smaller size it has `grid_rle` in place of `rle`, of the cells
+of its `grid`, a `Reduction`. The functions below return pixels of the image for both.
 """
 
 
@@ -39,11 +43,15 @@ def image_size_of(record: Mapping[str, Any]) -> int:
 
 
 def decoded(record: Record, box_xyxy: Sequence[int] | None = None) -> UInt8Mask:
-    """Return a mask, (H, W) uint8 of 0 and 1, or the part of it in a box, whose right and bottom are exclusive."""
+    """Return a mask, (H, W) uint8 of 0 and 1, or the part of it in a box, whose right and bottom
+    are exclusive.
+    """
     if GRID_RLE not in record:
         return _array(record["rle"], box_xyxy)
     grid: Reduction = record["grid"]
-    return grid.enlarged(_array(record[GRID_RLE]), box_xyxy or (0, 0, grid.size_hw[1], grid.size_hw[0]))
+    return grid.enlarged(
+        _array(record[GRID_RLE]), box_xyxy or (0, 0, grid.size_hw[1], grid.size_hw[0])
+    )
 
 
 def rle_of(record: Record) -> dict[str, Any]:
@@ -56,7 +64,9 @@ def rle_of(record: Record) -> dict[str, Any]:
 
 
 def runs_of(record: Record) -> Sequence[int]:
-    """Return the run lengths of a mask, as `run_lengths`, without all pixels of an image that is worked on smaller."""
+    """Return the run lengths of a mask, as `run_lengths`, without all pixels of an image that is
+    worked on smaller.
+    """
     if GRID_RLE not in record:
         return run_lengths(decoded(record))
     grid: Reduction = record["grid"]
@@ -84,7 +94,9 @@ def cropped(record: Record) -> tuple[UInt8Mask, list[int]]:
 
 
 def run_lengths(mask: UInt8Mask) -> list[int]:
-    """Return the lengths of the runs of equal pixels row by row; the first is of zeros, and may be empty."""
+    """Return the lengths of the runs of equal pixels row by row; the first is of zeros, and may
+    be empty.
+    """
     pixels = mask.ravel()
     edges = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
     lengths: list[int] = np.diff(edges, prepend=0, append=pixels.size).tolist()
@@ -92,11 +104,15 @@ def run_lengths(mask: UInt8Mask) -> list[int]:
 
 
 def outlines(mask: UInt8Mask, corner_xy: Sequence[int] = (0, 0)) -> list[npt.NDArray[Any]]:
-    """Return the outlines of a mask's islands, without holes, through the centres of their outermost pixels.
+    """Return the outlines of a mask's islands, without holes, through the centres of their
+    outermost pixels.
 
-    The mask is (H, W) uint8, with its first pixel at `corner_xy`; the outlines are (N, 2) int32, x then y.
+    The mask is (H, W) uint8, with its first pixel at `corner_xy`; the outlines are (N, 2) int32, x
+    then y.
     """
-    contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner_xy)
+    contours, _ = cv2.findContours(
+        mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner_xy
+    )
     return [contour[:, 0] for contour in contours]
 
 

@@ -1,6 +1,7 @@
 """Roboflow's inference server: `segment_image` and `embed_image` under `/sam2` and `/sam`.
 
-The image id of an answer is this service's: ids that callers choose are not kept, and are ignored beside an image.
+The image id of an answer is this service's: ids that callers choose are not kept, and are ignored
+beside an image.
 """
 
 import io
@@ -35,8 +36,8 @@ from utils.observability.context import CALLER
 MODEL = {"model_id": "mobile_sam"}
 """Part of each answer: whatever model the request names, MobileSAM answers."""
 KEY_ADVICE = (
-    '; inference-sdk sends its api_key in this header with InferenceConfiguration(api_key_transport="header"), '
-    "and keys in a body or URL are not read"
+    "; inference-sdk sends its api_key in this header with"
+    ' InferenceConfiguration(api_key_transport="header"), and keys in a body or URL are not read'
 )
 MAX_ID_LENGTH = 128
 ARCHIVE_NS = 40.0
@@ -54,7 +55,11 @@ def _single(image: object) -> object:
     if not isinstance(image, list):
         return image
     if len(image) != 1:
-        raise invalid("image", "one image per request (max_batch_size=1 of inference-sdk)", f"{len(image)} images")
+        raise invalid(
+            "image",
+            "one image per request (max_batch_size=1 of inference-sdk)",
+            f"{len(image)} images",
+        )
     return image[0]
 
 
@@ -65,10 +70,14 @@ class ImageRequest(ToolRequest):
     image_id: Annotated[str | None, Field(max_length=MAX_ID_LENGTH)] = None
 
     def source(self) -> ImageSource:
-        """Return the image, or the id of one sent earlier; raise `InvalidRequest` without either."""
+        """Return the image, or the id of one sent earlier; raise `InvalidRequest` without
+        either.
+        """
         if self.image is None:
             if not self.image_id:
-                raise invalid("image", "an image, or the image_id that embed_image has returned", "neither")
+                raise invalid(
+                    "image", "an image, or the image_id that embed_image has returned", "neither"
+                )
             return ImageSource(None, self.image_id, CALLER.get())
         if self.image.type != "base64" or not isinstance(self.image.value, str):
             expected = "base64 with the file as value; nothing else is read or fetched"
@@ -103,7 +112,12 @@ class RoboflowPrompt(ToolRequest):
         """Return the fields of `/mobile_sam`."""
         points, box = self.points or [], None
         if self.box is not None:
-            x, y, half_width, half_height = self.box.x, self.box.y, self.box.width / 2, self.box.height / 2
+            x, y, half_width, half_height = (
+                self.box.x,
+                self.box.y,
+                self.box.width / 2,
+                self.box.height / 2,
+            )
             box = [x - half_width, y - half_height, x + half_width, y + half_height]
         return {
             "pos_coords": [(point.x, point.y) for point in points if point.positive],
@@ -121,7 +135,8 @@ class Sam2Segmentation(ImageRequest):
     """Body of `/sam2/segment_image`."""
 
     prompts: Annotated[
-        Annotated[list[RoboflowPrompt], Field(max_length=MAX_OBJECTS)] | None, BeforeValidator(_prompt_list)
+        Annotated[list[RoboflowPrompt], Field(max_length=MAX_OBJECTS)] | None,
+        BeforeValidator(_prompt_list),
     ] = None
     multimask_output: bool = True
     format: Literal["json", "rle", "binary"] = "json"
@@ -139,38 +154,64 @@ class SamSegmentation(ImageRequest):
     format: Literal["json", "binary"] = "json"
 
     def source(self) -> ImageSource:
-        """Return the image, or the id of one sent earlier, which is also what `/sam/embed_image` has for embeddings."""
+        """Return the image, or the id of one sent earlier, which is also what `/sam/embed_image`
+        has for embeddings.
+        """
         if not self.embeddings:
             return super().source()
         if not isinstance(self.embeddings, str) or len(self.embeddings) > MAX_ID_LENGTH:
-            expected = "the text that embed_image has returned, image or image_id: embeddings stay in the service"
+            expected = (
+                "the text that embed_image has returned, image or image_id: embeddings stay in the"
+                " service"
+            )
             raise invalid("embeddings", expected, "other embeddings")
         return ImageSource(None, self.embeddings, CALLER.get())
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of `/mobile_sam`; raise `InvalidRequest` if the mask input is not supported."""
+        """Return the fields of `/mobile_sam`; raise `InvalidRequest` if the mask input is not
+        supported.
+        """
         coords, labels = self.point_coords or [], self.point_labels or []
         if len(coords) != len(labels):
             raise invalid("point_labels", f"{len(coords)} labels, one per point", f"{len(labels)}")
-        points = [(point, int(label)) for point, label in zip(coords, labels, strict=True) if label != PADDING_POINT]
-        fields = {"pos_coords": [point for point, _ in points], "labels": [label for _, label in points]}
+        points = [
+            (point, int(label))
+            for point, label in zip(coords, labels, strict=True)
+            if label != PADDING_POINT
+        ]
+        fields = {
+            "pos_coords": [point for point, _ in points],
+            "labels": [label for _, label in points],
+        }
         if not self.has_mask_input:
             return fields
         if self.mask_input_format != "binary" or not isinstance(self.mask_input, str):
-            expected = "base64 of a NumPy file with low_res_masks of a binary answer, and mask_input_format binary"
+            expected = (
+                "base64 of a NumPy file with low_res_masks of a binary answer, and"
+                " mask_input_format binary"
+            )
             raise invalid("mask_input", expected, "another format, or none: masks are not kept")
         return {**fields, "mask_input": self.mask_input}
 
 
 async def segment_sam2(call: ToolCall, request: Sam2Segmentation) -> Answer:
-    """Answer `/sam2/segment_image`: the best mask of each prompt, or all masks of the image without prompts."""
+    """Answer `/sam2/segment_image`: the best mask of each prompt, or all masks of the image
+    without prompts.
+    """
     started = time.perf_counter()
     if request.prompts:
-        fields = {"multimask_output": request.multimask_output, "low_res_mask": request.format == "binary"}
+        fields = {
+            "multimask_output": request.multimask_output,
+            "low_res_mask": request.format == "binary",
+        }
         prompts = [prompt.fields() for prompt in request.prompts]
-        document = await call.service.segment(request.source(), {**fields, "prompts": prompts, "mask_format": "rle"})
+        document = await call.service.segment(
+            request.source(), {**fields, "prompts": prompts, "mask_format": "rle"}
+        )
         objects = itertools.groupby(document["masks"], key=lambda mask: mask["object"])
-        document["masks"] = [max(candidates, key=lambda mask: mask["score"]) for _, candidates in objects]
+        document["masks"] = [
+            max(candidates, key=lambda mask: mask["score"]) for _, candidates in objects
+        ]
     elif request.format == "binary":
         raise invalid("format", "json or rle without prompts", "binary")
     else:
@@ -179,11 +220,15 @@ async def segment_sam2(call: ToolCall, request: Sam2Segmentation) -> Answer:
         return await binary_response(call, document)
     if request.format == "json":
         named = "polygon"
-        shapes = await call.service.converted(document, lambda mask: [islands(mask)], box_ns=OUTLINE_NS)
+        shapes = await call.service.converted(
+            document, lambda mask: [islands(mask)], box_ns=OUTLINE_NS
+        )
     else:
         named = "rle"
         image_ns = DECODE_NS * ("reduction" in document)  # others are passed on as they are
-        shapes = await call.service.converted(document, lambda mask: [rle_of(mask)], image_ns=image_ns)
+        shapes = await call.service.converted(
+            document, lambda mask: [rle_of(mask)], image_ns=image_ns
+        )
     predictions = [
         {"masks": shape, "confidence": mask["score"], "format": named}
         for shape, mask in zip(shapes, document["masks"], strict=True)
@@ -220,26 +265,38 @@ async def embed_sam(call: ToolCall, request: ImageRequest) -> Answer:
 
 
 def islands(mask: Record) -> list[Any]:
-    """Return the outlines of a mask's islands in pixels of the image; one without points for an empty mask."""
+    """Return the outlines of a mask's islands in pixels of the image; one without points for an
+    empty mask.
+    """
     return [*outlines_of(mask)] or [[]]
 
 
 def _logits(mask: Record) -> npt.NDArray[np.float32]:
     """Return the low-resolution logits (256, 256) float32 of a mask."""
-    logits: npt.NDArray[np.float32] = np.load(io.BytesIO(pybase64.b64decode(mask["low_res_mask"])), allow_pickle=False)
+    logits: npt.NDArray[np.float32] = np.load(
+        io.BytesIO(pybase64.b64decode(mask["low_res_mask"])), allow_pickle=False
+    )
     return logits
 
 
 async def binary_response(call: ToolCall, document: Document) -> Response:
-    """Return a NumPy archive: `masks` (K, H, W) int8, 1 inside, -1 outside; `low_res_masks` (K, 256, 256) float32."""
+    """Return a NumPy archive: `masks` (K, H, W) int8, 1 inside, -1 outside; `low_res_masks` (K,
+    256, 256) float32.
+    """
     masks = document["masks"]
     if (size := sum(map(image_size_of, masks))) > (limit := call.service.settings.max_answer_bytes):
-        raise invalid("image", f"masks of at most {limit} bytes (use a smaller image or fewer prompts)", f"{size}")
+        raise invalid(
+            "image",
+            f"masks of at most {limit} bytes (use a smaller image or fewer prompts)",
+            f"{size}",
+        )
 
     def archive() -> bytes:
         file = io.BytesIO()
         pixels = np.stack([decoded(mask).view(np.int8) * np.int8(2) - np.int8(1) for mask in masks])
-        np.savez_compressed(file, masks=pixels, low_res_masks=np.stack([_logits(mask) for mask in masks]))
+        np.savez_compressed(
+            file, masks=pixels, low_res_masks=np.stack([_logits(mask) for mask in masks])
+        )
         return file.getvalue()
 
     image_ns = DECODE_NS + ARCHIVE_NS * pixels_per_cell(document)

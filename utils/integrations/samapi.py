@@ -25,7 +25,12 @@ SERVED_WEIGHTS = "weights of this service"
 """The extension shows this in its list of weights, and sends it as `checkpoint_url`."""
 EDGE_PIXELS = 20
 """A box this close to all edges of the image stands for the whole image, as in samapi."""
-GRID_FIELDS = EverythingRequest.model_fields.keys() - {"input_image", "image_id", "model_version", "progress"}
+GRID_FIELDS = EverythingRequest.model_fields.keys() - {
+    "input_image",
+    "image_id",
+    "model_version",
+    "progress",
+}
 """Fields of `/sam/automask/` that are passed to `/everything`."""
 
 
@@ -39,9 +44,13 @@ class SamapiRequest(ToolRequest):
     def check(self) -> None:
         """Raise `InvalidRequest` for other models and weights than this service's."""
         if self.type != TYPE:
-            raise invalid("type", f"{TYPE} (MobileSAM), the model of this service", quoted(self.type))
+            raise invalid(
+                "type", f"{TYPE} (MobileSAM), the model of this service", quoted(self.type)
+            )
         if self.checkpoint_url not in {None, "", SERVED_WEIGHTS}:
-            raise invalid("checkpoint_url", "none: this service has weights and fetches no others", "a URL")
+            raise invalid(
+                "checkpoint_url", "none: this service has weights and fetches no others", "a URL"
+            )
 
 
 class PromptedRequest(SamapiRequest):
@@ -83,23 +92,31 @@ async def automask(call: ToolCall, body: AutomaskRequest) -> list[Any]:
     body.check()
     image = await asyncio.to_thread(image_of, body.b64img, "b64img")
     sent = body.model_extra or {}
-    found = await call.service.everything(image, {name: sent[name] for name in GRID_FIELDS & sent.keys()})
+    found = await call.service.everything(
+        image, {name: sent[name] for name in GRID_FIELDS & sent.keys()}
+    )
 
     masks = [
         mask
         for mask in found["masks"]
         for left, top, right, bottom in [mask["box"]]
-        if body.include_image_edge or max(left, top, found["width"] - right, found["height"] - bottom) > EDGE_PIXELS
+        if body.include_image_edge
+        or max(left, top, found["width"] - right, found["height"] - bottom) > EDGE_PIXELS
     ]
     return await features(call, {**found, "masks": masks}, POLYGON_NS)
 
 
 async def features(call: ToolCall, document: Document, box_ns: float) -> list[Any]:
-    """Return the masks of a document, each its polygons and its score, as GeoJSON; empty masks are left out."""
+    """Return the masks of a document, each its polygons and its score, as GeoJSON; empty masks
+    are left out.
+    """
     numbers = itertools.count()
 
     def feature(mask: Record) -> Iterator[dict[str, Any]]:
-        index, parts = next(numbers), [[closed(ring) for ring in rings] for rings in polygons_of(mask)]
+        index, parts = (
+            next(numbers),
+            [[closed(ring) for ring in rings] for rings in polygons_of(mask)],
+        )
         if not parts:
             return
         kind, coordinates = ("Polygon", parts[0]) if len(parts) == 1 else ("MultiPolygon", parts)

@@ -1,4 +1,6 @@
-"""The service's own functions for adapters, and masks in the forms of tools, within a budget of work."""
+"""The service's own functions for adapters, and masks in the forms of tools, within a budget of
+work.
+"""
 
 import asyncio
 import math
@@ -32,26 +34,31 @@ from utils.settings import INFERENCE_TIMEOUT_S, Settings
 T = TypeVar("T")
 Fields = Mapping[str, Any]
 Document = Mapping[str, Any]
-"""An answer: `masks`, `width`, `height`, `image_id`, `weights`; `work_s` is the model's estimated work in seconds.
-`reduction` is the divisor of the sides of an image that was worked on at a smaller size."""
+"""An answer: `masks`, `width`, `height`, `image_id`, `weights`; `work_s` is the model's
+estimated work in seconds. `reduction` is the divisor of the sides of an image that was worked on
+at a smaller size."""
 GRID: Fields = {"points_per_side": 16}
-"""Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
+"""Parameters of `/everything` for tools: a quarter of its points, so that an answer takes
+seconds on a CPU."""
 MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES = 64 * 2**20, 4 * 2**20
-"""Largest JSON document of `/mobile_sam` that a tool's answer is made of, without and with polygons. Parsing takes
-0.1 s of the event loop; the numbers of polygons take longer per byte."""
+"""Largest JSON document of `/mobile_sam` that a tool's answer is made of, without and with
+polygons. Parsing takes 0.1 s of the event loop; the numbers of polygons take longer per byte."""
 MAX_WAITING = 8
 """Requests that may wait until their masks are converted."""
 PAUSE_FACTOR = 4.0
-"""Pause after the conversion of each mask, as a multiple of its time, while other callers are active: the threads of a
-process have one priority, unlike Triton's processes for costly requests."""
+"""Pause after the conversion of each mask, as a multiple of its time, while other callers are
+active: the threads of a process have one priority, unlike Triton's processes for costly
+requests."""
 
 
 @dataclass(eq=False)
 class MaskService:
-    """The service's own functions in one API worker, with their fields and answers as Python objects.
+    """The service's own functions in one API worker, with their fields and answers as Python
+    objects.
 
-    Images above the pixel limit are worked on at a smaller size, since the users of tools cannot scale them. Answers
-    are in pixels of the image all the same, but for masks as `grid_rle` (`utils.integrations.rasters`).
+    Images above the pixel limit are worked on at a smaller size, since the users of tools cannot
+    scale them. Answers are in pixels of the image all the same, but for masks as `grid_rle`
+    (`utils.integrations.rasters`).
 
     Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model.
     """
@@ -71,18 +78,23 @@ class MaskService:
         self._costly = Turns(1, MAX_WAITING)
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
-        """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
+        """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the
+        image.
 
         `mask_format` is `rle` or `polygon`.
         """
-        # Not strict: adapters have checked the values, and may pass lists for pairs and dictionaries for objects.
+        # Not strict: adapters have checked the values, and may pass lists for pairs and
+        # dictionaries for objects.
         request = validated(SegmentRequest, fields, strict=False)
         apply_answer_type(request, JSON)
         prompts = to_inference_request(request, document=True, offer_clip=False)
         segmentation = await self.segmenter.segment(scaled_down(image), prompts)
         limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
         if (size := len(segmentation.result)) > limit:
-            expected = f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a smaller image)"
+            expected = (
+                f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a"
+                " smaller image)"
+            )
             raise invalid("prompts", expected, f"{size} bytes")
         document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
         workload = Workload(
@@ -112,7 +124,9 @@ class MaskService:
         return {"image_id": queued["image_id"]}
 
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
-        """Return the answer of `/everything` for its fields but the image, with masks as `segment` has them."""
+        """Return the answer of `/everything` for its fields but the image, with masks as
+        `segment` has them.
+        """
         options = validated(EverythingRequest, fields)
         steps = everything(
             self.segmenter,
@@ -123,7 +137,10 @@ class MaskService:
             time_left_s=self.time_left_s,
         )
         document = await result_of(steps, self.timeout_s())
-        masks = [_as_mask(record, GRID_RLE if "reduction" in document else "rle") for record in document["masks"]]
+        masks = [
+            _as_mask(record, GRID_RLE if "reduction" in document else "rle")
+            for record in document["masks"]
+        ]
         return {**_with_grids({**document, "masks": masks}), "work_s": 0.0}
 
     async def converted(
@@ -138,12 +155,14 @@ class MaskService:
 
         Args:
             document: answer of `segment` or `everything`.
-            convert: returns what the tool's answer has for a mask, as values for JSON; runs in a thread.
+            convert: returns what the tool's answer has for a mask, as values for JSON; runs in a
+                thread.
             box_ns: as in `work_on`.
             image_ns: as in `work_on`.
 
         Raises:
-            InvalidRequest: the work or the answer exceeds its limit; the message has the number of masks that fit.
+            InvalidRequest: the work or the answer exceeds its limit; the message has the number of
+                masks that fit.
             Overloaded: too many costly conversions are waiting.
         """
         left, max_bytes = threading.Event(), self.settings.max_answer_bytes
@@ -161,7 +180,8 @@ class MaskService:
                 found += map(orjson.Fragment, items)
                 size += sum(map(len, items))
                 before, now = now, time.thread_time()
-                # The estimate is of difficult masks; the work on one of noise can be several times as much.
+                # The estimate is of difficult masks; the work on one of noise can be several times
+                # as much.
                 if left.is_set() or work_s + now - started > MAX_WORK_S:
                     raise _too_much(f"{MAX_WORK_S:g} s of work", number, len(masks))
                 if size > max_bytes:
@@ -176,7 +196,8 @@ class MaskService:
             left.set()  # ends the thread if the caller has left
 
     def check_boxes(self, document: Document, pixel_bytes: int) -> None:
-        """Check that an answer with all pixels of the masks' boxes is not too large, before it is made.
+        """Check that an answer with all pixels of the masks' boxes is not too large, before it is
+        made.
 
         Args:
             document: answer of `segment` or `everything`.
@@ -193,9 +214,15 @@ class MaskService:
                 raise _too_much(f"{limit} bytes", number, len(masks))
 
     async def work_on(
-        self, document: Document, work: Callable[[], T], *, box_ns: float = 0.0, image_ns: float = DECODE_NS
+        self,
+        document: Document,
+        work: Callable[[], T],
+        *,
+        box_ns: float = 0.0,
+        image_ns: float = DECODE_NS,
     ) -> T:
-        """Return the result of work on the masks of a document in a thread. Costly work takes turns.
+        """Return the result of work on the masks of a document in a thread. Costly work takes
+        turns.
 
         Args:
             document: answer of `segment` or `everything`.
@@ -204,7 +231,8 @@ class MaskService:
             image_ns: the same per pixel of the image, for each mask that must be decoded.
 
         Raises:
-            InvalidRequest: the work would exceed its limit; the message has the number of masks that fit.
+            InvalidRequest: the work would exceed its limit; the message has the number of masks
+                that fit.
             Overloaded: too much costly work is waiting.
         """
         masks = document["masks"]
@@ -215,7 +243,9 @@ class MaskService:
             for left, top, right, bottom in [mask["box"]]
         )
         if (total_s := document["work_s"] + own_s) > MAX_WORK_S:
-            raise _too_much(f"{MAX_WORK_S:g} s of work", int(len(masks) * MAX_WORK_S / total_s), len(masks))
+            raise _too_much(
+                f"{MAX_WORK_S:g} s of work", int(len(masks) * MAX_WORK_S / total_s), len(masks)
+            )
         if own_s <= COSTLY_WORK_S:
             return await asyncio.to_thread(work)
         async with self._costly.place(caller()):
@@ -223,7 +253,9 @@ class MaskService:
 
 
 def pixels_per_cell(document: Document) -> int:
-    """Return the number of the image's pixels in a cell of its masks, 1 unless it was worked on at a smaller size."""
+    """Return the number of the image's pixels in a cell of its masks, 1 unless it was worked on
+    at a smaller size.
+    """
     reduction: int = document.get("reduction", 1)
     return reduction**2
 
@@ -234,7 +266,9 @@ def scaled_down(image: ImageSource) -> ImageSource:
 
 
 def _with_grids(document: Document) -> dict[str, Any]:
-    """Return a document with the grid of each mask of an image that was worked on at a smaller size."""
+    """Return a document with the grid of each mask of an image that was worked on at a smaller
+    size.
+    """
     if "reduction" not in document:
         return {**document}
     grid = Reduction((document["height"], document["width"]), document["reduction"])
@@ -242,14 +276,24 @@ def _with_grids(document: Document) -> dict[str, Any]:
 
 
 def _as_mask(record: Record, rle: str) -> Record:
-    """Return a record of `/everything` with the names of `/mobile_sam`, and this one of the segmentation."""
+    """Return a record of `/everything` with the names of `/mobile_sam`, and this one of the
+    segmentation.
+    """
     left, top, width, height = record["bbox"]
     box = [left, top, left + width, top + height]
-    return {"score": record["predicted_iou"], "area": record["area"], "box": box, rle: record["segmentation"]}
+    return {
+        "score": record["predicted_iou"],
+        "area": record["area"],
+        "box": box,
+        rle: record["segmentation"],
+    }
 
 
 def _too_much(limit: str, fits: int, count: int) -> InvalidRequest:
-    expected = f"at most {fits} masks like these ({limit}): use fewer prompts, higher thresholds or a smaller image"
+    expected = (
+        f"at most {fits} masks like these ({limit}): use fewer prompts, higher thresholds or a"
+        " smaller image"
+    )
     return invalid("image", expected, f"{count} masks")
 
 

@@ -1,8 +1,8 @@
 """X-AnyLabeling's remote server: `GET /v1/models`, `POST /v1/predict`.
 
-Its client treats every other status than 200 as an answer without shapes that replaces all annotations of the image,
-and shows no reason. Errors are therefore answered with status 200, no shapes, and the reason as description of the
-image, which the client shows.
+Its client treats every other status than 200 as an answer without shapes that replaces all
+annotations of the image, and shows no reason. Errors are therefore answered with status 200, no
+shapes, and the reason as description of the image, which the client shows.
 """
 
 import asyncio
@@ -29,14 +29,23 @@ MODEL = "mobile_sam"
 OBJECT = "AUTOLABEL_OBJECT"
 """Label of shapes that the client previews until the person names the object."""
 MIN_ISLAND = 0.2
-"""Smallest island of a mask as a fraction of the mean area of its islands, as in the tool's own models."""
+"""Smallest island of a mask as a fraction of the mean area of its islands, as in the tool's own
+models."""
 REASONS = {
-    "unauthorized": "the service needs an API key: choose the remote server again and enter it in the dialog",
+    "unauthorized": (
+        "the service needs an API key: choose the remote server again and enter it in the dialog"
+    ),
     "inference-timeout": "no answer in time: the service is busy; try again later",
 }
 """Error texts by slug; they replace texts about headers and fields that the person does not see."""
 
-PROMPT_WIDGETS = ("button_add_point", "button_remove_point", "button_add_rect", "button_clear", "button_finish_object")
+PROMPT_WIDGETS = (
+    "button_add_point",
+    "button_remove_point",
+    "button_add_rect",
+    "button_clear",
+    "button_finish_object",
+)
 FINENESS_WIDGETS = ("mask_fineness_slider", "mask_fineness_value_label")
 THRESHOLD_WIDGETS = {
     "button_run": {},
@@ -46,14 +55,24 @@ THRESHOLD_WIDGETS = {
     "edit_iou": {"tooltip": "IoU of boxes above which a mask is a duplicate; 0: 0.7"},
 }
 TASKS: list[dict[str, Any]] = [
-    {"id": name, "name": name.capitalize(), "batch_processing_mode": batch, "active_widgets": widgets}
+    {
+        "id": name,
+        "name": name.capitalize(),
+        "batch_processing_mode": batch,
+        "active_widgets": widgets,
+    }
     for name, batch, widgets in (
         ("polygon", None, {widget: {} for widget in (*PROMPT_WIDGETS, *FINENESS_WIDGETS)}),
         ("rectangle", None, {widget: {} for widget in PROMPT_WIDGETS}),
-        ("everything", "default", {**THRESHOLD_WIDGETS, **{widget: {} for widget in FINENESS_WIDGETS}}),
+        (
+            "everything",
+            "default",
+            {**THRESHOLD_WIDGETS, **{widget: {} for widget in FINENESS_WIDGETS}},
+        ),
     )
 ]
-"""The client shows them as a list, with their widgets, and sends the chosen one as `current_task`."""
+"""The client shows them as a list, with their widgets, and sends the chosen one as
+`current_task`."""
 VALUES: dict[str, float] = {
     "mask_fineness_slider": 10,
     "edit_conf": 0.0,
@@ -121,12 +140,20 @@ async def segment(service: MaskService, image: ImageSource, params: AnylabelingP
     prompts = prompts_of(params.marks)
     if not prompts:  # the person has removed the last mark
         return []
-    fields = {"prompts": prompts, "mask_format": "rle" if params.current_task == "rectangle" else "polygon"}
+    fields = {
+        "prompts": prompts,
+        "mask_format": "rle" if params.current_task == "rectangle" else "polygon",
+    }
     document = await service.segment(image, fields)
     if params.current_task == "rectangle":
         boxes = [(mask["box"], mask["score"]) for mask in document["masks"] if mask["area"]]
         return [
-            shape("rectangle", [[left, top], [right, top], [right, bottom], [left, bottom]], OBJECT, score)
+            shape(
+                "rectangle",
+                [[left, top], [right, top], [right, bottom], [left, bottom]],
+                OBJECT,
+                score,
+            )
             for (left, top, right, bottom), score in boxes
         ]
 
@@ -137,8 +164,12 @@ async def segment(service: MaskService, image: ImageSource, params: AnylabelingP
     return await service.converted(document, shapes)
 
 
-async def everything(service: MaskService, image: ImageSource, params: AnylabelingParams) -> list[Any]:
-    """Return the shapes of all objects, named as by the tool's own models; marks of an earlier task are not used."""
+async def everything(
+    service: MaskService, image: ImageSource, params: AnylabelingParams
+) -> list[Any]:
+    """Return the shapes of all objects, named as by the tool's own models; marks of an earlier
+    task are not used.
+    """
     thresholds = {"pred_iou_thresh": params.conf_threshold, "box_nms_thresh": params.iou_threshold}
     chosen = {name: value for name, value in thresholds.items() if value}
     found = await service.everything(image, {**GRID, **chosen})
@@ -152,23 +183,34 @@ async def everything(service: MaskService, image: ImageSource, params: Anylabeli
 
 
 def prompts_of(marks: list[Mark]) -> list[dict[str, Any]]:
-    """Return `prompts` of `/mobile_sam`: an object per rectangle, each with all points, or one with the points."""
+    """Return `prompts` of `/mobile_sam`: an object per rectangle, each with all points, or one
+    with the points.
+    """
     points = [mark for mark in marks if isinstance(mark, PointMark)]
-    clicks = {"pos_coords": [point.data for point in points], "labels": [point.label for point in points]}
+    clicks = {
+        "pos_coords": [point.data for point in points],
+        "labels": [point.label for point in points],
+    }
     boxes = [
         {"box": (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))}
         for x0, y0, x1, y1 in (mark.data for mark in marks if isinstance(mark, RectangleMark))
     ]
     if (total := len(boxes) * (len(points) + 2)) > MAX_TOTAL_POINTS:
         got = f"{len(points)} points in each of {len(boxes)} rectangles: {total}"
-        raise invalid("marks", f"at most {MAX_TOTAL_POINTS} points and corners in all rectangles together", got)
+        raise invalid(
+            "marks",
+            f"at most {MAX_TOTAL_POINTS} points and corners in all rectangles together",
+            got,
+        )
     return [{**clicks, **box} for box in boxes] or [clicks] * bool(points)
 
 
 def islands(mask: Record, fineness: float) -> list[Ring]:
-    """Return the outer rings of a mask's polygons, simplified, without small ones; the client's polygons have no holes.
+    """Return the outer rings of a mask's polygons, simplified, without small ones; the client's
+    polygons have no holes.
 
-    `fineness` is the distance of the simplified ring from the ring, as a fraction of the ring's length.
+    `fineness` is the distance of the simplified ring from the ring, as a fraction of the ring's
+    length.
     """
     outer = [np.array(rings[0], np.float32) for rings in polygons_of(mask)]
     areas = [cv2.contourArea(ring) for ring in outer]
@@ -193,7 +235,10 @@ def error_response(problem: Problem) -> Response:
 
 
 def _answer(shapes: list[Any], description: str = "") -> dict[str, Any]:
-    return {"success": True, "data": {"shapes": shapes, "description": description, "replace": False}}
+    return {
+        "success": True,
+        "data": {"shapes": shapes, "description": description, "replace": False},
+    }
 
 
 ADAPTER = Adapter(

@@ -1,4 +1,6 @@
-"""Request context: caller, address and request id, set by the edge and readable wherever a request is handled."""
+"""Request context: caller, address and request id, set by the edge and readable wherever a
+request is handled.
+"""
 
 import time
 from contextvars import ContextVar
@@ -15,7 +17,8 @@ TARGET: ContextVar[str] = ContextVar("target", default="")
 IMAGE_ID: ContextVar[str] = ContextVar("image_id", default="")
 """The header `X-Image-Id`, well-formed and not yet compared with the image; empty without one."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
-"""OpenTelemetry trace id, 32 hexadecimal digits; empty where the request is not recorded in a trace."""
+"""OpenTelemetry trace id, 32 hexadecimal digits; empty where the request is not recorded in a
+trace."""
 
 
 def caller() -> str:
@@ -25,7 +28,9 @@ def caller() -> str:
 
 @dataclass
 class RequestRecord:
-    """What JSON log lines say of a request in fields, besides caller and address; completed as it is handled."""
+    """What JSON log lines say of a request in fields, besides caller and address; completed as
+    it is handled.
+    """
 
     method: str
     path: str

@@ -1,7 +1,7 @@
 """Logs that callers can neither forge nor flood.
 
-Untrusted text is escaped, in problem documents too. Lines are written as text, as JSON, or short for a person at a
-terminal; repeated ones are summarised.
+Untrusted text is escaped, in problem documents too. Lines are written as text, as JSON, or short
+for a person at a terminal; repeated ones are summarised.
 """
 
 import copy
@@ -22,18 +22,26 @@ VARIABLE = "MOBILE_SAM_LOG_FORMAT"
 DETAILS = ("bentoml.serving", "bentoml.mobile_sam.plan")
 """Loggers that omit INFO lines at a terminal: there one line says that the service is ready."""
 ACCESS_LOG = "bentoml.access"
-PAGE_FILE = re.compile(r"\S* \(scheme=\w+,method=(GET|HEAD),path=/(ui|static_content)/[^ ]* \(status=(200|304),")
-"""Access-log lines of successful requests for files of the pages, which are omitted at a terminal."""
+PAGE_FILE = re.compile(
+    r"\S* \(scheme=\w+,method=(GET|HEAD),path=/(ui|static_content)/[^ ]* \(status=(200|304),"
+)
+"""Access-log lines of successful requests for files of the pages, which are omitted at a
+terminal."""
 MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 4000, 20_000
 
 
 def printable(text: str) -> str:
     r"""Replace unprintable characters by escapes such as `\n`, `\x1b`, `\u202e` or `\ud800`.
 
-    Unprintable are control characters, line and paragraph separators, bidirectional overrides and other formatting
-    characters, lone surrogates, unassigned and private-use code points, and all spaces but the ASCII one.
+    Unprintable are control characters, line and paragraph separators, bidirectional overrides and
+    other formatting characters, lone surrogates, unassigned and private-use code points, and all
+    spaces but the ASCII one.
     """
-    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    )
 
 
 def shown(text: str, limit: int = 80) -> str:
@@ -54,10 +62,11 @@ def _bounded(safe: str, text: str, limit: int) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter of JSON lines: `time` (RFC 3339, UTC), `level`, `logger`, `process`, `message` and optional fields.
+    """Formatter of JSON lines: `time` (RFC 3339, UTC), `level`, `logger`, `process`, `message` and
+    optional fields.
 
-    Lines about a request have `method`, `path`, `address` and `caller`, and once known `image_id` and `weights`. The
-    line in the access log, and that of a refusal, also have `status` and `ms`.
+    Lines about a request have `method`, `path`, `address` and `caller`, and once known `image_id`
+    and `weights`. The line in the access log, and that of a refusal, also have `status` and `ms`.
     """
 
     def __init__(self, component: str = "") -> None:
@@ -70,11 +79,15 @@ class JsonFormatter(logging.Formatter):
         fields = _request_fields(record)
         is_access = record.name == ACCESS_LOG and bool(fields)
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(
+                timespec="milliseconds"
+            ),
             "level": record.levelname.lower(),
             "logger": record.name,
             "process": record.process,
-            "message": "{method} {path} {status}".format(**fields) if is_access else record.getMessage(),
+            "message": "{method} {path} {status}".format(**fields)
+            if is_access
+            else record.getMessage(),
         }
         optional = {
             "component": self._component or getattr(record, "component", "").strip("[]"),
@@ -88,7 +101,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def _request_fields(record: logging.LogRecord) -> dict[str, object]:
-    """Return what a line says in fields of the request that it is about; empty outside of requests."""
+    """Return what a line says in fields of the request that it is about; empty outside of
+    requests.
+    """
     request = RECORD.get()
     if request is None or getattr(record, "is_summary", False):
         return {}
@@ -119,8 +134,9 @@ class ConsoleFormatter(logging.Formatter):
 class UnforgeableFormatter(logging.Formatter):
     """Formatter that makes records safe for another formatter.
 
-    Each message becomes one printable line, and lines of tracebacks are printable and indented, so that text from
-    outside can neither begin a line nor control the terminal. The length of both is limited.
+    Each message becomes one printable line, and lines of tracebacks are printable and indented, so
+    that text from outside can neither begin a line nor control the terminal. The length of both is
+    limited.
     """
 
     def __init__(self, formatter: logging.Formatter) -> None:
@@ -138,7 +154,9 @@ class UnforgeableFormatter(logging.Formatter):
 
 
 def _indented(trace: str) -> str:
-    """Indent a traceback, so that none of its lines looks like a record; shorten a long one in the middle."""
+    """Indent a traceback, so that none of its lines looks like a record; shorten a long one in
+    the middle.
+    """
     if len(trace) > MAX_TRACEBACK_CHARACTERS:
         half = MAX_TRACEBACK_CHARACTERS // 2
         trace = f"{trace[:half]}\n...\n{trace[-half:]}"
@@ -147,7 +165,9 @@ def _indented(trace: str) -> str:
 
 def configure_logging(component: str = "") -> None:
     """Install the formatters on all handlers of this process, including BentoML's."""
-    chosen = {"json": JsonFormatter(component), "console": ConsoleFormatter()}.get(os.environ.get(VARIABLE, ""))
+    chosen = {"json": JsonFormatter(component), "console": ConsoleFormatter()}.get(
+        os.environ.get(VARIABLE, "")
+    )
     if isinstance(chosen, ConsoleFormatter):
         for name in DETAILS:
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -156,7 +176,9 @@ def configure_logging(component: str = "") -> None:
     handlers = [handler for logger in [logging.root, *named] for handler in logger.handlers]
     for handler in [*handlers, *filter(None, [logging.lastResort])]:
         if chosen or not isinstance(handler.formatter, UnforgeableFormatter):
-            handler.setFormatter(UnforgeableFormatter(chosen or handler.formatter or logging.Formatter()))
+            handler.setFormatter(
+                UnforgeableFormatter(chosen or handler.formatter or logging.Formatter())
+            )
 
 
 def _is_no_page_file(record: logging.LogRecord) -> bool:

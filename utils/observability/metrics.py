@@ -1,7 +1,7 @@
 """Metrics of answers by reason, and of requests in progress; `utils.triton.metrics` has Triton's.
 
-Every label has a bounded number of values. BentoML's own metrics use the request's path as a label; the edge lets only
-known paths through.
+Every label has a bounded number of values. BentoML's own metrics use the request's path as a label;
+the edge lets only known paths through.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from utils.observability.context import CALLER
 from utils.observability.logs import logger
 
 RESERVED_BYTES = {"counter": 2**17, "gauge_livesum": 2**16, "histogram": 2**19}
-"""Sizes of new metrics files, by kind as prometheus_client names them. BentoML's histogram has 5 kB for each pair of
-path and status."""
+"""Sizes of new metrics files, by kind as prometheus_client names them. BentoML's histogram has 5
+kB for each pair of path and status."""
 RESERVED_BYTES_BY_KEY = RESERVED_BYTES | {"counter": 2**20}
 """The same with a label for the caller's key: 300 bytes for each name, path, status and reason."""
 OK = "ok"
@@ -37,14 +37,17 @@ class Counts:
     def __init__(self, key_names: Iterable[str] | None = None) -> None:
         """Count by path, status and reason, and with names of keys by the caller's key as well.
 
-        The first names are the labels in all workers; names that come later are labels as long as there is room.
+        The first names are the labels in all workers; names that come later are labels as long as
+        there is room.
         """
         self._keys: set[str] | None = None
         if key_names is not None:
             self._keys = {"", *itertools.islice(dict.fromkeys(key_names), MAX_KEYS)}
 
     def start(self, paths: Iterable[str]) -> None:
-        """Export 0 requests in progress, and 0 successful answers for each path; call this in the worker."""
+        """Export 0 requests in progress, and 0 successful answers for each path; call this in
+        the worker.
+        """
         for path in paths:
             self._answers(path, 200, OK)
 
@@ -80,7 +83,9 @@ class Counts:
         return self._metrics[0].labels(*values)
 
     def _key_label(self, name: str) -> str:
-        """Return a name, or `OTHER_KEYS` for a further one; there is one label more for callers without a key."""
+        """Return a name, or `OTHER_KEYS` for a further one; there is one label more for callers
+        without a key.
+        """
         assert self._keys is not None
         if len(self._keys) <= MAX_KEYS:
             self._keys.add(name)
@@ -92,10 +97,12 @@ class Counts:
 
 
 def prepare_files(*, by_key: bool = False) -> None:
-    """Allocate the memory of this worker's metrics files before prometheus_client maps them, and tidy killed workers'.
+    """Allocate the memory of this worker's metrics files before prometheus_client maps them, and
+    tidy killed workers'.
 
-    It maps sparse files: the first write to a page for which shared memory has no room kills the process (SIGBUS).
-    Gauges of killed workers are removed, and their other files give back the memory that they do not use.
+    It maps sparse files: the first write to a page for which shared memory has no room kills the
+    process (SIGBUS). Gauges of killed workers are removed, and their other files give back the
+    memory that they do not use.
 
     Args:
         by_key: whether answers are counted by key.
@@ -116,4 +123,6 @@ def prepare_files(*, by_key: bool = False) -> None:
         if pid.isdigit() and not processes.state(int(pid)):
             mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
             with contextlib.suppress(OSError), path.open("r+b") as counts:
-                counts.truncate(int.from_bytes(counts.read(4), sys.byteorder))  # the number of bytes in use
+                counts.truncate(
+                    int.from_bytes(counts.read(4), sys.byteorder)
+                )  # the number of bytes in use

@@ -6,7 +6,9 @@ from utils.observability.logs import logger
 
 
 class Outage:
-    """Outage of something that is asked for again and again: its begin and its end are logged, not each failure."""
+    """Outage of something that is asked for again and again: its begin and its end are logged,
+    not each failure.
+    """
 
     def __init__(self, ended: str, level: int = logging.ERROR) -> None:
         """Store what is logged at the end, and the level of the begin."""

@@ -13,8 +13,12 @@ Result = TypeVar("Result")
 class Reading(Generic[Result]):
     """Result of a costly read. One read runs at a time; its result is used again for a moment."""
 
-    def __init__(self, read: Callable[..., Awaitable[Result]], clock: Callable[[], float] = time.monotonic) -> None:
-        """Store the function that reads. A read that fails is not used again, but all callers that wait share it."""
+    def __init__(
+        self, read: Callable[..., Awaitable[Result]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Store the function that reads. A read that fails is not used again, but all callers
+        that wait share it.
+        """
         self._read, self._clock = read, clock
         self._task: asyncio.Task[Result] | None = None
         self._began = 0.0
@@ -23,7 +27,8 @@ class Reading(Generic[Result]):
         """Return a result that is not older, or wait for the read that is running or for a new one.
 
         Args:
-            arguments: arguments of the function if it is called now; the result must not depend on them.
+            arguments: arguments of the function if it is called now; the result must not depend on
+                them.
             max_age_s: age in seconds, counted from the start of the read.
         """
         if self._task is None or (self._task.done() and not self._is_recent(self._task, max_age_s)):

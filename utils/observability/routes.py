@@ -7,6 +7,10 @@ JOB, EMBEDDING = "/embed/{job}", "/embeddings/{image_id}"
 
 
 def route_of(scope: Scope) -> str:
-    """Return the path of a request, or the one that stands for all that differ by an id at their end."""
+    """Return the path of a request, or the one that stands for all that differ by an id at their
+    end.
+    """
     path: str = scope["path"]
-    return next((route for route in (JOB, EMBEDDING) if path.startswith(route.partition("{")[0])), path)
+    return next(
+        (route for route in (JOB, EMBEDDING) if path.startswith(route.partition("{")[0])), path
+    )

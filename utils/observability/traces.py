@@ -1,8 +1,9 @@
-"""Tracing: its configuration by OpenTelemetry's standard variables, and the spans of each inference request.
+"""Tracing: its configuration by OpenTelemetry's standard variables, and the spans of each inference
+request.
 
-Without a collector nothing is traced. A trace contains the request at the edge, the waits for a slot in Triton and the
-calls of its models. Triton sends child spans of each call to the same collector: the called models with
-their queueing and execution times.
+Without a collector nothing is traced. A trace contains the request at the edge, the waits for a
+slot in Triton and the calls of its models. Triton sends child spans of each call to the same
+collector: the called models with their queueing and execution times.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ SHUTDOWN_TIMEOUT_S = 3.0
 """Time to send the remaining spans when a worker ends."""
 
 QUERY = "mobile_sam.query"
-"""Scope entry with the query: some tools send their key in it, and spans would have it as attribute."""
+"""Scope entry with the query: some tools send their key in it, and spans would have it as
+attribute."""
 MODEL = "triton.model_name"
 """Name of a span attribute, Triton's own."""
 
@@ -64,12 +66,16 @@ def collector_url(environ: Mapping[str, str] = os.environ) -> str | None:
         raise SettingsError(f"{EXPORTER}: expected otlp or none, got {exporter!r}")
     variable = TRACES_PROTOCOL if environ.get(TRACES_PROTOCOL) else PROTOCOL
     if (protocol := environ.get(variable) or HTTP) != HTTP:
-        raise SettingsError(f"{variable}: expected {HTTP}, got {protocol!r}; collectors offer it on port 4318")
+        raise SettingsError(
+            f"{variable}: expected {HTTP}, got {protocol!r}; collectors offer it on port 4318"
+        )
     with contextlib.suppress(ValueError):  # of an invalid port
         parts = urlsplit(url)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
             return url
-    raise SettingsError(f"{name}: expected a URL such as http://collector:4318, got {environ[name]!r}")
+    raise SettingsError(
+        f"{name}: expected a URL such as http://collector:4318, got {environ[name]!r}"
+    )
 
 
 def triton_flags() -> list[str]:
@@ -98,7 +104,9 @@ def resource() -> Resource:
 
 
 class NoParents(TraceContextTextMapPropagator):
-    """Propagator that ignores the caller's trace. OpenTelemetry's own returns no context at all, and requests fail."""
+    """Propagator that ignores the caller's trace. OpenTelemetry's own returns no context at all,
+    and requests fail.
+    """
 
     def extract(self, *_: Any, **__: Any) -> Context:
         """Return a context without a trace."""
@@ -132,7 +140,9 @@ def trace_requests(svc: Any, paths: Collection[str]) -> None:
 
     @svc.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(_: Any) -> None:
-        shutdown = threading.Thread(target=provider.shutdown, daemon=True)  # blocks if the collector does not answer
+        shutdown = threading.Thread(
+            target=provider.shutdown, daemon=True
+        )  # blocks if the collector does not answer
         shutdown.start()
         await asyncio.to_thread(shutdown.join, SHUTDOWN_TIMEOUT_S)
 
@@ -143,14 +153,19 @@ class TracingMiddleware:
     def __init__(self, app: ASGIApp, *, paths: frozenset[str], provider: TracerProvider) -> None:
         self._app, self._paths = app, paths
         self._traced = OpenTelemetryMiddleware(
-            self._run, server_request_hook=_begin, tracer_provider=provider, exclude_spans=["receive", "send"]
+            self._run,
+            server_request_hook=_begin,
+            tracer_provider=provider,
+            exclude_spans=["receive", "send"],
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection event."""
         TRACE_ID.set("")  # a pipelined request starts in the context of the one before it
         if scope["type"] == "http" and route_of(scope) in self._paths:
-            await self._traced({**scope, "query_string": b"", QUERY: scope["query_string"]}, receive, send)
+            await self._traced(
+                {**scope, "query_string": b"", QUERY: scope["query_string"]}, receive, send
+            )
         else:
             await self._app(scope, receive, send)
 
@@ -179,6 +194,8 @@ def infer_span(model: str) -> Iterator[Mapping[str, str]]:
     Only for requests with a `TRACE_ID`: Triton records every trace it receives.
     """
     headers: dict[str, str] = {}
-    with _tracer.start_as_current_span(f"infer {model}", kind=SpanKind.CLIENT, attributes={MODEL: model}):
+    with _tracer.start_as_current_span(
+        f"infer {model}", kind=SpanKind.CLIENT, attributes={MODEL: model}
+    ):
         _headers.inject(headers)
         yield headers

@@ -1,4 +1,5 @@
-"""Print shell commands that put `tritonserver`, without the watchdog, and this Python's programs on PATH.
+"""Print shell commands that put `tritonserver`, without the watchdog, and this Python's programs on
+PATH.
 
 eval "$(.venv/bin/python -m utils.triton.environment)"
 """
@@ -19,7 +20,10 @@ def commands() -> str:
     home = installation.prepare(Settings.from_environment().cache_dir).parent
     folders = ((home / installation.PLAIN).parent, Path(sys.prefix) / "bin")
     # BentoML sends usage data by default.
-    return f'export BENTOML_DO_NOT_TRACK=True PATH={":".join(shlex.quote(str(folder)) for folder in folders)}:"$PATH"'
+    return (
+        "export BENTOML_DO_NOT_TRACK=True"
+        f' PATH={":".join(shlex.quote(str(folder)) for folder in folders)}:"$PATH"'
+    )
 
 
 if __name__ == "__main__":

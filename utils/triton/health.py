@@ -1,4 +1,5 @@
-"""Health of Triton, written by its watchdog and read by the API workers, who report faults and hold a lock.
+"""Health of Triton, written by its watchdog and read by the API workers, who report faults and hold
+a lock.
 
 All are files in the run folder (`utils.triton.run`), in memory. The health record is replaced twice
 a second. Every API worker with possible requests in Triton holds a shared lock, and the watchdog
@@ -99,7 +100,9 @@ def read_health(file: Path) -> Health:
     if health.ended:
         return health
     if processes.state(health.watchdog) in processes.DEAD:
-        return replace(health, state="restarting", reason="the watchdog has exited, and Triton with it")
+        return replace(
+            health, state="restarting", reason="the watchdog has exited, and Triton with it"
+        )
     if time.monotonic() - health.written_at > MAX_RECORD_AGE_S:
         reason = shared_memory_problem() or "its watchdog does not respond"
         return replace(health, state="failing", reason=f"the health of Triton is unknown: {reason}")

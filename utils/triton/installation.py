@@ -1,12 +1,14 @@
 """Choice and setup of the Triton to run: binary, backends, environment and flags.
 
-A `tritonserver` on PATH (NVIDIA's container) is preferred. Otherwise the one in the `nvidia-pytriton` wheel is used:
-its binary, its Python backend and the stub for the running Python version are linked into a folder, together with the
-Python-based backends of `triton_backends/`, which have the names and config keys of NVIDIA's C++ ones.
+A `tritonserver` on PATH (NVIDIA's container) is preferred. Otherwise the one in the
+`nvidia-pytriton` wheel is used: its binary, its Python backend and the stub for the running Python
+version are linked into a folder, together with the Python-based backends of `triton_backends/`,
+which have the names and config keys of NVIDIA's C++ ones.
 
-The folder also has two scripts. `tritonserver`, which BentoML finds because `prepare()` puts the folder first on PATH,
-starts the watchdog (`utils.triton.watchdog`). The watchdog runs `plain/tritonserver`, which sets Triton's environment
-and starts the binary; commands and services without a watchdog run it too (`utils.triton.environment`).
+The folder also has two scripts. `tritonserver`, which BentoML finds because `prepare()` puts the
+folder first on PATH, starts the watchdog (`utils.triton.watchdog`). The watchdog runs
+`plain/tritonserver`, which sets Triton's environment and starts the binary; commands and services
+without a watchdog run it too (`utils.triton.environment`).
 """
 
 from __future__ import annotations
@@ -53,7 +55,11 @@ class Installation:
 
     def backend_names(self) -> set[str]:
         """Return the names of the installed backends."""
-        return {entry.name for entry in self.backends.iterdir() if entry.is_dir()} if self.backends.is_dir() else set()
+        return (
+            {entry.name for entry in self.backends.iterdir() if entry.is_dir()}
+            if self.backends.is_dir()
+            else set()
+        )
 
 
 def find_installation() -> Installation:
@@ -71,20 +77,27 @@ def find_installation() -> Installation:
 
 
 def prepare(cache_dir: Path) -> Path:
-    """Assemble Triton's folder in the cache, put it first on PATH, and return the `tritonserver` for BentoML to start.
+    """Assemble Triton's folder in the cache, put it first on PATH, and return the `tritonserver`
+    for BentoML to start.
 
-    Several processes may call this at once. Later calls are fast. Each combination of Triton and Python has a folder.
+    Several processes may call this at once. Later calls are fast. Each combination of Triton and
+    Python has a folder.
 
     Raises:
-        TritonSetupError: no usable Triton, no shared libpython, or the folder is not for writing and executing files.
+        TritonSetupError: no usable Triton, no shared libpython, or the folder is not for writing
+            and executing files.
     """
     installation = find_installation()
     try:
         home = _assemble(installation, cache_dir / "triton")
     except OSError as error:
-        raise TritonSetupError(f"cannot write Triton's folder {cache_dir / 'triton'}: {error.strerror}") from error
+        raise TritonSetupError(
+            f"cannot write Triton's folder {cache_dir / 'triton'}: {error.strerror}"
+        ) from error
     if not os.access(home / LAUNCHER, os.X_OK):
-        raise TritonSetupError(f"cannot execute files in {home}: mount it without noexec (Docker: `--tmpfs /tmp:exec`)")
+        raise TritonSetupError(
+            f"cannot execute files in {home}: mount it without noexec (Docker: `--tmpfs /tmp:exec`)"
+        )
     search = os.environ.get("PATH", "").split(os.pathsep)
     if str(home) not in search:
         os.environ["PATH"] = os.pathsep.join([str(home), *search])
@@ -93,7 +106,9 @@ def prepare(cache_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def building(home: Path, complete: Path) -> Iterator[Path]:
-    """Yield a new folder that becomes `home` at the end, unless `complete` shows that another process was first."""
+    """Yield a new folder that becomes `home` at the end, unless `complete` shows that another
+    process was first.
+    """
     home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = Path(tempfile.mkdtemp(dir=home.parent, prefix=".building-"))
     try:
@@ -131,28 +146,43 @@ def _installation_of_wheel() -> Installation:
     spec = find_spec("pytriton")
     if spec is None or not spec.submodule_search_locations:
         raise TritonSetupError(
-            "no tritonserver on PATH and no nvidia-pytriton wheel, which supports only Linux on x86-64; this is "
-            f"{platform.system()} on {platform.machine()}: run the container image instead"
+            "no tritonserver on PATH and no nvidia-pytriton wheel, which supports only Linux on"
+            f" x86-64; this is {platform.system()} on {platform.machine()}: run the container image"
+            " instead"
         )
     numpy_version = metadata.version("numpy")
     if int(numpy_version.split(".")[0]) >= 2:
         # Its stub is built for NumPy 1: with NumPy 2 it silently returns arrays with strides of 0.
-        raise TritonSetupError(f"the wheel's Triton needs numpy 1.26, this environment has {numpy_version}")
+        raise TritonSetupError(
+            f"the wheel's Triton needs numpy 1.26, this environment has {numpy_version}"
+        )
     root = Path(next(iter(spec.submodule_search_locations)))
     server = root / "tritonserver"
     stubs = server / "python_backend_stubs"
     if not (stubs / PYTHON / STUB).is_file():
-        names = sorted((entry.name for entry in stubs.iterdir()), key=lambda name: int(name.split(".")[1]))
-        raise TritonSetupError(f"the wheel's Triton supports Python {', '.join(names)}; this is Python {PYTHON}")
+        names = sorted(
+            (entry.name for entry in stubs.iterdir()), key=lambda name: int(name.split(".")[1])
+        )
+        raise TritonSetupError(
+            f"the wheel's Triton supports Python {', '.join(names)}; this is Python {PYTHON}"
+        )
     libraries = root.parent / "nvidia_pytriton.libs"
-    return Installation(server / "bin" / LAUNCHER, server / "backends", libraries, stubs / PYTHON / STUB)
+    return Installation(
+        server / "bin" / LAUNCHER, server / "backends", libraries, stubs / PYTHON / STUB
+    )
 
 
 def _assemble(installation: Installation, parent: Path) -> Path:
     """Create the folder with launcher and backends, if needed; return it."""
     files = dict(_layout(installation))
-    scripts = {LAUNCHER: _launcher_script(), PLAIN: _server_script(installation, own_backends=bool(files))}
-    state = [(name, str(target), target.stat().st_size, target.stat().st_mtime_ns) for name, target in files.items()]
+    scripts = {
+        LAUNCHER: _launcher_script(),
+        PLAIN: _server_script(installation, own_backends=bool(files)),
+    }
+    state = [
+        (name, str(target), target.stat().st_size, target.stat().st_mtime_ns)
+        for name, target in files.items()
+    ]
     digest = hashlib.sha256(repr((state, scripts)).encode()).hexdigest()[:16]
     home = parent / digest
     if (home / LAUNCHER).is_file():
@@ -161,8 +191,8 @@ def _assemble(installation: Installation, parent: Path) -> Path:
         for name, target in files.items():
             path = folder / "backends" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Triton rejects a backend library with a real path outside of the backend's folder. The stub finds its
-            # libraries only relative to its installed path.
+            # Triton rejects a backend library with a real path outside of the backend's folder. The
+            # stub finds its libraries only relative to its installed path.
             if target.is_file() and target.name != STUB:
                 shutil.copy2(target, path)
             else:
@@ -206,18 +236,27 @@ def _launcher_script() -> str:
     )
     return f"""#!/bin/sh
 # Generated by utils/triton/installation.py: starts the watchdog, which runs the real server.
-exec {shlex.quote(sys.executable)} -I -c {shlex.quote(program)} {shlex.quote(str(ROOT))} @HOME@/{PLAIN} "$@"
+exec {shlex.quote(sys.executable)} -I -c {shlex.quote(program)} \\
+    {shlex.quote(str(ROOT))} @HOME@/{PLAIN} "$@"
 """
 
 
 def _server_script(installation: Installation, *, own_backends: bool) -> str:
     # Without a driver, Triton would log long warnings about GPU memory and GPU metrics.
-    without_gpu = "" if NVIDIA_DRIVER.exists() else " --pinned-memory-pool-byte-size=0 --allow-gpu-metrics=false"
-    libraries = [str(folder) for folder in (installation.libraries, shared_libpython().parent) if folder]
+    without_gpu = (
+        ""
+        if NVIDIA_DRIVER.exists()
+        else " --pinned-memory-pool-byte-size=0 --allow-gpu-metrics=false"
+    )
+    libraries = [
+        str(folder) for folder in (installation.libraries, shared_libpython().parent) if folder
+    ]
     flag = " --backend-directory=@HOME@/backends" if own_backends else ""
     return f"""#!/bin/sh
-# Generated by utils/triton/installation.py: sets the environment of Triton and its stubs, then starts the real server.
-export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
+# Generated by utils/triton/installation.py: sets the environment of Triton and its stubs, then
+# starts the real server.
+libraries={shlex.quote(os.pathsep.join(libraries))}
+export LD_LIBRARY_PATH="$libraries${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
 # The stub ignores PYTHONPATH and finds the environment through the first python3 on PATH.
 export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
 export MOBILE_SAM_ORCHESTRATOR_PATH={shlex.quote(str(ROOT))}

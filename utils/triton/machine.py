@@ -37,7 +37,9 @@ class Machine:
 def this_machine() -> Machine:
     """Return the resources of this machine."""
     gpus = count_gpus() if can_use_gpus() else 0
-    return Machine(usable_cores(), has_bf16(), gpus, find_spec("openvino") is not None, usable_memory())
+    return Machine(
+        usable_cores(), has_bf16(), gpus, find_spec("openvino") is not None, usable_memory()
+    )
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -84,7 +86,9 @@ def count_gpus() -> int:
 
 
 def can_use_gpus() -> bool:
-    """Return whether an ONNX Runtime with GPU support is installed, or a Triton that has its own."""
+    """Return whether an ONNX Runtime with GPU support is installed, or a Triton that has its
+    own.
+    """
     if any(metadata.distributions(name="onnxruntime-gpu")):
         return True
     try:

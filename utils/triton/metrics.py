@@ -22,18 +22,31 @@ def health_metrics(health: Health) -> bytes:
         f"mobile_sam_ready {int(health.ready)}",
         "# HELP mobile_sam_triton_restarts_total Restarts of Triton, by cause",
         "# TYPE mobile_sam_triton_restarts_total counter",
-        *(f'mobile_sam_triton_restarts_total{{cause="{cause}"}} {n}' for cause, n in sorted(restarts.items())),
+        *(
+            f'mobile_sam_triton_restarts_total{{cause="{cause}"}} {n}'
+            for cause, n in sorted(restarts.items())
+        ),
     ]
     return "\n".join([*lines, ""]).encode()
 
 
 async def triton_metrics(port: int) -> bytes:
-    """Return a gauge that tells whether Triton answered at its metrics port on this machine, and its metrics if so."""
+    """Return a gauge that tells whether Triton answered at its metrics port on this machine, and
+    its metrics if so.
+    """
     try:
         # This machine's own Triton needs neither the environment's proxy nor certificates.
-        async with httpx.AsyncClient(timeout=TRITON_TIMEOUT_S, trust_env=False, verify=False) as client:  # noqa: S501
-            answer = (await client.get(f"http://127.0.0.1:{port}/metrics")).raise_for_status().content
+        async with httpx.AsyncClient(
+            timeout=TRITON_TIMEOUT_S,
+            trust_env=False,
+            verify=False,  # noqa: S501
+        ) as client:
+            answer = (
+                (await client.get(f"http://127.0.0.1:{port}/metrics")).raise_for_status().content
+            )
     except httpx.HTTPError:
         answer = None
-    help_and_type = f"# HELP {UP_METRIC} Whether Triton's metrics could be read\n# TYPE {UP_METRIC} gauge\n"
+    help_and_type = (
+        f"# HELP {UP_METRIC} Whether Triton's metrics could be read\n# TYPE {UP_METRIC} gauge\n"
+    )
     return f"{help_and_type}{UP_METRIC} {int(answer is not None)}\n".encode() + (answer or b"")

@@ -51,7 +51,12 @@ class ModelState:
     def from_index(cls, entry: Mapping[str, Any]) -> "ModelState":
         """Return the state in an entry of Triton's list, which leaves out what it does not know."""
         version = entry.get("version")
-        return cls(entry["name"], int(version) if version else None, entry.get("state", ""), entry.get("reason", ""))
+        return cls(
+            entry["name"],
+            int(version) if version else None,
+            entry.get("state", ""),
+            entry.get("reason", ""),
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,10 @@ class Models:
         The last one is the default.
         """
         ready = [(state.name, state.version) for state in await self.states(ready=True)]
-        by_model = [{version for name, version in ready if name == model and version} for model in tensors.MODELS]
+        by_model = [
+            {version for name, version in ready if name == model and version}
+            for model in tensors.MODELS
+        ]
         return sorted(set.intersection(*by_model))
 
     async def sync(self) -> None:
@@ -161,19 +169,25 @@ class Models:
         repository, (new, removed) = self.deployment.repository, self.deployment.changes()
         for version in new:
             if missing := missing_files(repository, version):
-                raise ModelChange(f"version {version} is incomplete: {missing[0].relative_to(repository)} is missing")
+                raise ModelChange(
+                    f"version {version} is incomplete: {missing[0].relative_to(repository)} is"
+                    " missing"
+                )
         if new and not self.is_configured():
             raise ModelChange(
-                f"version {_listed(new)} needs another engine, batch or number of encoders than the running service "
-                "has: restart it"
+                f"version {_listed(new)} needs another engine, batch or number of encoders than the"
+                " running service has: restart it"
             )
         if new and removed:  # Triton would do both at once, while other models still call these
             raise ModelChange(
-                f"new versions must be loaded before old ones are removed, got {_listed(new)} new and "
-                f"{_listed(removed)} removed: put {_listed(removed)} back, load, then remove again"
+                f"new versions must be loaded before old ones are removed, got {_listed(new)} new"
+                f" and {_listed(removed)} removed: put {_listed(removed)} back, load, then remove"
+                " again"
             )
         if removed and not versions(repository):
-            raise ModelChange(f"at least one version must stay, got {_listed(removed)} removed and none left")
+            raise ModelChange(
+                f"at least one version must stay, got {_listed(removed)} removed and none left"
+            )
         return new, removed
 
     async def _check_engines(self, versions: set[int]) -> None:
@@ -190,37 +204,52 @@ class Models:
         if response.is_error:
             line = f"Triton could not {action} {model}: {response.text}"
             ERROR_LOG.log(f"Triton: {action} of {model}", line, ADDRESS.get(""))
-            raise ModelChange(f"Triton could not {action} {model}; what was loaded stays loaded: see the service's log")
+            raise ModelChange(
+                f"Triton could not {action} {model}; what was loaded stays loaded: see the"
+                " service's log"
+            )
         weights = f": {self._described(model)}" if action == "load" and self.deployment else ""
         logger.info("%s: %s done%s", model, action, weights)
 
     def _described(self, model: str) -> str:
-        """Return the versions of a model that Triton reads, with the names and the beginnings of SHA-256 of weights."""
+        """Return the versions of a model that Triton reads, with the names and the beginnings of
+        SHA-256 of weights.
+        """
         assert self.deployment
         described = []
         for (name, version), folder in sorted(self.deployment.links().items()):
             if name == model:
                 record = read_record(folder.parent / tensors.SEGMENT)
                 sha256 = str(record.get("sha256", "unknown"))[:SHOWN_SHA256_DIGITS]
-                described.append(f"version {version} {record.get('name', 'unknown')} (SHA-256 {sha256})")
+                described.append(
+                    f"version {version} {record.get('name', 'unknown')} (SHA-256 {sha256})"
+                )
         return ", ".join(described)
 
     async def _wait_unloaded(self, model: str) -> None:
         """Wait until no version of a model is unloading."""
         deadline = asyncio.get_running_loop().time() + UNLOAD_TIMEOUT_S
-        while any(state.name == model and state.state == "UNLOADING" for state in await self.states()):
+        while any(
+            state.name == model and state.state == "UNLOADING" for state in await self.states()
+        ):
             if asyncio.get_running_loop().time() > deadline:
-                raise ModelChange(f"{model} still has running requests after {UNLOAD_TIMEOUT_S:g} s of unloading")
+                raise ModelChange(
+                    f"{model} still has running requests after {UNLOAD_TIMEOUT_S:g} s of unloading"
+                )
             await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _post(self, path: str, timeout: float | None, body: dict[str, bool] | None = None) -> httpx.Response:
+    async def _post(
+        self, path: str, timeout: float | None, body: dict[str, bool] | None = None
+    ) -> httpx.Response:
         try:
             # Triton is local: neither proxies nor certificates apply.
             async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False) as client:  # noqa: S501
                 url = f"http://{self.address()}/v2/repository/{path}"
                 return await client.post(url, headers=self.run.key_header, json=body or {})
         except (httpx.HTTPError, LookupError):
-            raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None
+            raise InferenceUnavailable(
+                "the inference server is starting or restarting; retry later"
+            ) from None
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:

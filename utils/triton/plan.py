@@ -3,18 +3,19 @@
 | | 2 cores | 16 cores | a GPU |
 |---|---|---|---|
 | encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 2 instances per GPU |
-| decoder | 1 instance, 2 threads | 4 instances, 4 threads each | 1 instance per GPU, batches of 64 prompts |
+| decoder | 1 instance, 2 threads | 4 instances, 4 threads each | 1 per GPU, batches of 64 prompts |
 | orchestrator, new images | 2 | 3 | by cores: 12 of 16 |
-| orchestrator, known images | 2, each with a decoder | 8, each with a decoder | by cores, at least 4 |
+| orchestrator, known images | 2, with a decoder | 8, with a decoder | by cores, at least 4 |
 | orchestrator, costly requests | 1 | 2 | by cores |
 | orchestrator, all masks | 1, with a decoder | 2, each with a decoder | by cores |
 
-The encoder scales to few cores, and the decoder to fewer, so on many cores several parallel runs are faster than more
-threads per run. On a CPU the processes for known images and for all masks run the decoder themselves, so that no click
-waits for another caller's many prompts; the model in Triton is for the other processes. In front of a GPU each waits
-for it most of the time, so there are more of them; of two encoders one runs while the other copies
-(docs/performance-gpu.md).
-A large encoder has fewer instances where the memory holds no more. Settings (`utils.settings`) override all of this.
+The encoder scales to few cores, and the decoder to fewer, so on many cores several parallel runs
+are faster than more threads per run. On a CPU the processes for known images and for all masks run
+the decoder themselves, so that no click waits for another caller's many prompts; the model in
+Triton is for the other processes. In front of a GPU each waits for it most of the time, so there
+are more of them; of two encoders one runs while the other copies (docs/performance-gpu.md). A large
+encoder has fewer instances where the memory holds no more. Settings (`utils.settings`) override all
+of this.
 """
 
 from __future__ import annotations
@@ -87,10 +88,17 @@ class Plan:
             + (" on each GPU" if network.gpu else f" of {network.threads} thread(s)")
             for name, network in (("encoder", self.encoder), ("decoder", self.decoder))
         ]
-        return "; ".join([*parts, f"orchestrators: {self.instances[SEGMENT]} and {self.instances[SEGMENT_CACHED]}"])
+        return "; ".join(
+            [
+                *parts,
+                f"orchestrators: {self.instances[SEGMENT]} and {self.instances[SEGMENT_CACHED]}",
+            ]
+        )
 
 
-def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, encoder_bytes: int = 0) -> Plan:
+def make_plan(
+    machine: Machine, engines: Sequence[str], settings: Settings, encoder_bytes: int = 0
+) -> Plan:
     """Return the plan for a machine and weights.
 
     Args:
@@ -112,8 +120,14 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
         batch = DECODER_BATCH_GPU
     else:
         backend: Backend = "onnxruntime" if engine == "onnxruntime" else "openvino"
-        fitting = ENCODERS_SHARE * machine.memory_bytes / (ENCODER_BYTES + ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes)
-        total_encoders = settings.encoders or max(1, min(machine.cores // CORES_PER_ENCODER, int(fitting)))
+        fitting = (
+            ENCODERS_SHARE
+            * machine.memory_bytes
+            / (ENCODER_BYTES + ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes)
+        )
+        total_encoders = settings.encoders or max(
+            1, min(machine.cores // CORES_PER_ENCODER, int(fitting))
+        )
         decoders = max(1, machine.cores // CORES_PER_DECODER)
         threads_each = settings.threads or max(1, machine.cores // total_encoders)
         precision: Precision = "bf16" if engine == "openvino-bf16" else "f32"
@@ -124,10 +138,15 @@ def make_plan(machine: Machine, engines: Sequence[str], settings: Settings, enco
     by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
     # One more than encoders prepares the next image meanwhile; before a GPU, preparing takes
     # longest.
-    for_new = max(by_cores, machine.cores * 3 // 4) if encoder.gpu else min(by_cores, total_encoders + 1)
+    for_new = (
+        max(by_cores, machine.cores * 3 // 4) if encoder.gpu else min(by_cores, total_encoders + 1)
+    )
     instances = {
         SEGMENT: settings.orchestrators or min(MAX_ORCHESTRATORS, for_new),
-        SEGMENT_CACHED: settings.orchestrators or (max(MIN_ORCHESTRATORS_GPU, by_cores) if decoder.gpu else by_cores),
+        SEGMENT_CACHED: (
+            settings.orchestrators
+            or (max(MIN_ORCHESTRATORS_GPU, by_cores) if decoder.gpu else by_cores)
+        ),
         SEGMENT_COSTLY: max(1, by_cores // 4),
         EVERYTHING: by_cores if encoder.gpu else total_encoders,
     }
@@ -142,11 +161,15 @@ def best_engine(machine: Machine, engines: Sequence[str]) -> str:
     if machine.gpus:
         return "onnxruntime"
     runs = {"openvino": machine.openvino, "openvino-bf16": machine.openvino and machine.bf16}
-    return next((engine for engine in engines if runs.get(engine, engine in ENGINES)), "onnxruntime")
+    return next(
+        (engine for engine in engines if runs.get(engine, engine in ENGINES)), "onnxruntime"
+    )
 
 
 def _check_engine(engine: str, machine: Machine) -> None:
     if engine.startswith("openvino") and not machine.openvino:
         raise PlanError(f"the engine {engine} needs the package openvino, which is not installed")
     if engine == "openvino-bf16" and not machine.bf16:
-        raise PlanError(f"the engine {engine} needs a CPU with AMX or AVX512-BF16, and this one has neither")
+        raise PlanError(
+            f"the engine {engine} needs a CPU with AMX or AVX512-BF16, and this one has neither"
+        )

@@ -1,4 +1,6 @@
-"""Triton's age: a warning where a release with known vulnerabilities can be reached from other machines."""
+"""Triton's age: a warning where a release with known vulnerabilities can be reached from other
+machines.
+"""
 
 import ipaddress
 from collections.abc import Sequence
@@ -10,7 +12,8 @@ DEFAULT_ADDRESS = "0.0.0.0"  # noqa: S104  (Triton's own)
 
 
 def age_warning(version: str, arguments: Sequence[str]) -> str:
-    """Return a warning for the log, or an empty string for a current Triton or one that listens on loopback only.
+    """Return a warning for the log, or an empty string for a current Triton or one that listens on
+    loopback only.
 
     Args:
         version: Triton's version, such as 2.51.0; empty if it is unknown.
@@ -21,9 +24,9 @@ def age_warning(version: str, arguments: Sequence[str]) -> str:
     if not addresses or not number or number >= PATCHED_VERSION:
         return ""
     return (
-        f"Triton {version} has vulnerabilities that {PATCHED_RELEASE} has fixed, and listens on "
-        f"{', '.join(addresses)}: let it listen on 127.0.0.1 only, or put a newer tritonserver on PATH "
-        "(docs/security.md#the-embedded-triton)"
+        f"Triton {version} has vulnerabilities that {PATCHED_RELEASE} has fixed, and listens on"
+        f" {', '.join(addresses)}: let it listen on 127.0.0.1 only, or put a newer tritonserver on"
+        " PATH (docs/security.md#the-embedded-triton)"
     )
 
 
@@ -33,13 +36,17 @@ def flags(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def public_addresses(arguments: Sequence[str]) -> list[str]:
-    """Return protocols and addresses, other than loopback, on which a `tritonserver` with these arguments listens."""
+    """Return protocols and addresses, other than loopback, on which a `tritonserver` with these
+    arguments listens.
+    """
     options = flags(arguments)
     http = options.get("http-address", DEFAULT_ADDRESS)
     public = []
     for protocol, default in (("grpc", DEFAULT_ADDRESS), ("metrics", http), ("http", http)):
         address = options.get(f"{protocol}-address", default)
-        if options.get(f"allow-{protocol}", "true").lower() in ("true", "1") and not _is_loopback(address):
+        if options.get(f"allow-{protocol}", "true").lower() in ("true", "1") and not _is_loopback(
+            address
+        ):
             public.append(f"{protocol} {address}")
     return public
 

@@ -43,14 +43,17 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     if not engines_of_versions:
         engines_of_versions = [MOBILE_SAM_ENGINES]
     newest = engines_of_versions[-1]
-    common = [engine for engine in newest if all(engine in engines for engines in engines_of_versions)]
+    common = [
+        engine for engine in newest if all(engine in engines for engines in engines_of_versions)
+    ]
     encoders = repository.glob(f"{tensors.ENCODER}/*/model.onnx*") if repository else ()
     size = sum(path.stat().st_size for path in encoders if path.is_file())
     return make_plan(this_machine(), common, settings, size)
 
 
 def deploy_once(repository: Path, settings: Settings) -> Path:
-    """Return the folder for Triton to read, created by the first process of the service and inherited by the others.
+    """Return the folder for Triton to read, created by the first process of the service and
+    inherited by the others.
 
     It has a snapshot of the repository and belongs to this service alone. In `poll` mode Triton
     reads the repository itself, without the plan.
@@ -112,9 +115,13 @@ def configure(folder: Path, plan: Plan) -> None:
     for config in sorted(folder.glob(f"*/{CONFIG}")):
         model = config.parent.name
         try:
-            config.write_text(apply_plan(model, config.read_text(encoding="utf-8"), plan), encoding="utf-8")
+            config.write_text(
+                apply_plan(model, config.read_text(encoding="utf-8"), plan), encoding="utf-8"
+            )
         except (OSError, ValueError, text_format.ParseError) as error:
-            raise TritonSetupError(f"cannot read the configuration of the model {model}: {error}") from error
+            raise TritonSetupError(
+                f"cannot read the configuration of the model {model}: {error}"
+            ) from error
 
 
 def _copy_without_versions(repository: Path, models: Sequence[str], folder: Path) -> None:
@@ -126,7 +133,9 @@ def _copy_without_versions(repository: Path, models: Sequence[str], folder: Path
 
 
 def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
-    """Return whether Triton's folder has the networks' configuration that the weights in a repository need now."""
+    """Return whether Triton's folder has the networks' configuration that the weights in a
+    repository need now.
+    """
     plan = plan_for_this_machine(repository, settings)
     return all(
         (deployed / model / CONFIG).read_text(encoding="utf-8")
@@ -136,7 +145,8 @@ def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
 
 
 def export(repository: Path, plan: Plan, folder: Path) -> None:
-    """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
+    """Write a repository with the plan applied as plain files, to be copied to another machine or a
+    storage.
 
     Raises:
         TritonSetupError: as `take_snapshot` and `configure`, or the target exists or cannot be
@@ -162,7 +172,9 @@ def check_repository(repository: Path, folder: Path | None = None) -> None:
     folder = folder or repository
     for version in versions.versions(folder) or [1]:
         if missing := versions.missing_files(folder, version):
-            command = "make weights" if version == 1 else f"python -m sam_onnx --model-version {version}"
+            command = (
+                "make weights" if version == 1 else f"python -m sam_onnx --model-version {version}"
+            )
             file = repository / missing[0].relative_to(folder)
             raise TritonSetupError(f"{file}: no such file; `{command}` writes it")
 
@@ -175,9 +187,10 @@ def check_weights(folder: Path, expected: str) -> None:
     record = versions.weights_record(folder, 1)
     if record.get("sha256") != expected:
         raise TritonSetupError(
-            f"MOBILE_SAM_EXPECTED_WEIGHTS: expected weights with the SHA-256 {expected}, got "
-            f"{record.get('sha256', 'none')} ({record.get('name', 'no name')}): another command may have replaced the "
-            "weights during this start; start again, or give each service a MOBILE_SAM_MODEL_REPOSITORY of its own"
+            f"MOBILE_SAM_EXPECTED_WEIGHTS: expected weights with the SHA-256 {expected}, got"
+            f" {record.get('sha256', 'none')} ({record.get('name', 'no name')}): another command"
+            " may have replaced the weights during this start; start again, or give each service a"
+            " MOBILE_SAM_MODEL_REPOSITORY of its own"
         )
 
 
@@ -201,7 +214,9 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
             # They run the decoder themselves where the backend is one of `triton_backends`.
             _set_parameters(parsed, decoder_backend=plan.decoder.backend)
             _set_threads(parsed, plan.decoder)
-            if model == tensors.EVERYTHING:  # bfloat16 keeps the masks of first clicks (docs/engines.md)
+            if (
+                model == tensors.EVERYTHING
+            ):  # bfloat16 keeps the masks of first clicks (docs/engines.md)
                 decoder = replace(plan.decoder, precision=plan.encoder.precision)
                 _set_precision(parsed, decoder)
                 _set_parameters(parsed, own_decoder_engine=decoder.engine)
@@ -219,7 +234,9 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
     _set_precision(config, network)
     if not network.gpu:
         _set_threads(config, network)
-        if config.name == tensors.ENCODER:  # the watchdog runs it before callers do, and a run takes long
+        if (
+            config.name == tensors.ENCODER
+        ):  # the watchdog runs it before callers do, and a run takes long
             config.ClearField("model_warmup")
 
 

@@ -110,9 +110,13 @@ class RunState:
 
 
 def check_shared_memory() -> None:
-    """Raise `TritonSetupError` if too little shared memory is free to start, as with a container's default of 64 MB."""
+    """Raise `TritonSetupError` if too little shared memory is free to start, as with a
+    container's default of 64 MB.
+    """
     if problem := shared_memory_problem(MIN_SHARED_MEMORY_AT_START_BYTES):
-        raise TritonSetupError(f"{problem}: enlarge it (docker run --shm-size=1g), or free some of it")
+        raise TritonSetupError(
+            f"{problem}: enlarge it (docker run --shm-size=1g), or free some of it"
+        )
 
 
 def shared_memory_problem(needed_bytes: int = MIN_SHARED_MEMORY_BYTES) -> str:
@@ -162,7 +166,8 @@ def is_locked(folder: Path) -> bool:
 
 
 def private_folder(parent: Path) -> Path:
-    """Create a folder that only this user can enter, locked by this process and removed at its exit.
+    """Create a folder that only this user can enter, locked by this process and removed at its
+    exit.
 
     Raises:
         OSError: it cannot be created.

@@ -1,4 +1,6 @@
-"""The runner that starts Triton, and the flags it gives it, for a BentoML service with any model repository."""
+"""The runner that starts Triton, and the flags it gives it, for a BentoML service with any model
+repository.
+"""
 
 import sys
 import time
@@ -41,14 +43,19 @@ def make_runner(
     """
     folder = Path(RunState.current().folder)  # created here, by the process that lives longest
     configure_bentoml(folder / METRICS_DIR)
-    set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line, announce), public_warning)
-    return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=flags)
+    set_up_process_manager(
+        folder, start_failure, partial(_wait_until_ready, ready_line, announce), public_warning
+    )
+    return bentoml.triton.Runner(
+        "triton", str(repository), tritonserver_type="http", cli_args=flags
+    )
 
 
 def server_flags(
     control_mode: str = "none", *, auto_complete: bool = False, restricted: str = CONTROL_APIS
 ) -> list[str]:
-    """Return flags for `tritonserver`, in addition to BentoML's (repository, HTTP port and address).
+    """Return flags for `tritonserver`, in addition to BentoML's (repository, HTTP port and
+    address).
 
     Args:
         control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
@@ -88,7 +95,9 @@ def start_failure() -> str:
     return triton.reason if triton.state == "failed" else ""
 
 
-def _wait_until_ready(ready_line: str, announce: Callable[[str], None], url: Callable[[], str]) -> None:
+def _wait_until_ready(
+    ready_line: str, announce: Callable[[str], None], url: Callable[[], str]
+) -> None:
     """Log a line once the service answers requests; until then, count the seconds on a terminal."""
     announce(url())
     file, started = RunState.current().health_file, time.monotonic()
@@ -97,6 +106,8 @@ def _wait_until_ready(ready_line: str, announce: Callable[[str], None], url: Cal
         if triton.stopping:
             return
         if sys.stderr.isatty():
-            print(f"Triton: {time.monotonic() - started:.0f} s", end="\r", file=sys.stderr, flush=True)
+            print(
+                f"Triton: {time.monotonic() - started:.0f} s", end="\r", file=sys.stderr, flush=True
+            )
         time.sleep(POLL_INTERVAL_S)
     logger.info("Ready: %s (Ctrl+C stops)", ready_line.replace("{url}", url()))

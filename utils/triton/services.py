@@ -48,7 +48,9 @@ def announce(folder: Path, service: Service) -> None:
 
 def users_of(repository: Path, memory: Path = SHARED_MEMORY) -> list[str]:
     """Return a line for each running service that uses a model repository."""
-    services = [service for service in _running(memory) if service.repository == str(repository.resolve())]
+    services = [
+        service for service in _running(memory) if service.repository == str(repository.resolve())
+    ]
     return [str(service) for service in sorted(services, key=lambda service: service.url)]
 
 

@@ -1,4 +1,5 @@
-"""Snapshots of model versions: what a service has taken from its repository, with the checksum of each file.
+"""Snapshots of model versions: what a service has taken from its repository, with the checksum of
+each file.
 
 A service serves what it started with, even if another command replaces the weights in the
 repository meanwhile. Large files are hard links, which cost neither time nor space. Commands that
@@ -68,7 +69,9 @@ def take(repository: Path, version: int, models: list[str], folder: Path) -> Non
 
 
 def changed_file(folder: Path, model: str) -> str:
-    """Return what is wrong with a model's files in a snapshot, or an empty string if all are as taken."""
+    """Return what is wrong with a model's files in a snapshot, or an empty string if all are as
+    taken.
+    """
     try:
         records = _records_of(folder, model)
         names = {f"{model}/{file.relative_to(folder / model)}" for file in _files(folder / model)}
@@ -98,7 +101,9 @@ def foreign_file(folder: Path, expected: Mapping[str, str]) -> str:
 
 
 def is_current(source: Path, folder: Path, model: str) -> bool:
-    """Return whether a version's folder in the repository still has the files that the snapshot was taken from."""
+    """Return whether a version's folder in the repository still has the files that the snapshot
+    was taken from.
+    """
     try:
         taken = _records_of(folder, model)
         now = {f"{model}/{file.relative_to(source)}": file.stat() for file in _files(source)}

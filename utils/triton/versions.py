@@ -1,4 +1,6 @@
-"""Versions of the models in a local repository: their files, their weights, and their links in Triton's folder."""
+"""Versions of the models in a local repository: their files, their weights, and their links in
+Triton's folder.
+"""
 
 import json
 import secrets
@@ -32,7 +34,9 @@ forever."""
 
 
 class MixedWeights(Exception):
-    """Networks that are not those of the weights' record: embeddings of two networks would get the same name."""
+    """Networks that are not those of the weights' record: embeddings of two networks would get
+    the same name.
+    """
 
 
 def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
@@ -63,7 +67,9 @@ def missing_files(repository: Path, version: int) -> list[Path]:
     missing = []
     for model in LOAD_ORDER:
         folder = repository / model / str(version)
-        missing += [folder / file for file in REQUIRED_FILES[model] if not (folder / file).is_file()]
+        missing += [
+            folder / file for file in REQUIRED_FILES[model] if not (folder / file).is_file()
+        ]
     return missing
 
 
@@ -95,9 +101,9 @@ class Deployment:
                 if name := snapshot.foreign_file(snapshots[number], record.get("networks", {})):
                     model, _, file = name.partition("/")
                     raise MixedWeights(
-                        f"{self.repository / model / str(number) / file} is not the file that was written with the "
-                        f"weights {record['name']}: write all files of a version with `make weights` or "
-                        "`python -m sam_onnx`"
+                        f"{self.repository / model / str(number) / file} is not the file that was"
+                        f" written with the weights {record['name']}: write all files of a version"
+                        " with `make weights` or `python -m sam_onnx`"
                     )
         return snapshots
 
@@ -110,7 +116,9 @@ class Deployment:
     def restore(self, links: Mapping[tuple[str, int], Path]) -> None:
         """Set links to folders of snapshots, by model and version, as `links` returns them."""
         for (model, number), target in links.items():
-            fresh = self.folder.parent / f"link-{secrets.token_hex(4)}"  # Triton lists the models' folders
+            fresh = (
+                self.folder.parent / f"link-{secrets.token_hex(4)}"
+            )  # Triton lists the models' folders
             fresh.symlink_to(target)
             fresh.replace(self.folder / model / str(number))
 
@@ -129,7 +137,9 @@ class Deployment:
         return folders
 
     def changes(self) -> tuple[set[int], set[int]]:
-        """Return the versions that were added to the repository or replaced in it, and those removed from it."""
+        """Return the versions that were added to the repository or replaced in it, and those
+        removed from it.
+        """
         links = self.links()
         linked = {link for link in links if link[0] in LOAD_ORDER}
         existing: set[tuple[str, int]] = set()
@@ -138,7 +148,9 @@ class Deployment:
         replaced = {
             (model, number)
             for model, number in existing & linked
-            if not snapshot.is_current(self.repository / model / str(number), links[model, number].parent, model)
+            if not snapshot.is_current(
+                self.repository / model / str(number), links[model, number].parent, model
+            )
         }
         new = {number for _, number in (existing - linked) | replaced}
         return new, {number for _, number in linked - existing}
@@ -147,7 +159,9 @@ class Deployment:
         """Return which file differs from what was taken from the repository, or an empty string."""
         for link, target in sorted(self.links().items()):
             problem = snapshot.changed_file(target.parent, link[0])
-            if problem and self.links().get(link) != target:  # an operator has loaded others meanwhile
+            if (
+                problem and self.links().get(link) != target
+            ):  # an operator has loaded others meanwhile
                 return self.damage()
             if problem:
                 return problem
@@ -166,6 +180,8 @@ class Deployment:
 
 
 def _numbered(folder: Path) -> list[Path]:
-    """Return the entries of a model's folder that are named like a version, links to removed ones among them."""
+    """Return the entries of a model's folder that are named like a version, links to removed
+    ones among them.
+    """
     entries = folder.iterdir() if folder.is_dir() else ()
     return [entry for entry in entries if entry.name.isdecimal() and not entry.name.startswith("0")]

@@ -32,10 +32,15 @@ OUTLINES = {
 
 
 def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
-    """Send bodies that are small before they are expanded, large ones with little in them, and outlines of noise."""
+    """Send bodies that are small before they are expanded, large ones with little in them, and
+    outlines of noise.
+    """
     # Random weights have masks of noise, with the longest outlines.
     noise = {"MOBILE_SAM_MODEL_REPOSITORY": str(prepare("random"))}
-    with _images() as origin, start(**ALL_TOOLS | noise | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server:
+    with (
+        _images() as origin,
+        start(**ALL_TOOLS | noise | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server,
+    ):
         target = AttackedService(server)
         outlines, answer = fitting(server, "/sam2/segment_image", **OUTLINES)
         name, took = f"one request ({answer.status_code})", answer.elapsed.total_seconds()
@@ -45,7 +50,11 @@ def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
             ("X-AnyLabeling: 3,300 points x 1,980 rectangles", _points_by_rectangles(), 8),
             ("Label Studio: 3,600 nested tags", nested, 3),
             ("Label Studio: 32 MB of empty objects", _empty_objects(), 8),
-            ("Label Studio: URLs with fragments of 25 MB", _long_url(f"{origin}/photo.jpg#", 25), 4),
+            (
+                "Label Studio: URLs with fragments of 25 MB",
+                _long_url(f"{origin}/photo.jpg#", 25),
+                4,
+            ),
             ("Label Studio: refused URLs of 30 MB", _long_url("http://192.0.2.1/", 30), 4),
             ("Roboflow: outlines of noise", outlines, 8),
         ):
@@ -55,7 +64,9 @@ def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
 def _points_by_rectangles() -> Request:
     """Return 19,800 of 20,000 allowed values that stand for 6.5 million points."""
     marks = [{"type": "point", "data": [number % 640, 200]} for number in range(3300)]
-    marks += [{"type": "rectangle", "data": [0, 0, 1 + number % 639, 200]} for number in range(1980)]
+    marks += [
+        {"type": "rectangle", "data": [0, 0, 1 + number % 639, 200]} for number in range(1980)
+    ]
     plain = valid_request("/v1/predict")
     fields = json.loads(plain.body or b"")
     fields["params"]["marks"] = marks
@@ -65,14 +76,18 @@ def _points_by_rectangles() -> Request:
 def _empty_objects() -> Request:
     start, end = b'{"label_config": "<View/>", "tasks": [{"data": {"a": [{}', b"]}}]}"
     each = b',{"a":{}}'
-    return Request(PREDICT, start + each * ((MAX_BODY_BYTES - len(start + end)) // len(each)) + end, JSON)
+    return Request(
+        PREDICT, start + each * ((MAX_BODY_BYTES - len(start + end)) // len(each)) + end, JSON
+    )
 
 
 def _long_url(url: str, megabytes: int) -> Request:
     """Return a batch of one image at a URL of this length, another one each time."""
     url += "x" * (megabytes * 10**6)
     task = {"id": 1, "data": {"image": url}}
-    return json_request({"label_config": label_config("rectangle", 0), "tasks": [task]}, PREDICT, renew=renew_image)
+    return json_request(
+        {"label_config": label_config("rectangle", 0), "tasks": [task]}, PREDICT, renew=renew_image
+    )
 
 
 @contextmanager
@@ -82,7 +97,9 @@ def _images() -> Iterator[str]:
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            with contextlib.suppress(ConnectionError):  # the service gives up when its caller leaves
+            with contextlib.suppress(
+                ConnectionError
+            ):  # the service gives up when its caller leaves
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(file)))
                 self.end_headers()

@@ -21,18 +21,30 @@ def bodies_loop(start: Start, seconds: float = 3) -> Iterator[Figure]:
         workers = server.workers()
         for name, request in hostile_bodies():
             probing = crowd(
-                server.port, partial(Request, "/livez"), callers=1, pause=PAUSE_S, keep=False, address=ADDRESS
+                server.port,
+                partial(Request, "/livez"),
+                callers=1,
+                pause=PAUSE_S,
+                keep=False,
+                address=ADDRESS,
             )
             with (
                 probing as probes,
-                hostile.attacking(hostile.flood_requests, server.port, 2, seconds, [request]) as attack,
+                hostile.attacking(
+                    hostile.flood_requests, server.port, 2, seconds, [request]
+                ) as attack,
             ):
                 began = time.monotonic()
                 counts = attack.result()
             answers = probes.after(began).all
-            slowest = max((probe.seconds if probe.ok else float("inf") for probe in answers), default=float("inf"))
+            slowest = max(
+                (probe.seconds if probe.ok else float("inf") for probe in answers),
+                default=float("inf"),
+            )
             label = f"attempts that were answered ({listed(counts)})"
             yield Figure(name, label, hostile.answered(counts), 1, at_least=True)
-            yield Figure(name, f"slowest of {len(answers)} answers of /livez", slowest, MAX_PROBE_S, "s")
+            yield Figure(
+                name, f"slowest of {len(answers)} answers of /livez", slowest, MAX_PROBE_S, "s"
+            )
         yield died("bodies-loop", server, workers)
         yield ready_afterwards("bodies-loop", server)

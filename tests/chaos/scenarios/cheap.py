@@ -1,4 +1,6 @@
-"""Answers that need neither a key, a rate nor a slot: their processor time, and clicks beside floods of them."""
+"""Answers that need neither a key, a rate nor a slot: their processor time, and clicks beside
+floods of them.
+"""
 
 import base64
 import time
@@ -24,14 +26,20 @@ MAX_RATIO = 1.5
 """Goal for the p95 of clicks beside a flood, as a multiple of that beside one of `CHEAPEST`."""
 
 
-def cheap_answers(start: Start, answers: int = 400, seconds: float = 10, connections: int = 64) -> Iterator[Figure]:
-    """Measure the processor time of each cheap answer in all processes, then click beside floods of each."""
+def cheap_answers(
+    start: Start, answers: int = 400, seconds: float = 10, connections: int = 64
+) -> Iterator[Figure]:
+    """Measure the processor time of each cheap answer in all processes, then click beside floods
+    of each.
+    """
     with start() as server:
         asked = cheap_requests(server)
         idle_share = _idle_share(server.family())
         for path, request in asked.items():
             taken_ms = 1000 * _seconds_per_answer(server, path, request, answers, idle_share)
-            yield Figure(NAME, f"processor time of an answer: {path}", taken_ms, MAX_ANSWER_MS, "ms")
+            yield Figure(
+                NAME, f"processor time of an answer: {path}", taken_ms, MAX_ANSWER_MS, "ms"
+            )
         control = ControlClient(server)
         goal_ms = float("inf")
         for path, request in asked.items():
@@ -43,7 +51,9 @@ def cheap_answers(start: Start, answers: int = 400, seconds: float = 10, connect
             p95_ms = 1000 * percentile(waits(clicks) or [float("inf")], 95)
             expected_status = EXPECTED_STATUS.get(path, 200)
             answers_of_path = sum(reply.status == expected_status for reply in replies.all)
-            yield Figure(NAME, f"answers in the flood: {path}", answers_of_path, connections, at_least=True)
+            yield Figure(
+                NAME, f"answers in the flood: {path}", answers_of_path, connections, at_least=True
+            )
             rate = len(replies.all) / (seconds + 1)
             label = f"p95 of clicks beside {connections} connections: {path} ({rate:.0f}/s)"
             yield Figure(NAME, label, p95_ms, goal_ms, "ms")
@@ -68,8 +78,12 @@ def cheap_requests(server: Server) -> Mapping[str, Request]:
     }
 
 
-def _seconds_per_answer(server: Server, path: str, request: Request, answers: int, idle_share: float) -> float:
-    """Return the processor time of one of so many answers, without what the service takes while it is idle."""
+def _seconds_per_answer(
+    server: Server, path: str, request: Request, answers: int, idle_share: float
+) -> float:
+    """Return the processor time of one of so many answers, without what the service takes while
+    it is idle.
+    """
     port, processes = server.port, server.family()
     closed_loop(port, [request] * 10)
     began, before = time.monotonic(), cpu_seconds(processes)

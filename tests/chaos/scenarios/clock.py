@@ -17,7 +17,11 @@ STEPS = ("+3600", "-86400", "+300000000", "-1", "-3600", "+0")
 def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
     """Let the wall clock jump; the monotonic clock is not affected."""
     name = f"the clock set {len(STEPS)} times"
-    libraries = [path for folder in (Path("/usr/lib"), Path("/usr/local/lib")) for path in folder.glob(f"**/{LIBRARY}")]
+    libraries = [
+        path
+        for folder in (Path("/usr/lib"), Path("/usr/local/lib"))
+        for path in folder.glob(f"**/{LIBRARY}")
+    ]
     if not libraries:
         yield not_run(name, f"{LIBRARY} is missing (Debian: faketime)")
         return
@@ -40,7 +44,9 @@ def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
                     ready += readiness_over(server, each_s)
             yield from control.figures(name)
             yield Figure(name, "probes without a 200", ready.count(False), 0)
-            yield Figure(name, "years that the log shows", len(_years(server.log)), 2, at_least=True)
+            yield Figure(
+                name, "years that the log shows", len(_years(server.log)), 2, at_least=True
+            )
 
 
 def _years(log: Path) -> set[str]:

@@ -20,7 +20,9 @@ def heads(start: Start, seconds: float = 60, connections: int = 50) -> Iterator[
         with (
             control.clicking(),
             sampling(lambda: [resident_bytes([worker]) for worker in workers], 0.1) as sizes,
-            hostile.attacking(hostile.send_endless_heads, server.port, connections, seconds) as attack,
+            hostile.attacking(
+                hostile.send_endless_heads, server.port, connections, seconds
+            ) as attack,
         ):
             counts = attack.result()
         growth = max(max(of_worker) - of_worker[0] for of_worker in zip(*sizes, strict=True))

@@ -49,4 +49,6 @@ def unread(start: Start, seconds: float = 30) -> Iterator[Figure]:
             print(f"{answer.status_code}, {len(answer.content)} bytes")
             requests.append(request)
         name = "large answers not read, or at 1 kB/s"
-        yield from target.figures(name, requests, target.connections, seconds, attempt=hostile.leave_unread)
+        yield from target.figures(
+            name, requests, target.connections, seconds, attempt=hostile.leave_unread
+        )

@@ -1,4 +1,6 @@
-"""Hostile strings in every field and header, which must not forge lines or add control characters to the log."""
+"""Hostile strings in every field and header, which must not forge lines or add control
+characters to the log.
+"""
 
 import contextlib
 import json
@@ -15,7 +17,9 @@ from tests.fuzz.hostile_text import BEGINNINGS, MARK, hostile_text
 from utils.api.requests import EverythingRequest, SegmentRequest
 
 LINES = re.compile(
-    r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] \[[\w: -]+\] "  # BentoML's
+    # BentoML's
+    r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] \[[\w:"
+    r" -]+\] "
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ [\w.]+:\d+\] "  # Triton's
     r'|\{"time":"20\d\d-'  # the service's own, as JSON
     r"|Signal \(\d+\) received\.$"
@@ -24,10 +28,42 @@ LINES = re.compile(
 PATHS = ("/mobile_sam", "/embed", "/everything")
 FIELDS = tuple(dict.fromkeys([*SegmentRequest.model_fields, *EverythingRequest.model_fields]))
 HEADERS = (
-    *("Host", "User-Agent", "X-Request-ID", "Authorization", "X-API-Key", "Content-Type", "Content-Length", "Accept"),
-    *("Content-Encoding", "Transfer-Encoding", "Origin", "Access-Control-Request-Method", "Cookie", "traceparent"),
-    *("tracestate", "baggage", "X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Referer", "Range", "Expect"),
-    *("X-Image-Id", "If-None-Match", "Accept-Language", "Upgrade", "Connection", "Bentoml-Payload-Meta"),
+    *(
+        "Host",
+        "User-Agent",
+        "X-Request-ID",
+        "Authorization",
+        "X-API-Key",
+        "Content-Type",
+        "Content-Length",
+        "Accept",
+    ),
+    *(
+        "Content-Encoding",
+        "Transfer-Encoding",
+        "Origin",
+        "Access-Control-Request-Method",
+        "Cookie",
+        "traceparent",
+    ),
+    *(
+        "tracestate",
+        "baggage",
+        "X-Forwarded-For",
+        "X-Forwarded-Proto",
+        "Forwarded",
+        "Referer",
+        "Range",
+        "Expect",
+    ),
+    *(
+        "X-Image-Id",
+        "If-None-Match",
+        "Accept-Language",
+        "Upgrade",
+        "Connection",
+        "Bentoml-Payload-Meta",
+    ),
     "X-B3-TraceId",
 )
 LOG_DELAY_S = 2
@@ -42,13 +78,20 @@ def forged_lines(start: Start, count: int = 10_000) -> Iterator[Figure]:
             control = ControlClient(server)
             begins = server.log.stat().st_size
             with control.clicking():
-                statuses = Counter(_send(server.port, data) for data in attempts(number, count // 2))
+                statuses = Counter(
+                    _send(server.port, data) for data in attempts(number, count // 2)
+                )
             time.sleep(LOG_DELAY_S)
             log = server.log.read_bytes()[begins:]
             found = count_forged(log)
             answers = sum(number for status, number in statuses.items() if status)
-            yield Figure(name, "hostile strings that were answered", answers, count // 4, at_least=True)
-            seen = f"{log.count(10)} in all, {log.count(MARK.encode())} quote a string; {listed(statuses, 6)}"
+            yield Figure(
+                name, "hostile strings that were answered", answers, count // 4, at_least=True
+            )
+            seen = (
+                f"{log.count(10)} in all, {log.count(MARK.encode())} quote a string;"
+                f" {listed(statuses, 6)}"
+            )
             yield Figure(name, f"forged lines ({seen})", found["lines"], 0)
             yield Figure(name, "control characters in the log", found["characters"], 0)
             failed = sum(count for status, count in statuses.items() if status >= "500")
@@ -57,9 +100,14 @@ def forged_lines(start: Start, count: int = 10_000) -> Iterator[Figure]:
 
 
 def _send(port: int, data: bytes) -> str:
-    """Send bytes over a new connection; return the status of the answer, or nothing if there is none."""
+    """Send bytes over a new connection; return the status of the answer, or nothing if there is
+    none.
+    """
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection, contextlib.suppress(OSError):
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=5) as connection,
+        contextlib.suppress(OSError),
+    ):
         connection.sendall(data)
         while len(answer) < 12 and (more := connection.recv(4096)):
             answer += more
@@ -79,23 +127,40 @@ def attempts(seed: int, count: int) -> Iterator[bytes]:
     for number in range(count):
         text = hostile_text(draw)
         raw = text.encode("utf-8", "surrogatepass")
-        quoted = b"".join(b"%%%02x" % byte if byte <= 32 or byte >= 127 else bytes([byte]) for byte in raw)
+        quoted = b"".join(
+            b"%%%02x" % byte if byte <= 32 or byte >= 127 else bytes([byte]) for byte in raw
+        )
         path, headers, body = draw.choice(PATHS), b"", b"{}"
         line = f"POST {path} HTTP/1.1".encode()
         match number % 10:
             case 0 | 1 | 2 | 3:
                 body = _body(draw.choice(FIELDS), text, draw)
             case 4:
-                body = json.dumps({text: 1} if draw.random() < 0.5 else {"prompts": [{text: [[1, 2]]}]}).encode()
+                body = json.dumps(
+                    {text: 1} if draw.random() < 0.5 else {"prompts": [{text: [[1, 2]]}]}
+                ).encode()
             case 5 | 6:
                 headers = draw.choice(HEADERS).encode() + b": " + raw + b"\r\n"
             case 7:
-                line = b"POST " + draw.choice((b"/", b"/mobile_sam/", b"/admin/models/")) + quoted + b" HTTP/1.1"
+                line = (
+                    b"POST "
+                    + draw.choice((b"/", b"/mobile_sam/", b"/admin/models/"))
+                    + quoted
+                    + b" HTTP/1.1"
+                )
             case 8:
-                line = draw.choice((b"GET /?%s HTTP/1.1", b"%s / HTTP/1.1", b"GET / %s", b"GET /%s HTTP/1.1")) % raw
+                line = (
+                    draw.choice(
+                        (b"GET /?%s HTTP/1.1", b"%s / HTTP/1.1", b"GET / %s", b"GET /%s HTTP/1.1")
+                    )
+                    % raw
+                )
             case _:
                 headers = raw + b": x\r\n"
-        size = b"Content-Length: %d\r\nContent-Type: application/json\r\nHost: x\r\nConnection: close\r\n" % len(body)
+        size = (
+            b"Content-Length: %d\r\nContent-Type: application/json\r\nHost: x\r\nConnection:"
+            b" close\r\n" % len(body)
+        )
         yield line + b"\r\n" + headers + size + b"\r\n" + body
 
 
@@ -113,7 +178,8 @@ def count_forged(log: bytes) -> Counter[str]:
         log: log since the first hostile string was sent.
 
     Returns:
-        Number of `lines` that do not begin like the service's, and of `characters` that are not printable.
+        Number of `lines` that do not begin like the service's, and of `characters` that are not
+        printable.
     """
     found: Counter[str] = Counter()
     # Bytes that are not UTF-8 become unprintable characters.

@@ -16,13 +16,24 @@ from tests.chaos.processes import left_over
 
 OUTAGE_REASONS = {"ok", "inference-unavailable", "inference-timeout", "closed"}
 """Allowed outcomes while Triton is down."""
-MODELS = ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything", "mobile_sam_encoder", "mobile_sam_decoder")
+MODELS = (
+    "mobile_sam",
+    "mobile_sam_cached",
+    "mobile_sam_everything",
+    "mobile_sam_encoder",
+    "mobile_sam_decoder",
+)
 
 
 def _outage(
-    start: Start, name: str, *faults: Callable[[Server], None], callers: int = 4, healed_s: float = 60
+    start: Start,
+    name: str,
+    *faults: Callable[[Server], None],
+    callers: int = 4,
+    healed_s: float = 60,
 ) -> Iterator[Figure]:
-    """Inject faults under load, one after the other, and wait after each until the service is ready again.
+    """Inject faults under load, one after the other, and wait after each until the service is ready
+    again.
 
     Args:
         start: function that runs the service.
@@ -32,7 +43,10 @@ def _outage(
         healed_s: goal for the time until the service is ready again.
     """
     # In a container, BentoML restarts nothing.
-    with start(BENTOML_CONTAINERIZED="true") as server, crowd(server.port, mixed(), callers) as outcomes:
+    with (
+        start(BENTOML_CONTAINERIZED="true") as server,
+        crowd(server.port, mixed(), callers) as outcomes,
+    ):
         for fault in faults:
             wait_for_answers(outcomes)
             fault(server)
@@ -46,7 +60,9 @@ def _outage(
 
             gone = seconds_until(lambda ready=ready: not ready(), 60, 0.01)  # type: ignore[misc]
             yield Figure(name, "not ready after", gone, 10, "s")
-            yield Figure(name, "healed after", gone + seconds_until(ready, READY_TIMEOUT_S), healed_s, "s")
+            yield Figure(
+                name, "healed after", gone + seconds_until(ready, READY_TIMEOUT_S), healed_s, "s"
+            )
             yield Figure(name, "slowest answer of /readyz", max(probes), 2, "s")
             moment = time.monotonic()
             wait_for_answers(outcomes)
@@ -56,7 +72,9 @@ def _outage(
 
 def killed_triton(start: Start) -> Iterator[Figure]:
     """Kill tritonserver under load."""
-    return _outage(start, "kill -9 tritonserver", lambda server: server.triton().kill(), healed_s=20)
+    return _outage(
+        start, "kill -9 tritonserver", lambda server: server.triton().kill(), healed_s=20
+    )
 
 
 def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figure]:
@@ -65,7 +83,9 @@ def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figur
     return _outage(start, "kill -9 a process of a model", *kills, callers=2)
 
 
-def stopped(start: Start, who: Callable[[Server], psutil.Process] = Server.triton) -> Iterator[Figure]:
+def stopped(
+    start: Start, who: Callable[[Server], psutil.Process] = Server.triton
+) -> Iterator[Figure]:
     """Suspend tritonserver, or another process, under load."""
     name = f"SIGSTOP {'tritonserver' if who is Server.triton else 'a process of a model'}"
     return _outage(start, name, lambda server: who(server).suspend())
@@ -82,7 +102,11 @@ def killed_worker(start: Start) -> Iterator[Figure]:
         back = seconds_until(lambda: len(server.workers()) == count, READY_TIMEOUT_S)
         time.sleep(3)
     lost = outcomes.reasons()["lost"] + outcomes.reasons()["closed"]
-    others = [outcome for outcome in outcomes.after(moment + 0.2).all if outcome.reason not in {"ok", "closed"}]
+    others = [
+        outcome
+        for outcome in outcomes.after(moment + 0.2).all
+        if outcome.reason not in {"ok", "closed"}
+    ]
     yield Figure(name, "requests lost, of callers it was answering", lost, 4)
     yield Figure(name, "requests that failed later", len(others), 0)
     yield Figure(name, "another one after", back, 60, "s")
@@ -99,10 +123,14 @@ def killed_service(start: Start) -> Iterator[Figure]:
             server.process.wait()
         began = time.monotonic()
         with start(port=server.port) as again:
-            yield Figure(name, "ready again on the same port after", time.monotonic() - began, 60, "s")
+            yield Figure(
+                name, "ready again on the same port after", time.monotonic() - began, 60, "s"
+            )
             yield Figure(name, "processes left", len(left_over(family, 45)), 0)
             yield Figure(name, "regions of shared memory left", len(server.regions()), 0)
-            yield Figure(name, "status of a click then", again.send(click(photo(1))).status_code, 200)
+            yield Figure(
+                name, "status of a click then", again.send(click(photo(1))).status_code, 200
+            )
 
 
 def stopped_under_load(start: Start, times: int = 20) -> Iterator[Figure]:
@@ -127,8 +155,11 @@ def stopped_under_load(start: Start, times: int = 20) -> Iterator[Figure]:
                 except subprocess.TimeoutExpired:
                     codes.add(-1)
                 slowest = max(slowest, time.monotonic() - began)
-            # The port closes while callers connect: "lost" is a fault of requests from before the signal only.
-            all_outcomes.all += [one for one in outcomes.all if one.began < began or one.reason != "lost"]
+            # The port closes while callers connect: "lost" is a fault of requests from before the
+            # signal only.
+            all_outcomes.all += [
+                one for one in outcomes.all if one.began < began or one.reason != "lost"
+            ]
             left += len(left_over(family, 60)) + len(server.regions())
     yield Figure(name, "slowest exit", slowest, 40, "s")
     yield unexpected_outcomes(name, all_outcomes, {"ok", "stopping", "refused"})

@@ -39,7 +39,11 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
             at_least=True,
         )
         yield Figure(
-            name, f"p99 of {len(refused)} refusals", 1000 * percentile(refused or [float("inf")], 99), 100, "ms"
+            name,
+            f"p99 of {len(refused)} refusals",
+            1000 * percentile(refused or [float("inf")], 99),
+            100,
+            "ms",
         )
         yield unexpected_outcomes(name, outcomes, {"ok", "overloaded", "closed"})
         yield ready_afterwards(name, server)
@@ -61,7 +65,17 @@ def fuzzed(start: Start) -> Iterator[Figure]:
         print(*found, sep="\n")
         yield Figure("the corpus of damaged files", "unexpected answers", len(found), 0)
         program = Path(sys.executable).with_name("schemathesis")
-        command = [str(program), "--config-file", str(CONTRACT), "run", f"{server.url}/docs.json", "--url", server.url]
+        command = [
+            str(program),
+            "--config-file",
+            str(CONTRACT),
+            "run",
+            f"{server.url}/docs.json",
+            "--url",
+            server.url,
+        ]
         status = subprocess.run(command, cwd=ROOT, check=False)
-        yield Figure("requests generated from the OpenAPI document", "violations found", status.returncode, 0)
+        yield Figure(
+            "requests generated from the OpenAPI document", "violations found", status.returncode, 0
+        )
         yield ready_afterwards("fuzzing", server)

@@ -30,7 +30,10 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
 
         large = click(image_file(1200, 1200, "PNG", "noise"))
         untrue, asked = 0, 0
-        with control.clicking() as small, crowd(server.port, lambda: large, 1, pause=0.5) as outcomes:
+        with (
+            control.clicking() as small,
+            crowd(server.port, lambda: large, 1, pause=0.5) as outcomes,
+        ):
             with full(server):
                 until = time.monotonic() + seconds
                 time.sleep(MAX_DETECTION_S)
@@ -45,7 +48,9 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
             time.sleep(5)
         yield unexpected_outcomes(f"{name}, clicks", small, SHORTAGE_REASONS)
         yield unexpected_outcomes(f"{name}, large images", outcomes, SHORTAGE_REASONS)
-        yield Figure(name, f"checks of {asked} that were ready although images were refused", untrue, 0)
+        yield Figure(
+            name, f"checks of {asked} that were ready although images were refused", untrue, 0
+        )
         yield Figure(name, "ready again after", well, 30, "s")
         later = Replies([*small.after(freed + well).all, *outcomes.after(freed + well).all])
         yield unexpected_outcomes(f"{name}, afterwards", later, {"ok"})

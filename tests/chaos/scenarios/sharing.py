@@ -1,4 +1,6 @@
-"""What all callers share, held by attackers from several addresses, and a newcomer who has none of it."""
+"""What all callers share, held by attackers from several addresses, and a newcomer who has none
+of it.
+"""
 
 import base64
 import hashlib
@@ -37,7 +39,12 @@ BEFORE_S = 7.0
 """Time in which the attackers take what they can, before the newcomer arrives."""
 REST_S = 3.0
 """Time between two attacks."""
-EVERYTHING_CONNECTIONS, READING_CONNECTIONS, FETCHING_CONNECTIONS, LISTING_CONNECTIONS = 64, 32, 24, 16
+EVERYTHING_CONNECTIONS, READING_CONNECTIONS, FETCHING_CONNECTIONS, LISTING_CONNECTIONS = (
+    64,
+    32,
+    24,
+    16,
+)
 UPLOADS_PER_ADDRESS = 12
 UPLOAD_BYTES = 2**25
 READ_BYTES_PER_S = 5000 // READING_CONNECTIONS
@@ -45,7 +52,8 @@ NEWCOMERS_IMAGES = 4
 CACHE_BYTES = 2**29
 """Size of the cache: half of it is the queue's, about 120 images."""
 QUEUED_IMAGES = 80
-"""Images of all attackers' lists and one more; a longer list is above a caller's share, and is refused by itself."""
+"""Images of all attackers' lists and one more; a longer list is above a caller's share, and is
+refused by itself."""
 FETCH_S = 1.0
 NAMES = ("newcomer", *(f"attacker{number}" for number in range(max(COUNTS))))
 KEYS = {name: f"{name}-key-of-24-letters......" for name in NAMES}
@@ -60,7 +68,8 @@ class Attack:
     name: str
     attempt: hostile.Attempt
     more: Callable[[int, Sequence[str], int], tuple[Any, ...]]
-    """Function of the service's port, the attackers' addresses and their number; returns the attempt's arguments."""
+    """Function of the service's port, the attackers' addresses and their number; returns the
+    attempt's arguments."""
     connections: Callable[[int], int]
     """Function of the number of attackers."""
     ask: Ask | None = None
@@ -92,7 +101,9 @@ def slots() -> Iterator[Attack]:
         ]
         return requests, addresses
 
-    yield Attack("slots: /everything", hostile.flood_requests, everything, lambda _: EVERYTHING_CONNECTIONS)
+    yield Attack(
+        "slots: /everything", hostile.flood_requests, everything, lambda _: EVERYTHING_CONNECTIONS
+    )
 
 
 @contextmanager
@@ -102,7 +113,12 @@ def bodies() -> Iterator[Attack]:
     def uploads(port: int, addresses: Sequence[str], _: int) -> tuple[Any, ...]:
         return UPLOAD_BYTES, addresses
 
-    yield Attack("bodies: uploads one byte short", hostile.hold_uploads, uploads, lambda n: UPLOADS_PER_ADDRESS * n)
+    yield Attack(
+        "bodies: uploads one byte short",
+        hostile.hold_uploads,
+        uploads,
+        lambda n: UPLOADS_PER_ADDRESS * n,
+    )
 
 
 @contextmanager
@@ -112,7 +128,9 @@ def answers() -> Iterator[Attack]:
 
     def masks(objects: int, source: Mapping[str, str]) -> Request:
         prompts = [{"pos_coords": [[9, 9]]}] * objects
-        return json_request({**source, "prompts": prompts, "mask_format": "npy", "segmented_image": "none"})
+        return json_request(
+            {**source, "prompts": prompts, "mask_format": "npy", "segmented_image": "none"}
+        )
 
     known = {"image_id": hashlib.sha256(image).hexdigest()}
     own = masks(1, {"input_image": base64.b64encode(image).decode()})
@@ -148,14 +166,19 @@ def queue() -> Iterator[Attack]:
     def lists(port: int, addresses: Sequence[str], attackers: int) -> tuple[Any, ...]:
         keys = [KEYS[name] for name in NAMES[1 : attackers + 1]]
         images = _small_images(QUEUED_IMAGES // (attackers + 1))
-        requests = [json_request({"images": images}, "/embed", {"X-API-Key": key}, _other_images) for key in keys]
+        requests = [
+            json_request({"images": images}, "/embed", {"X-API-Key": key}, _other_images)
+            for key in keys
+        ]
         return requests, addresses
 
     few = json_request({"images": _small_images(NEWCOMERS_IMAGES)}, "/embed", renew=_other_images)
 
     def four(session: requests.Session, url: str) -> str:
         answer = session.post(f"{url}/embed", few.content(), headers=JSON, timeout=60)
-        if answer.status_code == 202:  # cancelled, so that the newcomer never has more than one list
+        if (
+            answer.status_code == 202
+        ):  # cancelled, so that the newcomer never has more than one list
             session.delete(f"{url}/embed/{answer.json()['job']}", timeout=60)
             return "ok"
         return _reason(answer)
@@ -183,7 +206,9 @@ def fetches() -> Iterator[Attack]:
             return [json_request(task, "/label-studio/predict") for task in tasks], addresses
 
         def one(session: requests.Session, url: str) -> str:
-            answer = session.post(f"{url}/label-studio/predict", json=_predict(f"{quick}/{next(numbers)}"), timeout=60)
+            answer = session.post(
+                f"{url}/label-studio/predict", json=_predict(f"{quick}/{next(numbers)}"), timeout=60
+            )
             return answer.json().get("error", "ok")[:80] if answer.ok else _reason(answer)
 
         yield Attack(
@@ -192,7 +217,10 @@ def fetches() -> Iterator[Attack]:
             drip,
             lambda _: FETCHING_CONNECTIONS,
             Ask("Label Studio predictions", one, FETCH_S),
-            {"MOBILE_SAM_INTEGRATIONS": ",".join(INTEGRATIONS), "MOBILE_SAM_IMAGE_ORIGINS": f"{quick},{dripping}"},
+            {
+                "MOBILE_SAM_INTEGRATIONS": ",".join(INTEGRATIONS),
+                "MOBILE_SAM_IMAGE_ORIGINS": f"{quick},{dripping}",
+            },
         )
 
 
@@ -214,7 +242,10 @@ def direct(server: Server) -> Iterator[int]:
 @contextmanager
 def behind_nginx(server: Server) -> Iterator[int]:
     """Run nginx in front of a service."""
-    with tempfile.TemporaryDirectory() as folder, nginx.running(Path(folder) / "nginx", server.port) as proxy:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        nginx.running(Path(folder) / "nginx", server.port) as proxy,
+    ):
         yield proxy.port
 
 
@@ -244,7 +275,8 @@ def crowded(
     Args:
         start: starts services.
         attack: the attack.
-        counts: numbers of attackers, in ascending order: the first ones of each are those of the one before.
+        counts: numbers of attackers, in ascending order: the first ones of each are those of the
+            one before.
         front: what is in front of the service.
         addresses: function of the number of attackers.
         absorbed: what is in front of the service keeps the attack from it.
@@ -273,12 +305,22 @@ def crowded(
 
 
 def beside(
-    newcomer: Newcomer, attack: Attack, port: int, addresses: Sequence[str], attackers: int, *, seconds: float
+    newcomer: Newcomer,
+    attack: Attack,
+    port: int,
+    addresses: Sequence[str],
+    attackers: int,
+    *,
+    seconds: float,
 ) -> tuple[Seen, Counter[str]]:
-    """Return what becomes of a newcomer's requests beside the attackers, and of the attackers' attempts."""
+    """Return what becomes of a newcomer's requests beside the attackers, and of the attackers'
+    attempts.
+    """
     own = addresses[:1] if attack.one_address else addresses
     more = attack.more(port, own, attackers)
-    with hostile.attacking(attack.attempt, port, attack.connections(attackers), seconds, *more) as running:
+    with hostile.attacking(
+        attack.attempt, port, attack.connections(attackers), seconds, *more
+    ) as running:
         time.sleep(BEFORE_S)
         with newcomer.there() as seen:
             counted = running.result()
@@ -287,7 +329,11 @@ def beside(
 
 def successes(attempts: Counter[str]) -> int:
     """Return the number of attempts that hold something at the end, or had an answer."""
-    return sum(number for result, number in attempts.items() if result.startswith("2") or result == hostile.OPEN)
+    return sum(
+        number
+        for result, number in attempts.items()
+        if result.startswith("2") or result == hostile.OPEN
+    )
 
 
 def _seen_attackers(name: str, server: Server, expected: int, *, logged: bool) -> Iterator[Figure]:
@@ -302,8 +348,15 @@ def _seen_attackers(name: str, server: Server, expected: int, *, logged: bool) -
     lines = re.findall(r"\] (\S+?)(?::\d+)? (?:\(scheme=|[A-Z]+ /)", server.log.read_text())
     seen = set(lines) - {NEWCOMER, hostile.LOCAL}
     if expected and logged:
-        yield Figure(name, f"attackers in the service's log, of {expected}", len(seen), 1, at_least=True)
-    yield Figure(name, f"more attackers in the service's log than {expected}", max(0, len(seen) - expected), 0)
+        yield Figure(
+            name, f"attackers in the service's log, of {expected}", len(seen), 1, at_least=True
+        )
+    yield Figure(
+        name,
+        f"more attackers in the service's log than {expected}",
+        max(0, len(seen) - expected),
+        0,
+    )
 
 
 def proxied(
@@ -327,13 +380,20 @@ def proxied(
 
 
 def ipv6(start: Start) -> Iterator[Figure]:
-    """Attack from one host with an IPv4 and an IPv6 address, and from four addresses of one /64, through nginx."""
+    """Attack from one host with an IPv4 and an IPv6 address, and from four addresses of one /64,
+    through nginx.
+    """
     if not (nginx.installed() and _has_ipv6()):
-        yield not_run("sharing, IPv6", "needs nginx, and addresses of an IPv6 network on this machine")
+        yield not_run(
+            "sharing, IPv6", "needs nginx, and addresses of an IPv6 network on this machine"
+        )
         return
     hosts: dict[str, tuple[int, Callable[[int], list[str]]]] = {
         "an IPv4 and an IPv6 address": (2, lambda _: ["127.0.0.2", f"{NETWORK}2"]),
-        "four addresses of one /64": (1, lambda _: [f"{NETWORK}{number}" for number in range(2, 6)]),
+        "four addresses of one /64": (
+            1,
+            lambda _: [f"{NETWORK}{number}" for number in range(2, 6)],
+        ),
     }
     for host, (callers, addresses) in hosts.items():
         for figure in crowded(start, slots, (callers,), front=behind_nginx, addresses=addresses):
@@ -373,7 +433,9 @@ def _small_images(count: int) -> list[str]:
 
 
 def _other_images(body: bytes) -> bytes:
-    """Append random bytes to each image file of a list: the service encodes a known image only once."""
+    """Append random bytes to each image file of a list: the service encodes a known image only
+    once.
+    """
     return re.sub(rb'"(?=[,\]])', lambda _: base64.b64encode(os.urandom(9)) + b'"', body)
 
 

@@ -20,7 +20,8 @@ from tests.chaos.processes import memory_files, shared_memory
 from utils.settings import INTEGRATIONS
 
 CACHE_BYTES = 256 * MEGABYTE
-"""Size of the cache of embeddings: it is full before the first sample that counts, and outlasts the queue."""
+"""Size of the cache of embeddings: it is full before the first sample that counts, and outlasts
+the queue."""
 WARM_UP_SHARE = 1 / 6
 """Part of the time after which samples count."""
 SAMPLES_EVERY_S = 10.0
@@ -56,7 +57,9 @@ class Sample:
 
 
 def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
-    """Let callers of all kinds send requests for a long time; nothing that the service holds should grow."""
+    """Let callers of all kinds send requests for a long time; nothing that the service holds
+    should grow.
+    """
     name = f"soak, {minutes:g} minutes"
     origin = "http://127.0.0.1:9"  # Label Studio's adapter needs one
     settings = {
@@ -69,7 +72,9 @@ def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
         with all_day(server, chosen) as results:
             samples = list(_samples(server, minutes))
         print(json.dumps(results), flush=True)
-        yield from growth(name, [sample for sample in samples if sample.minute >= WARM_UP_SHARE * minutes])
+        yield from growth(
+            name, [sample for sample in samples if sample.minute >= WARM_UP_SHARE * minutes]
+        )
         for activity in chosen:
             yield from _outcomes(name, activity.name, results[activity.name])
         yield Figure(name, "restarts of Triton", restarts(server), 0)
@@ -80,8 +85,15 @@ def growth(name: str, samples: Sequence[Sample]) -> Iterator[Figure]:
     """Yield the growth of all that is held, and of each process."""
     throughout = set.intersection(*(set(sample.processes) for sample in samples))
     others = set.union(*(set(sample.processes) for sample in samples)) - throughout
-    yield Figure(name, f"processes that ended or began ({', '.join(sorted(others)) or 'none'})", len(others), 0)
-    used = (samples[-1].processor_s - samples[0].processor_s) / (60 * (samples[-1].minute - samples[0].minute))
+    yield Figure(
+        name,
+        f"processes that ended or began ({', '.join(sorted(others)) or 'none'})",
+        len(others),
+        0,
+    )
+    used = (samples[-1].processor_s - samples[0].processor_s) / (
+        60 * (samples[-1].minute - samples[0].minute)
+    )
     yield Figure(name, "processors that the service used", used, MIN_LOAD, at_least=True)
     for what, goal in GOALS.items():
         yield _slope(name, what, [(sample.minute, sample.held[what]) for sample in samples], goal)
@@ -126,7 +138,8 @@ def _sample(server: Server, minute: float) -> Sample:
         "memory files, MB": memory_files(server) / MEGABYTE,
         "shared memory, MB": shared_memory(server) / MEGABYTE,
         "files of shared memory": len(server.regions()),
-        "cache of embeddings, MB": sum(_size(file) for file in files if file not in databases) / MEGABYTE,
+        "cache of embeddings, MB": sum(_size(file) for file in files if file not in databases)
+        / MEGABYTE,
         "database of the queue, MB": sum(_size(file) for file in databases) / MEGABYTE,
         "descriptors": sum(process.num_fds() for process in family),
         "threads": sum(process.num_threads() for process in family),
@@ -135,7 +148,9 @@ def _sample(server: Server, minute: float) -> Sample:
 
 
 def _name(process: psutil.Process) -> str:
-    """Return the model of a process, the number of an API worker, or the program; with the process's number."""
+    """Return the model of a process, the number of an API worker, or the program; with the
+    process's number.
+    """
     command = " ".join(process.cmdline())
     model = re.search(r" (\w+)_\d+_\d+ \S+$", command)
     worker = re.search(r"--worker-id (\d+)", command)

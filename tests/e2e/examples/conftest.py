@@ -20,7 +20,9 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 
         def start(name: str, **environment: str) -> Server:
             log = tmp_path_factory.mktemp(name) / "log"
-            return running.enter_context(serving(log, f"examples.{name}.service:svc", **environment))
+            return running.enter_context(
+                serving(log, f"examples.{name}.service:svc", **environment)
+            )
 
         yield start
 

@@ -44,14 +44,23 @@ def shell():
     command = command.replace(".venv/bin/python", sys.executable)
     environment = {**os.environ, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        ["bash", "-ec", f"{command}; env -0"], cwd=ROOT, env=environment, capture_output=True, check=True, text=True
+        ["bash", "-ec", f"{command}; env -0"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        check=True,
+        text=True,
     )
     return dict(line.split("=", 1) for line in done.stdout.rstrip("\0").split("\0"))
 
 
 @contextmanager
-def triton(shell: dict[str, str], folder: Path, *options: str) -> Iterator[tritonclient.http.InferenceServerClient]:
-    """Run `tritonserver` with the models in a folder's `models`, and yield a client; its log is in the folder."""
+def triton(
+    shell: dict[str, str], folder: Path, *options: str
+) -> Iterator[tritonclient.http.InferenceServerClient]:
+    """Run `tritonserver` with the models in a folder's `models`, and yield a client; its log is
+    in the folder.
+    """
     http, grpc, metrics = free_ports(3)
     ports = [f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"]
     addresses = [f"--{name}-address=127.0.0.1" for name in ("http", "grpc", "metrics")]
@@ -66,8 +75,14 @@ def triton(shell: dict[str, str], folder: Path, *options: str) -> Iterator[trito
             stderr=subprocess.STDOUT,
         )
     try:
-        with tritonclient.http.InferenceServerClient(f"127.0.0.1:{http}", network_timeout=60) as client:
-            wait_until(lambda: server.poll() is not None or is_ready(client), READY_TIMEOUT_S, log.read_text())
+        with tritonclient.http.InferenceServerClient(
+            f"127.0.0.1:{http}", network_timeout=60
+        ) as client:
+            wait_until(
+                lambda: server.poll() is not None or is_ready(client),
+                READY_TIMEOUT_S,
+                log.read_text(),
+            )
             assert server.poll() is None, log.read_text()
             yield client
     finally:
@@ -86,7 +101,9 @@ def tensors(**values: np.ndarray) -> list[tritonclient.http.InferInput]:
     """Return arrays as inputs of a model by name."""
     inputs = []
     for name, array in values.items():
-        inputs.append(tritonclient.http.InferInput(name, array.shape, np_to_triton_dtype(array.dtype)))
+        inputs.append(
+            tritonclient.http.InferInput(name, array.shape, np_to_triton_dtype(array.dtype))
+        )
         inputs[-1].set_data_from_numpy(array)
     return inputs
 
@@ -110,7 +127,9 @@ def article(shell, models, tmp_path_factory):
     (folder / "article.py").write_text(SERVICE.code)
     (folder / REPOSITORY.parts[0]).symlink_to(models.parents[len(REPOSITORY.parts) - 2])
     _, _, target, *_ = SERVE.code.split()
-    with serving(folder / "log", target, ["env", f"--chdir={folder}"], PATH=shell["PATH"]) as service:
+    with serving(
+        folder / "log", target, ["env", f"--chdir={folder}"], PATH=shell["PATH"]
+    ) as service:
         yield service
 
 
@@ -137,14 +156,19 @@ def test_article_s_service_has_the_mask_of_the_main_service(article, official_se
     request = {"input_image": base64.b64encode(PHOTO).decode(), **PROMPTS[prompt]}
     rows, png = parts(article.post(**request))
     mask = np.array(json.loads(rows), bool)
-    assert iou(mask, np.array(segmentation(official_server.post(**request, **NPY_ONLY)).masks, bool)) > 0.98
+    assert (
+        iou(mask, np.array(segmentation(official_server.post(**request, **NPY_ONLY)).masks, bool))
+        > 0.98
+    )
     with Image.open(io.BytesIO(png)) as drawn, Image.open(io.BytesIO(PHOTO)) as photo:
         changed = (np.asarray(drawn) != np.asarray(photo)).any(axis=2)
     assert changed.shape == mask.shape
     assert iou(changed, mask) > 0.9
 
 
-def test_negative_points_and_invalid_inputs_of_the_article_s_model(shell, models, official_server, tmp_path):
+def test_negative_points_and_invalid_inputs_of_the_article_s_model(
+    shell, models, official_server, tmp_path
+):
     (tmp_path / "models").symlink_to(models)
     with Image.open(io.BytesIO(PHOTO)) as photo:
         image = np.asarray(photo, np.float32)
@@ -158,7 +182,9 @@ def test_negative_points_and_invalid_inputs_of_the_article_s_model(shell, models
                 "labels": np.array([1]),
                 "input_image": image,
             }
-            mask: np.ndarray = client.infer("mobile_sam", tensors(**{**values, **changes})).as_numpy("mask")
+            mask: np.ndarray = client.infer(
+                "mobile_sam", tensors(**{**values, **changes})
+            ).as_numpy("mask")
             return mask
 
         mask = infer()
@@ -172,15 +198,23 @@ def test_negative_points_and_invalid_inputs_of_the_article_s_model(shell, models
                 infer(**changes)
             assert refused.value.status() == "400"
         assert (infer() == mask).all()
-    request = {"input_image": base64.b64encode(PHOTO).decode(), "pos_coords": [[903, 310]], "neg_coords": [[820, 200]]}
+    request = {
+        "input_image": base64.b64encode(PHOTO).decode(),
+        "pos_coords": [[903, 310]],
+        "neg_coords": [[820, 200]],
+    }
     expected = np.array(segmentation(official_server.post(**request, **NPY_ONLY)).masks, bool)
     assert iou(mask.astype(bool), expected) > 0.98
 
 
-def test_service_with_the_repository_s_own_models_answers_the_page_s_client(shell, official_repository, tmp_path):
+def test_service_with_the_repository_s_own_models_answers_the_page_s_client(
+    shell, official_repository, tmp_path
+):
     (tmp_path / "direct.py").write_text(DIRECT.code)
     (tmp_path / "model_repository").symlink_to(official_repository)
-    with serving(tmp_path / "log", "direct.py:svc", ["env", f"--chdir={tmp_path}"], PATH=shell["PATH"]) as service:
+    with serving(
+        tmp_path / "log", "direct.py:svc", ["env", f"--chdir={tmp_path}"], PATH=shell["PATH"]
+    ) as service:
         folder = tmp_path / "client"
         folder.mkdir()
         assert matches(SHOWN, Reader(folder, service.url).run(CLIENT))

@@ -27,12 +27,18 @@ BATCH_SIZE = re.compile(r"^bentoml_service_adaptive_batch_size_(sum|count){.*} (
 @pytest.fixture(scope="module")
 def example(serve, builtin_repository, tmp_path_factory):
     home = tmp_path_factory.mktemp("home")  # holds the metrics, and is cleared at each start
-    return serve("bentoml_runner", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), BENTOML_HOME=str(home))
+    return serve(
+        "bentoml_runner",
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+        BENTOML_HOME=str(home),
+    )
 
 
 def ask(server: Server, file: bytes = b"", **fields: str) -> requests.Response:
     picture = ("picture.png", file or scene(0), "image/png")
-    return requests.post(f"{server.url}/segment", files={"input_image": picture}, data=fields or CLICK, timeout=60)
+    return requests.post(
+        f"{server.url}/segment", files={"input_image": picture}, data=fields or CLICK, timeout=60
+    )
 
 
 def mask_of(answer: requests.Response) -> Mask:
@@ -40,9 +46,13 @@ def mask_of(answer: requests.Response) -> Mask:
     return np.array(answer.json(), bool)
 
 
-def reference_mask(server: Server, file: bytes, points_xy: list[list[float]], labels: list[int]) -> Mask:
+def reference_mask(
+    server: Server, file: bytes, points_xy: list[list[float]], labels: list[int]
+) -> Mask:
     """Return the mask of the main service."""
-    answer = server.post(input_image=as_base64(file), pos_coords=points_xy, labels=labels, **NPY_ONLY)
+    answer = server.post(
+        input_image=as_base64(file), pos_coords=points_xy, labels=labels, **NPY_ONLY
+    )
     return np.array(segmentation(answer).masks, bool)
 
 
@@ -65,8 +75,13 @@ def test_concurrent_requests_are_batched_and_get_their_own_masks(example, builti
     with ThreadPoolExecutor(len(files)) as callers:
         for _ in range(10):
             answers = list(callers.map(lambda file: ask(example, file=file), files))
-            assert all(iou(mask_of(answer), mask) > 0.99 for answer, mask in zip(answers, expected, strict=True))
-            sizes = dict(BATCH_SIZE.findall(requests.get(f"{example.url}/metrics", timeout=60).text))
+            assert all(
+                iou(mask_of(answer), mask) > 0.99
+                for answer, mask in zip(answers, expected, strict=True)
+            )
+            sizes = dict(
+                BATCH_SIZE.findall(requests.get(f"{example.url}/metrics", timeout=60).text)
+            )
             batches, pictures = float(sizes["count"]), float(sizes["sum"])
             if batches < pictures:
                 break
@@ -86,10 +101,26 @@ def test_connections_between_services_are_not_closed_in_flight(example):
     ("form", "reason"),
     [
         pytest.param({"file": b"hello"}, "expected a picture", id="not a picture"),
-        pytest.param({"file": scene(0)[:9000]}, "the picture is incomplete or damaged", id="truncated picture"),
-        pytest.param({"pos_coords": "[[480.5, 10]]"}, "expected points within 480 x 320 pixels", id="point outside"),
-        pytest.param({"pos_coords": "[" * 100_000}, "not valid multipart/form-data", id="points nested too deeply"),
-        pytest.param({**CLICK, "labels": "[1, 1]"}, "labels: expected 1, one per point, got 2", id="too many labels"),
+        pytest.param(
+            {"file": scene(0)[:9000]},
+            "the picture is incomplete or damaged",
+            id="truncated picture",
+        ),
+        pytest.param(
+            {"pos_coords": "[[480.5, 10]]"},
+            "expected points within 480 x 320 pixels",
+            id="point outside",
+        ),
+        pytest.param(
+            {"pos_coords": "[" * 100_000},
+            "not valid multipart/form-data",
+            id="points nested too deeply",
+        ),
+        pytest.param(
+            {**CLICK, "labels": "[1, 1]"},
+            "labels: expected 1, one per point, got 2",
+            id="too many labels",
+        ),
     ],
 )
 def test_invalid_form_is_rejected_with_the_reason(example, form, reason):
@@ -102,7 +133,9 @@ def test_body_that_is_no_form_is_rejected_with_the_reason(example):
     fields = {"input_image": "a.png", "pos_coords": [[1, 2]]}
     other = requests.post(f"{example.url}/segment", json=fields, timeout=60)
     assert (other.status_code, "expected a file in a form" in other.text) == (400, True)
-    broken = requests.post(f"{example.url}/segment", b"x", headers={"Content-Type": FORM}, timeout=60)
+    broken = requests.post(
+        f"{example.url}/segment", b"x", headers={"Content-Type": FORM}, timeout=60
+    )
     assert (broken.status_code, "not valid multipart/form-data" in broken.text) == (400, True)
 
 
@@ -120,7 +153,15 @@ def test_readme_commands_print_the_documented_output(reader):
 
 
 def test_client_prints_errors_in_one_line(reader):
-    command = [sys.executable, "examples/bentoml_runner/client.py", f"{pages.SAMPLES}/balloons.jpg", "5000", "1"]
-    with pytest.raises(AssertionError, match=r"error: .*expected points within 1280 x 853 pixels") as failure:
+    command = [
+        sys.executable,
+        "examples/bentoml_runner/client.py",
+        f"{pages.SAMPLES}/balloons.jpg",
+        "5000",
+        "1",
+    ]
+    with pytest.raises(
+        AssertionError, match=r"error: .*expected points within 1280 x 853 pixels"
+    ) as failure:
         reader.run_command(command, "client.py")
     assert "Traceback" not in str(failure.value)

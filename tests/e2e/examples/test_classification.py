@@ -1,4 +1,6 @@
-"""examples/classification with an untrained narrow network: classes, damaged files, batches, Triton's own commands."""
+"""examples/classification with an untrained narrow network: classes, damaged files, batches,
+Triton's own commands.
+"""
 
 import io
 import shutil
@@ -28,19 +30,33 @@ CALLERS = 9
 INVALID = {3, 6}
 PROCESSES = 2
 """Processes of classification_pixels."""
-BATCHED = {"max_batch_size": 4, "input": [("x", "TYPE_FP32", [-1])], "output": [("y", "TYPE_FP32", [-1])]}
+BATCHED = {
+    "max_batch_size": 4,
+    "input": [("x", "TYPE_FP32", [-1])],
+    "output": [("y", "TYPE_FP32", [-1])],
+}
 UNBATCHED = {
     "max_batch_size": 0,
     "input": [("x", "TYPE_FP32", [-1, -1])],
     "output": [("y", "TYPE_FP32", [-1, -1]), ("n", "TYPE_INT64", [-1])],
 }
-OPENVINO = 'backend: "openvino" default_model_filename: "model.onnx" instance_group { kind: KIND_CPU }'
+OPENVINO = (
+    'backend: "openvino" default_model_filename: "model.onnx" instance_group { kind: KIND_CPU }'
+)
 X = 'input [ { name: "x" data_type: TYPE_FP32 dims: [ -1, -1 ] } ]'
 ADDED = {
     "no-config": ("", "onnxruntime", BATCHED),
     "backend-only": (OPENVINO, "openvino", BATCHED),
-    "batch-size": ('backend: "onnxruntime" max_batch_size: 8', "onnxruntime", {**BATCHED, "max_batch_size": 8}),
-    "openvino-batch-size": (f"{OPENVINO} max_batch_size: 8", "openvino", {**BATCHED, "max_batch_size": 8}),
+    "batch-size": (
+        'backend: "onnxruntime" max_batch_size: 8',
+        "onnxruntime",
+        {**BATCHED, "max_batch_size": 8},
+    ),
+    "openvino-batch-size": (
+        f"{OPENVINO} max_batch_size: 8",
+        "openvino",
+        {**BATCHED, "max_batch_size": 8},
+    ),
     "declared-inputs": (f"{OPENVINO} {X}", "openvino", UNBATCHED),
     "single-numbers": ('backend: "onnxruntime"', "onnxruntime", UNBATCHED),
 }
@@ -50,7 +66,9 @@ ADDED = {
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classification") / "models"
-    shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns("*.onnx", "labels.txt", "weights.json"))
+    shutil.copytree(
+        REPOSITORY, folder, ignore=shutil.ignore_patterns("*.onnx", "labels.txt", "weights.json")
+    )
     prepare("random", None, folder)
     for name, (config, _, completed) in ADDED.items():
         write_model(folder / name, count=completed is UNBATCHED)
@@ -105,7 +123,9 @@ def test_open_triton_prints_the_output_in_the_readme(example, port, tmp_path):
 def test_clients_print_the_output_in_the_readme(reader, expected):
     commands, shown, *_ = readme("classification")
     printed = reader.run(commands)
-    assert printed.splitlines()[:5] == [f"{score:.4f}  {label}" for label, score in expected.items()]
+    assert printed.splitlines()[:5] == [
+        f"{score:.4f}  {label}" for label, score in expected.items()
+    ]
     assert matches(shown, printed)
 
 
@@ -137,7 +157,9 @@ def test_several_images_in_one_request(port, expected):
         answer = triton.infer("classification", tensor(PHOTO, PHOTO, PHOTO))
     assert answer.as_numpy("labels").tolist() == [[label.encode() for label in expected]] * 3
     tolerance = 1e-3 if this_machine().gpus else 1e-4  # TF32 on a GPU
-    np.testing.assert_allclose(answer.as_numpy("scores"), [list(expected.values())] * 3, rtol=tolerance)
+    np.testing.assert_allclose(
+        answer.as_numpy("scores"), [list(expected.values())] * 3, rtol=tolerance
+    )
 
 
 def test_callers_are_batched_and_a_damaged_file_does_not_affect_the_others(example):
@@ -156,17 +178,29 @@ def test_callers_are_batched_and_a_damaged_file_does_not_affect_the_others(examp
     with ThreadPoolExecutor(len(files)) as callers:
         for _ in range(20):  # batching depends on timing, especially on a busy machine
             before = counted()
-            assert [answer.status_code for answer in callers.map(partial(classify, example), files)] == statuses
+            assert [
+                answer.status_code for answer in callers.map(partial(classify, example), files)
+            ] == statuses
             # Triton may count after it has answered.
-            wait_until(lambda: counted()["onnx_model", "count"] - before["onnx_model", "count"] == statuses.count(200))  # noqa: B023
-            runs = {model: counted()[model, "exec_count"] - before[model, "exec_count"] for model, _ in before}
+
+            def all_are_counted(before=before):
+                runs = counted()["onnx_model", "count"] - before["onnx_model", "count"]
+                return runs == statuses.count(200)
+
+            wait_until(all_are_counted)
+            runs = {
+                model: counted()[model, "exec_count"] - before[model, "exec_count"]
+                for model, _ in before
+            }
             batched |= {model for model in runs if runs[model] < statuses.count(200)}
             if len(batched) == len(runs):
                 return
     pytest.fail(f"in 20 attempts batched by {batched} only")
 
 
-@pytest.mark.parametrize(("model", "backend", "completed"), [(name, *found) for name, (_, *found) in ADDED.items()])
+@pytest.mark.parametrize(
+    ("model", "backend", "completed"), [(name, *found) for name, (_, *found) in ADDED.items()]
+)
 @pytest.mark.usefixtures("example")
 def test_config_is_completed_from_the_graph(port, model, backend, completed):
     url = f"http://127.0.0.1:{port}/v2/models/{model}"
@@ -174,10 +208,14 @@ def test_config_is_completed_from_the_graph(port, model, backend, completed):
     assert config["backend"] == backend
     found: dict[str, object] = {"max_batch_size": config["max_batch_size"]}
     for side in ("input", "output"):
-        found[side] = [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in config[side]]
+        found[side] = [
+            (tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in config[side]
+        ]
     assert found == completed
     assert ("dynamic_batching" in config) == (config["max_batch_size"] > 1)
-    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}]}
+    body = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}]
+    }
     answer = requests.post(f"{url}/infer", json=body, timeout=60).json()
     assert "outputs" in answer, answer
     outputs = {output["name"]: output["data"] for output in answer["outputs"]}

@@ -40,7 +40,9 @@ def test_model_that_cannot_be_loaded_ends_the_service_with_one_line(tmp_path):
     shutil.copytree(ROOT / "examples" / "ensemble" / "model_repository", repository)
     config = repository / "mul" / "config.pbtxt"
     config.write_text(config.read_text().replace('string_value: "1e12"', 'string_value: "many"'))
-    ended = serve_expecting_failure(target="examples.ensemble.service:svc", MODEL_REPOSITORY=str(repository))
+    ended = serve_expecting_failure(
+        target="examples.ensemble.service:svc", MODEL_REPOSITORY=str(repository)
+    )
     assert ended.returncode == 1
     *_, last = ended.stderr.splitlines()
     assert last.startswith("error: model mul cannot be loaded: Internal: ")
@@ -48,7 +50,10 @@ def test_model_that_cannot_be_loaded_ends_the_service_with_one_line(tmp_path):
 
 
 def test_ensemble_multiplies_sum_and_difference(example):
-    assert example.post("/add_sub", **INPUTS).json() == {"OUTPUT0": [5, 5, 5, 4.5], "OUTPUT1": [-3, -1, 1, 3.5]}
+    assert example.post("/add_sub", **INPUTS).json() == {
+        "OUTPUT0": [5, 5, 5, 4.5],
+        "OUTPUT1": [-3, -1, 1, 3.5],
+    }
     assert example.post("/ensemble", **INPUTS).json() == {"OUTPUT": [-15, -5, 5, 15.75]}
 
 
@@ -56,9 +61,13 @@ def test_ensemble_multiplies_sum_and_difference(example):
     ("inputs", "message"),
     [
         pytest.param(
-            {"INPUT0": [1, 2e6, 3, 4]}, "OUTPUT: expected products of at most 1e+12 in magnitude", id="second step"
+            {"INPUT0": [1, 2e6, 3, 4]},
+            "OUTPUT: expected products of at most 1e+12 in magnitude",
+            id="second step",
         ),
-        pytest.param({"INPUT0": [1, 2, 3, 1e39]}, "OUTPUT0: expected finite FP32 numbers", id="first step"),
+        pytest.param(
+            {"INPUT0": [1, 2, 3, 1e39]}, "OUTPUT0: expected finite FP32 numbers", id="first step"
+        ),
         pytest.param({"INPUT0": [1, 2, 3]}, "Expected [4], got [3]", id="too few numbers"),
         pytest.param({"INPUT0": ["one"]}, "INPUT0: expected four numbers", id="no numbers"),
     ],
@@ -77,13 +86,19 @@ def test_perf_analyzer_prints_the_throughput_of_each_concurrency(example, port, 
     (block,) = (block for block in guide if "perf_analyzer -m ensemble" in block.code)
     code = block.code.replace(" --concurrency-range", " -p 200 -s 999 --concurrency-range")
     printed = run_open(replace(block, code=code), tmp_path, example, port)
-    rows = re.findall(r"^Concurrency: (\d+), throughput: ([\d.]+) infer/sec, latency \d+ usec$", printed, re.MULTILINE)
+    rows = re.findall(
+        r"^Concurrency: (\d+), throughput: ([\d.]+) infer/sec, latency \d+ usec$",
+        printed,
+        re.MULTILINE,
+    )
     assert [concurrency for concurrency, _ in rows] == ["1", "8"]
     assert all(float(throughput) > 0 for _, throughput in rows)
 
 
 @pytest.mark.slow
 def test_models_are_finalized_when_the_service_stops(example):
-    """Must run last, because it stops the service. On an overloaded machine, Triton's time for a stop is too short."""
+    """Must run last, because it stops the service. On an overloaded machine, Triton's time for a
+    stop is too short.
+    """
     assert example.stop() == 0
     assert re.search(r"^mul: \d+ executions$", example.log.read_text(), re.MULTILINE)

@@ -1,4 +1,6 @@
-"""examples/text_generation and examples/model_store, with one tiny GPT-2: texts, pieces, batches, errors, READMEs."""
+"""examples/text_generation and examples/model_store, with one tiny GPT-2: texts, pieces,
+batches, errors, READMEs.
+"""
 
 import json
 import os
@@ -34,7 +36,12 @@ BATCHES = re.compile(r"^bentoml_service_adaptive_batch_size_(sum|count){.*} (.+)
 def environment(tmp_path_factory):
     """Environment variables with a tiny GPT-2 and an empty model store."""
     folder = tmp_path_factory.mktemp("tiny")
-    subprocess.run([sys.executable, "-m", "tests.e2e.examples.tiny_gpt2", folder], cwd=ROOT, check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-m", "tests.e2e.examples.tiny_gpt2", folder],
+        cwd=ROOT,
+        check=True,
+        timeout=120,
+    )
     settings = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TEXT_GENERATION_MODEL": str(folder)}
     return {"BENTOML_HOME": str(tmp_path_factory.mktemp("home")), **settings}
 
@@ -46,13 +53,21 @@ def example(serve, environment, port):
 
 @pytest.fixture(scope="module")
 def store(serve, environment):
-    assert "text_generation:" in run(environment, sys.executable, "-m", "examples.model_store.prepare")
+    assert "text_generation:" in run(
+        environment, sys.executable, "-m", "examples.model_store.prepare"
+    )
     return serve("model_store", **environment)
 
 
 def run(environment, *command: str) -> str:
     return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=True, timeout=120
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     ).stdout
 
 
@@ -87,7 +102,9 @@ def ask_triton(port: int, path: str, body: Mapping[str, object]) -> requests.Res
     def send() -> requests.Response:
         return requests.post(f"http://127.0.0.1:{port}/v2/models/{path}", json=body, timeout=60)
 
-    return when_running(send, lambda answer: answer.status_code != 200 and "is not healthy" in answer.text)
+    return when_running(
+        send, lambda answer: answer.status_code != 200 and "is not healthy" in answer.text
+    )
 
 
 def ask_store(server: Server, text: str) -> str:
@@ -103,7 +120,9 @@ def ask_store(server: Server, text: str) -> str:
 def language_model(server: Server) -> psutil.Process:
     """Return the process of the language model."""
     processes = psutil.Process(server.process.pid).children(recursive=True)
-    (stub,) = (one for one in processes if "/text_generation_stream/1/model.py" in " ".join(one.cmdline()))
+    (stub,) = (
+        one for one in processes if "/text_generation_stream/1/model.py" in " ".join(one.cmdline())
+    )
     return stub
 
 
@@ -123,16 +142,29 @@ def test_text_in_pieces_at_once_and_from_the_store_is_the_same(example, store, p
 
 
 def test_temperature_samples_the_text(example):
-    assert len({ask(example, text_input=TEXT, max_new_tokens=24, temperature=1).text for _ in range(4)}) == 4
+    assert (
+        len(
+            {ask(example, text_input=TEXT, max_new_tokens=24, temperature=1).text for _ in range(4)}
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         pytest.param({}, "expected a JSON object with a text_input", id="no text"),
-        pytest.param({"text_input": "the " * 3000}, "expected 1 to 2048 tokens with max_new_tokens, got ", id="long"),
-        pytest.param({"text_input": TEXT, "max_new_tokens": 0}, "must be greater than 0", id="no tokens"),
-        pytest.param({"text_input": TEXT, "temperature": -1}, "strictly positive", id="negative temperature"),
+        pytest.param(
+            {"text_input": "the " * 3000},
+            "expected 1 to 2048 tokens with max_new_tokens, got ",
+            id="long",
+        ),
+        pytest.param(
+            {"text_input": TEXT, "max_new_tokens": 0}, "must be greater than 0", id="no tokens"
+        ),
+        pytest.param(
+            {"text_input": TEXT, "temperature": -1}, "strictly positive", id="negative temperature"
+        ),
     ],
 )
 def test_invalid_request_is_a_400_with_the_reason(example, fields, message):
@@ -142,7 +174,11 @@ def test_invalid_request_is_a_400_with_the_reason(example, fields, message):
 
 
 def test_model_of_the_article_s_name_answers_as_in_the_article(example, port):
-    body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["How can you be"]}]}
+    body = {
+        "inputs": [
+            {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["How can you be"]}
+        ]
+    }
     answers = []
     for model in ("falcon7b", "text_generation"):
         answer = ask_triton(port, f"{model}/infer", body)
@@ -160,7 +196,10 @@ def test_error_of_the_language_model_reaches_the_caller_of_the_plain_model(examp
     body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [""]}]}
     answer = ask_triton(port, "text_generation/infer", body)
     assert answer.status_code == 400
-    assert "invalid request: expected 1 to 2048 tokens with max_new_tokens, got 0 + 64" in answer.json()["error"]
+    assert (
+        "invalid request: expected 1 to 2048 tokens with max_new_tokens, got 0 + 64"
+        in answer.json()["error"]
+    )
 
 
 def test_restart_of_triton_is_a_503(example):
@@ -207,7 +246,11 @@ def test_commands_of_the_store_s_readme(store, environment, tmp_path):
     assert "text_generation" in run(environment, "bash", "-ec", listing.code)
     (answer,) = json.loads(reader.run(online))
     assert answer.startswith("Once upon a time")
-    assert run(environment, sys.executable, "-c", offline.code).splitlines()[-1].startswith(str([answer])[:-1])
+    assert (
+        run(environment, sys.executable, "-c", offline.code)
+        .splitlines()[-1]
+        .startswith(str([answer])[:-1])
+    )
     assert "bentoml_service_adaptive_batch_size" in reader.run(metrics)
 
 
@@ -217,5 +260,7 @@ def test_requests_of_several_callers_are_batched_by_the_store(store):
         answers = list(threads.map(lambda text: ask_store(store, text), texts))
     assert all(answer.startswith(text) for answer, text in zip(answers, texts, strict=True))
     found = BATCHES.findall(requests.get(f"{store.url}/metrics", timeout=60).text)
-    taken, batches = (sum(float(value) for name, value in found if name == wanted) for wanted in ("sum", "count"))
+    taken, batches = (
+        sum(float(value) for name, value in found if name == wanted) for wanted in ("sum", "count")
+    )
     assert taken > batches

@@ -15,7 +15,9 @@ CONTEXT = 2048
 
 
 def make(folder: Path) -> None:
-    """Write the model. It has no end-of-text token, so it always generates the requested number of tokens."""
+    """Write the model. It has no end-of-text token, so it always generates the requested number
+    of tokens.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -26,7 +28,13 @@ def make(folder: Path) -> None:
     torch.manual_seed(7)
     shape = {"n_positions": CONTEXT, "n_embd": 32, "n_layer": 8, "n_head": 2}
     # Larger initial weights than usual, so that the output depends on the prompt.
-    config = GPT2Config(vocab_size=len(wrapped), **shape, bos_token_id=None, eos_token_id=None, initializer_range=0.3)
+    config = GPT2Config(
+        vocab_size=len(wrapped),
+        **shape,
+        bos_token_id=None,
+        eos_token_id=None,
+        initializer_range=0.3,
+    )
     GPT2LMHeadModel(config).save_pretrained(folder)
 
 

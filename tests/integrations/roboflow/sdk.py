@@ -1,4 +1,5 @@
-"""Roboflow's SDK: runs calls of its client, one per line of standard input, and prints a line with each result.
+"""Roboflow's SDK: runs calls of its client, one per line of standard input, and prints a line with
+each result.
 
 It runs in the SDK's environment: `sdk.py URL KEY`. A call is
 `{"transport": "header", "method": ..., "path": ..., ...}`.

@@ -1,4 +1,5 @@
-"""X-AnyLabeling's `RemoteServer` without a window: a JSON line in for each prediction, a JSON line out.
+"""X-AnyLabeling's `RemoteServer` without a window: a JSON line in for each prediction, a JSON line
+out.
 
 It runs in X-AnyLabeling's environment: `client.py URL KEY HOME`.
 """
@@ -11,7 +12,9 @@ from PyQt6.QtGui import QImage
 
 url, key, home = sys.argv[1:]
 config.set_work_directory(home)
-config.current_config_file = json.dumps({"remote_server_settings": {"server_url": url, "api_key": key}})
+config.current_config_file = json.dumps(
+    {"remote_server_settings": {"server_url": url, "api_key": key}}
+)
 
 from anylabeling.services.auto_labeling.remote_server import RemoteServer  # noqa: E402 - reads the settings
 

@@ -1,4 +1,5 @@
-"""X-AnyLabeling's window: open an image, choose the remote server, add points by mouse, print what the person sees.
+"""X-AnyLabeling's window: open an image, choose the remote server, add points by mouse, print what
+the person sees.
 
 It runs in X-AnyLabeling's environment: `window.py URL KEY HOME IMAGE X,Y ... [PICTURE]`. With
 `QT_QPA_PLATFORM=offscreen` it needs no display.
@@ -28,7 +29,9 @@ points = [tuple(map(int, text.split(","))) for text in rest]
 config.set_work_directory(home)
 config.current_config_file = str(Path(home) / ".xanylabelingrc")
 remote = {"server_url": url, "api_key": key, "timeout": TIMEOUT_S}
-Path(config.current_config_file).write_text(json.dumps({"remote_server_settings": remote, "language": "en_US"}))
+Path(config.current_config_file).write_text(
+    json.dumps({"remote_server_settings": remote, "language": "en_US"})
+)
 
 from anylabeling.views.mainwindow import MainWindow  # noqa: E402 - reads the settings
 
@@ -65,7 +68,9 @@ def settle() -> None:
 wait(lambda: view.image is not None and not view.image.isNull())
 if not panel.isVisible():
     view.toggle_auto_labeling_widget()
-(model,) = (entry for entry in manager.get_model_configs() if entry["config_file"] == ":/remote_server.yaml")
+(model,) = (
+    entry for entry in manager.get_model_configs() if entry["config_file"] == ":/remote_server.yaml"
+)
 manager.load_model(model["config_file"])
 wait(lambda: manager.loaded_model_config and panel.remote_server_select_combobox.count())
 panel.model_selection_button.setText(model["display_name"])
@@ -84,7 +89,9 @@ if picture:
 seen = {
     "shapes": [[shape.label, shape.shape_type] for shape in canvas.shapes],
     "description": view.shape_text_edit.toPlainText(),
-    "widgets": [name for name in panel.supported_remote_widgets if getattr(panel, name).isVisible()],
+    "widgets": [
+        name for name in panel.supported_remote_widgets if getattr(panel, name).isVisible()
+    ],
     "replaces_without_an_answer": manager.loaded_model_config["model"].replace,
 }
 print(json.dumps(seen), flush=True)

@@ -10,7 +10,12 @@ def measured(planned, slower) -> Cells:
     cells = Cells()
     for taken in (1.0, 2.0):
         for cell in planned:
-            cells.add(cell, Turn([taken * slower(cell.arm)] * 4, 4 * taken * slower(cell.arm) / cell.concurrency))
+            cells.add(
+                cell,
+                Turn(
+                    [taken * slower(cell.arm)] * 4, 4 * taken * slower(cell.arm) / cell.concurrency
+                ),
+            )
     return cells
 
 
@@ -23,7 +28,10 @@ def test_plan_measures_all_that_the_summary_needs():
 
 def test_peers_are_compared_by_latency_for_one_caller_and_by_answers_for_eight():
     cells = measured(bench_peers.PLAN, lambda arm: {OURS: 1.0, SAME_ENGINE: 2.0}.get(arm, 4.0))
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in bench_peers.speeds_table(cells).splitlines()]
+    rows = [
+        [cell.strip() for cell in row.split("|")[1:-1]]
+        for row in bench_peers.speeds_table(cells).splitlines()
+    ]
     speeds = {(peer, load): speed for peer, load, *_, speed in rows}
     for load in ("cold click, ms", "cold, 8 callers, answers/s"):
         assert speeds[bench_peers.FASTAPI, load] == "4.00 (4.00-4.00)"

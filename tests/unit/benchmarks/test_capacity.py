@@ -25,9 +25,20 @@ SHARED = {"redis": True, "hashed": False}
 
 
 def fixed(**changes: float) -> dict[str, float]:
-    """Return the prediction for 4 replicas and 60 annotators who open an image and send 20 prompts a minute."""
-    usual = {"annotators": 60, "active": 1, "images_per_minute": 1, "clicks_per_minute": 20, "requests_per_click": 1}
-    return predict(scenario(**{**usual, "new_share": 1, "file_bytes": 500_000, "replicas": 4, **changes}), COSTS)
+    """Return the prediction for 4 replicas and 60 annotators who open an image and send 20
+    prompts a minute.
+    """
+    usual = {
+        "annotators": 60,
+        "active": 1,
+        "images_per_minute": 1,
+        "clicks_per_minute": 20,
+        "requests_per_click": 1,
+    }
+    return predict(
+        scenario(**{**usual, "new_share": 1, "file_bytes": 500_000, "replicas": 4, **changes}),
+        COSTS,
+    )
 
 
 def test_cores_in_use_are_the_sum_of_encodes_uploads_prompts_and_idle_replicas():
@@ -44,10 +55,20 @@ def test_local_decoding_sends_an_embedding_for_each_image_and_no_masks():
 
 
 def test_random_routing_reaches_all_replicas_which_encode_or_read_from_redis():
-    hashed, alone, shared = fixed(redis=True, hashed=True), fixed(redis=False, hashed=False), fixed(**SHARED)
-    assert [each["encoded images/s"] for each in (hashed, alone, shared)] == pytest.approx([1, 4, 1], rel=0.01)
-    assert [each["read from Redis, MB/s"] for each in (hashed, alone, shared)] == pytest.approx([0, 0, 7.5], rel=0.01)
-    assert [each["written to Redis, MB/s"] for each in (hashed, alone, shared)] == pytest.approx([2.5, 0, 2.5])
+    hashed, alone, shared = (
+        fixed(redis=True, hashed=True),
+        fixed(redis=False, hashed=False),
+        fixed(**SHARED),
+    )
+    assert [each["encoded images/s"] for each in (hashed, alone, shared)] == pytest.approx(
+        [1, 4, 1], rel=0.01
+    )
+    assert [each["read from Redis, MB/s"] for each in (hashed, alone, shared)] == pytest.approx(
+        [0, 0, 7.5], rel=0.01
+    )
+    assert [each["written to Redis, MB/s"] for each in (hashed, alone, shared)] == pytest.approx(
+        [2.5, 0, 2.5]
+    )
 
 
 def test_known_images_are_not_encoded_again():
@@ -58,10 +79,18 @@ def test_known_images_are_not_encoded_again():
 def test_wait_is_that_of_a_queue_with_one_core_and_near_that_with_two(cores, erlang_wait):
     costs = {**COSTS, "prompt_s": 0.5, "idle_cores": 0, "encode_s": 0, "upload_s_per_mb": 0}
     given = scenario(
-        annotators=60, active=1, clicks_per_minute=cores, requests_per_click=1, replicas=1, cores_per_replica=cores
+        annotators=60,
+        active=1,
+        clicks_per_minute=cores,
+        requests_per_click=1,
+        replicas=1,
+        cores_per_replica=cores,
     )
-    # With equal times of 0.5 s at half load: half of the wait with exponential times, in units of the mean time.
-    assert predict(given, costs)["mean wait for a core, ms"] == pytest.approx(1e3 * 0.5 * erlang_wait / 2, rel=0.1)
+    # With equal times of 0.5 s at half load: half of the wait with exponential times, in units of
+    # the mean time.
+    assert predict(given, costs)["mean wait for a core, ms"] == pytest.approx(
+        1e3 * 0.5 * erlang_wait / 2, rel=0.1
+    )
 
 
 def test_overloaded_replicas_have_no_finite_wait():
@@ -70,8 +99,13 @@ def test_overloaded_replicas_have_no_finite_wait():
 
 @pytest.mark.parametrize("weights", FIGURES)
 @pytest.mark.parametrize("way", capacity.WAYS)
-def test_more_annotators_need_as_much_or_more_of_everything_within_the_wanted_utilisation(weights, way):
-    few, many = (predict(scenario(annotators=each, **capacity.WAYS[way]), FIGURES[weights]) for each in (500, 1000))
+def test_more_annotators_need_as_much_or_more_of_everything_within_the_wanted_utilisation(
+    weights, way
+):
+    few, many = (
+        predict(scenario(annotators=each, **capacity.WAYS[way]), FIGURES[weights])
+        for each in (500, 1000)
+    )
     assert all(few[name] <= many[name] * (1 + 1e-9) for name in few)
     assert few["cores in use"] <= scenario()["utilisation"] * few["cores"]
 
@@ -82,7 +116,11 @@ def test_replicas_are_found_where_each_encodes_the_images_that_reach_it():
 
 
 def test_spare_replicas_are_added():
-    assert predict(scenario(spare_replicas=3), COSTS)["replicas"] - predict(scenario(), COSTS)["replicas"] == 2
+    assert (
+        predict(scenario(spare_replicas=3), COSTS)["replicas"]
+        - predict(scenario(), COSTS)["replicas"]
+        == 2
+    )
 
 
 @pytest.mark.parametrize("annotators", ["0", "-5", "nan", "inf"])

@@ -31,7 +31,9 @@ def test_cells_compare_the_same_rounds():
         cells.add(OURS, Turn([latency, latency], 2 * latency, cpu_seconds=0.5))
         cells.add(OTHER, Turn([base], base, cpu_seconds=0.1))
     assert cells.throughput_ratio(OURS, OTHER).median == pytest.approx(0.5)
-    ours, other = ([cell.strip() for cell in row.split("|")[1:-1]] for row in cells.as_table().splitlines()[2:])
+    ours, other = (
+        [cell.strip() for cell in row.split("|")[1:-1]] for row in cells.as_table().splitlines()[2:]
+    )
     assert (ours[-1], other[-1]) == ("250", "100")
 
 
@@ -50,9 +52,16 @@ def test_what_was_measured_is_printed_when_a_turn_fails(capsys):
     assert [cell.strip() for cell in row.split("|")[1:4]] == ["cold, 1", "ours", "250"]
 
 
-@pytest.mark.parametrize(("workload", "expected"), [(COLD, 7), (CACHED, 0), (MIXED, 2), (FORM, 7), (LARGE, 7)])
+@pytest.mark.parametrize(
+    ("workload", "expected"), [(COLD, 7), (CACHED, 0), (MIXED, 2), (FORM, 7), (LARGE, 7)]
+)
 def test_workload_has_its_share_of_new_images(workload, expected):
     bodies = [request.body for request in Recorder(takes_image_ids=True).requests_of(workload, 7)]
     new = {body for body in bodies if body != b"id"}
-    assert len(new) == 7 - bodies.count(b"id") == sum(is_new(workload, index) for index in range(7)) == expected
+    assert (
+        len(new)
+        == 7 - bodies.count(b"id")
+        == sum(is_new(workload, index) for index in range(7))
+        == expected
+    )
     assert photo() not in new

@@ -15,7 +15,9 @@ def test_ratio_above_one_means_that_this_checkout_is_slower():
         for seconds in (1.0, 2.0):
             cells.add(Cell(BASELINE, workload), Turn([seconds] * 4, 4 * seconds))
             cells.add(Cell(OURS, workload), Turn([1.25 * seconds] * 4, 5 * seconds))
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in as_table(cells).splitlines()[2:]]
+    rows = [
+        [cell.strip() for cell in row.split("|")[1:-1]] for row in as_table(cells).splitlines()[2:]
+    ]
     expected = ["1000", "2000", "1250", "2500", "1.25 (1.25-1.25)"]
     assert rows == [[workload, *expected] for workload in REQUESTS]
 
@@ -23,7 +25,9 @@ def test_ratio_above_one_means_that_this_checkout_is_slower():
 def test_files_of_a_revision_are_there_until_the_end(tmp_path):
     def git(*arguments: str) -> None:
         person = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-        subprocess.run(["git", "-C", tmp_path, *person, *arguments], check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", tmp_path, *person, *arguments], check=True, capture_output=True
+        )
 
     git("init")
     file = tmp_path / "folder" / "file"
@@ -38,6 +42,9 @@ def test_files_of_a_revision_are_there_until_the_end(tmp_path):
             assert (root / "folder" / "file").read_text() == text
         assert not root.exists()
     for unknown in ("no-such-branch", "--output=file"):
-        with pytest.raises(SystemExit, match="error: fatal: not a valid object name: "), checked_out(unknown, tmp_path):
+        with (
+            pytest.raises(SystemExit, match="error: fatal: not a valid object name: "),
+            checked_out(unknown, tmp_path),
+        ):
             pass
     assert file.read_text() == "not committed"

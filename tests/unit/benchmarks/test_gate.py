@@ -1,4 +1,6 @@
-"""Criterion for engines that keep the masks, its clicks, weights that are used otherwise, and the descriptor's line."""
+"""Criterion for engines that keep the masks, its clicks, weights that are used otherwise, and
+the descriptor's line.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,8 +43,14 @@ def changed(values: np.ndarray, where: tuple, value: float) -> np.ndarray:
     ("kept", "agreed"),
     [
         pytest.param(True, 0.981 * NEAR, id="near-float32"),
-        *(pytest.param(False, changed(NEAR, np.s_[:, at, 0], 0.979), id=f"single-{at}") for at in range(CLICKS + 1)),
-        *(pytest.param(False, changed(NEAR, np.s_[:, at, 1:], 0.979), id=f"others-{at}") for at in range(CLICKS + 1)),
+        *(
+            pytest.param(False, changed(NEAR, np.s_[:, at, 0], 0.979), id=f"single-{at}")
+            for at in range(CLICKS + 1)
+        ),
+        *(
+            pytest.param(False, changed(NEAR, np.s_[:, at, 1:], 0.979), id=f"others-{at}")
+            for at in range(CLICKS + 1)
+        ),
         pytest.param(True, changed(NEAR, np.s_[0, :, 0], 0.89), id="one-low-mask-of-20"),
         pytest.param(False, changed(NEAR, np.s_[:2, 4, 0], 0.89), id="two-low-masks-of-20"),
         pytest.param(True, changed(NEAR, np.s_[:2, 4, 1], 0.89), id="two-low-candidates-of-20"),
@@ -85,8 +93,12 @@ def labelled(tmp_path: Path) -> LabelledObject:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_bfloat16_beside_a_decoder_in_float32_depends_on_the_candidates_of_first_clicks(labelled, kept, monkeypatch):
-    networks = SimpleNamespace(answer=lambda labelled, *_: ([[labelled.mask] * 4] * (CLICKS + 1), []))
+def test_bfloat16_beside_a_decoder_in_float32_depends_on_the_candidates_of_first_clicks(
+    labelled, kept, monkeypatch
+):
+    networks = SimpleNamespace(
+        answer=lambda labelled, *_: ([[labelled.mask] * 4] * (CLICKS + 1), [])
+    )
     monkeypatch.setattr(gate, "Networks", lambda _: networks)
     monkeypatch.setattr(gate, "available", lambda: (ONNX_RUNTIME, OPENVINO_F32, OPENVINO_BF16))
     monkeypatch.setattr(gate, "keeps_first_candidates", lambda _: kept)
@@ -99,7 +111,9 @@ def test_bfloat16_beside_a_decoder_in_float32_depends_on_the_candidates_of_first
 @pytest.mark.parametrize(
     ("word", "state"),
     [
-        pytest.param("medsam:", lambda: noisy_state(sam_shapes(**SHALLOW)), id="squashed-only-boxes"),
+        pytest.param(
+            "medsam:", lambda: noisy_state(sam_shapes(**SHALLOW)), id="squashed-only-boxes"
+        ),
         pytest.param("", lambda: state_of(SHALLOW), id="several-tensors"),
     ],
 )
@@ -121,17 +135,26 @@ def test_weights_that_are_used_otherwise_are_compared(word, state, labelled, tmp
     assert {*fastest(keeping, times)} >= {"onnxruntime", "openvino"}
 
 
-def test_line_for_the_descriptor_has_the_fastest_engine_first_and_no_bfloat16_for_untrained_weights(tmp_path):
+def test_line_for_the_descriptor_has_the_fastest_engine_first_and_no_bfloat16_for_untrained_weights(
+    tmp_path,
+):
     repository = make_repository(tmp_path / "repository", "builtin")
     engines = ONNX_RUNTIME, OPENVINO_F32, OPENVINO_BF16
     names = [f"{part}: {engine}" for part in ("encoder", "decoder, 1 prompt") for engine in engines]
     times = dict(zip(names, [[3.0], [2.0], [1.0], [1.0], [0.5], [9.0]], strict=True))
-    keeping = [BASELINE, (OPENVINO_F32, OPENVINO_F32), (OPENVINO_BF16, OPENVINO_F32), (OPENVINO_BF16, OPENVINO_BF16)]
+    keeping = [
+        BASELINE,
+        (OPENVINO_F32, OPENVINO_F32),
+        (OPENVINO_BF16, OPENVINO_F32),
+        (OPENVINO_BF16, OPENVINO_BF16),
+    ]
     found = fastest(keeping, times)
     assert found == ["openvino-bf16", "openvino", "onnxruntime"]
     assert fastest(keeping[:1], times) == ["onnxruntime"]
     line = engines_line("builtin", repository, found)
-    assert line.endswith('"engines": ["openvino-bf16", "openvino", "onnxruntime"]; it has ["onnxruntime"]')
+    assert line.endswith(
+        '"engines": ["openvino-bf16", "openvino", "onnxruntime"]; it has ["onnxruntime"]'
+    )
     record = repository / "mobile_sam" / "1" / "weights.json"
     record.write_text(record.read_text().replace('"trained": true', '"trained": false'))
     assert '"engines": ["openvino", "onnxruntime"];' in engines_line("builtin", repository, found)

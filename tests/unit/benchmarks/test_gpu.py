@@ -20,7 +20,10 @@ from utils.triton.machine import this_machine
     ],
 )
 def test_goals_are_met_or_missed(seconds, everything, met):
-    callers = {cell: Turn([seconds] * 4, 4 * seconds / (2.5 if cell == gpu.TOGETHER else 1)) for cell in gpu.REQUESTS}
+    callers = {
+        cell: Turn([seconds] * 4, 4 * seconds / (2.5 if cell == gpu.TOGETHER else 1))
+        for cell in gpu.REQUESTS
+    }
     table = gpu.goals_table(Cells({cell: [turn] for cell, turn in callers.items()}), everything)
     assert [row.split("|")[-2].strip() for row in table.splitlines()[2:]] == met
 

@@ -32,8 +32,14 @@ def square(top, left, side, width=None):
 def test_clicks_continue_until_the_mask_is_good(monkeypatch, widths, clicks):
     wanted = square(10, 10, 10)
     answers = (square(10, 10, 10, width) for width in chain(widths, repeat(widths[-1])))
-    monkeypatch.setattr(quality, "ask", lambda *_, **__: SimpleNamespace(mask=next(answers), score=0, low_res_mask=0))
-    labelled = LabelledObject(Path("a.png"), np.zeros((40, 60, 3), np.uint8), wanted, (15, 15), (10, 10, 20, 20))
+    monkeypatch.setattr(
+        quality,
+        "ask",
+        lambda *_, **__: SimpleNamespace(mask=next(answers), score=0, low_res_mask=0),
+    )
+    labelled = LabelledObject(
+        Path("a.png"), np.zeros((40, 60, 3), np.uint8), wanted, (15, 15), (10, 10, 20, 20)
+    )
     score = click_until_good(Client("http://service.test"), labelled)
     assert (len(score.after), score.after[0]) == (clicks, widths[0] / 10)
 
@@ -41,7 +47,12 @@ def test_clicks_continue_until_the_mask_is_good(monkeypatch, widths, clicks):
 def test_clicks_table_has_numbers_of_clicks_and_failures():
     scores = [Score([0.8, 0.86, 0.91], score=0.9), Score([0.5] * MAX_CLICKS, score=0.4)]
     lines = [line.replace(" ", "") for line in clicks_table({"some": scores}).splitlines()]
-    expected = {"|NoC@85|11.00|", "|NoC@90|11.50|", "|IoU0.90notreachedwith20clicks|1of2|", "|mIoUat5clicks|0.705|"}
+    expected = {
+        "|NoC@85|11.00|",
+        "|NoC@90|11.50|",
+        "|IoU0.90notreachedwith20clicks|1of2|",
+        "|mIoUat5clicks|0.705|",
+    }
     assert expected < {*lines}
 
 
@@ -52,9 +63,18 @@ NOTHING, SMALL = square(0, 0, 0), square(2, 2, 5)
     ("answer", "wanted", "expected"),
     [
         pytest.param(NOTHING, square(10, 20, 9), Click((24, 14), 1), id="centre-of-missing-pixels"),
-        pytest.param(SMALL | square(20, 40, 11), SMALL, Click((45, 25), 0), id="centre-of-superfluous-pixels"),
-        pytest.param(NOTHING, SMALL | square(38, 0, 1, 60), Click((4, 4), 1), id="deepest-rather-than-largest-error"),
-        pytest.param(NOTHING, square(0, 0, 9), Click((4, 4), 1), id="border-of-the-image-is-a-border"),
+        pytest.param(
+            SMALL | square(20, 40, 11), SMALL, Click((45, 25), 0), id="centre-of-superfluous-pixels"
+        ),
+        pytest.param(
+            NOTHING,
+            SMALL | square(38, 0, 1, 60),
+            Click((4, 4), 1),
+            id="deepest-rather-than-largest-error",
+        ),
+        pytest.param(
+            NOTHING, square(0, 0, 9), Click((4, 4), 1), id="border-of-the-image-is-a-border"
+        ),
         pytest.param(SMALL, SMALL, None, id="mask-is-right"),
     ],
 )
@@ -64,7 +84,11 @@ def test_next_click_goes_to_the_middle_of_the_error(answer, wanted, expected):
 
 @pytest.mark.parametrize(
     ("ious", "clicks"),
-    [([0.5, 0.91, 0.8], 2), ([0.5] * (MAX_CLICKS - 1) + [0.9], MAX_CLICKS), ([0.5] * MAX_CLICKS + [0.9], None)],
+    [
+        ([0.5, 0.91, 0.8], 2),
+        ([0.5] * (MAX_CLICKS - 1) + [0.9], MAX_CLICKS),
+        ([0.5] * MAX_CLICKS + [0.9], None),
+    ],
     ids=["reached-and-lost-again", "last-click", "one-click-too-late"],
 )
 def test_clicks_to_reach_counts_up_to_the_first_that_reaches_the_target(ious, clicks):

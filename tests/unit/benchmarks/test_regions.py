@@ -15,7 +15,9 @@ from mobile_sam_client import Client
 HEIGHT, WIDTH = 40, 60
 
 
-def labelled(folder: Path, number: int, size_hw: tuple[int, int] = (HEIGHT, WIDTH)) -> LabelledObject:
+def labelled(
+    folder: Path, number: int, size_hw: tuple[int, int] = (HEIGHT, WIDTH)
+) -> LabelledObject:
     """Return a square object of a value that depends on the number, on black."""
     image, file = np.zeros((*size_hw, 3), np.uint8), folder / f"{number}.png"
     image[10:20, 15:25] = 50 + number
@@ -24,7 +26,9 @@ def labelled(folder: Path, number: int, size_hw: tuple[int, int] = (HEIGHT, WIDT
 
 
 def test_objects_lie_in_mosaics_where_their_photographs_do(tmp_path):
-    objects = [labelled(tmp_path, number) for number in range(5)] + [labelled(tmp_path, 9, (WIDTH, HEIGHT))]
+    objects = [labelled(tmp_path, number) for number in range(5)] + [
+        labelled(tmp_path, 9, (WIDTH, HEIGHT))
+    ]
     found = list(regions.in_mosaics(objects, 2, tmp_path))
     assert len({each.file for each in found}) == 3
     for each, value in zip(found, (50, 51, 52, 53, 54, 59), strict=True):
@@ -38,8 +42,12 @@ def test_objects_lie_in_mosaics_where_their_photographs_do(tmp_path):
             assert picture.size == each.image.shape[1::-1]
 
 
-@pytest.mark.parametrize("answered", [(0, 0, 32, 32), (0, 0, 60, 40)], ids=["click outside", "click inside"])
-def test_later_clicks_name_the_answered_region_unless_they_are_outside(monkeypatch, tmp_path, answered):
+@pytest.mark.parametrize(
+    "answered", [(0, 0, 32, 32), (0, 0, 60, 40)], ids=["click outside", "click inside"]
+)
+def test_later_clicks_name_the_answered_region_unless_they_are_outside(
+    monkeypatch, tmp_path, answered
+):
     each, asked = labelled(tmp_path, 0), []
     each.mask[:, 30:] = True
     answer = np.zeros_like(each.mask)
@@ -66,6 +74,11 @@ def test_view_shows_the_object_and_lies_in_the_picture(tmp_path):
 
 
 def test_table_has_a_row_for_each_size_and_kind_of_picture():
-    rows = regions.region_table({(1, 3): [[0.5] * 9, [0.7] * 9], (0, 8): [[0.25] * 9]}).splitlines()[2:]
+    rows = regions.region_table(
+        {(1, 3): [[0.5] * 9, [0.7] * 9], (0, 8): [[0.25] * 9]}
+    ).splitlines()[2:]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    assert cells == [["0% to 1%", "8 x 8", "1", *["0.250"] * 9], ["1% to 5%", "3 x 3", "2", *["0.600"] * 9]]
+    assert cells == [
+        ["0% to 1%", "8 x 8", "1", *["0.250"] * 9],
+        ["1% to 5%", "3 x 3", "2", *["0.600"] * 9],
+    ]

@@ -13,7 +13,14 @@ def test_ratio_is_the_median_of_ratios_not_the_ratio_of_medians():
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0.0, "0"), (0.001234, "0.00123"), (1.0, "1.00"), (42.42, "42.4"), (12345.6, "12346"), (-2.5, "-2.50")],
+    [
+        (0.0, "0"),
+        (0.001234, "0.00123"),
+        (1.0, "1.00"),
+        (42.42, "42.4"),
+        (12345.6, "12346"),
+        (-2.5, "-2.50"),
+    ],
 )
 def test_short_keeps_three_significant_digits(value, expected):
     assert short(value) == expected

@@ -22,7 +22,11 @@ from tests.unit.client.mobile_sam_client.fake_service import (
 )
 
 KEY = "a-key-of-16-characters"
-PARTS = [("mask", b"a mask"), ("segmented_image", b"a picture"), ("result", json.dumps(IMAGE).encode())]
+PARTS = [
+    ("mask", b"a mask"),
+    ("segmented_image", b"a picture"),
+    ("result", json.dumps(IMAGE).encode()),
+]
 FOUND = make_reply(multipart(PARTS), "multipart/form-data; boundary=the-boundary")
 
 
@@ -39,8 +43,13 @@ def url(service) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body, headers = self.rfile.read(int(self.headers["Content-Length"])), dict(self.headers.items())
-            answer = service(httpx.Request("POST", f"http://a.example{self.path}", content=body, headers=headers))
+            body, headers = (
+                self.rfile.read(int(self.headers["Content-Length"])),
+                dict(self.headers.items()),
+            )
+            answer = service(
+                httpx.Request("POST", f"http://a.example{self.path}", content=body, headers=headers)
+            )
             answer.headers["Content-Length"] = str(len(answer.content))
             self.send_response(answer.status_code)
             for name, value in answer.headers.items():
@@ -64,7 +73,9 @@ def waits(monkeypatch) -> list[float]:
     """Seconds that the script would have slept, per wait."""
     waited: list[float] = []
     # Not `time.sleep` itself: other threads of this process sleep too.
-    monkeypatch.setattr("urllib3.util.retry.time", SimpleNamespace(sleep=waited.append, time=time.time))
+    monkeypatch.setattr(
+        "urllib3.util.retry.time", SimpleNamespace(sleep=waited.append, time=time.time)
+    )
     return waited
 
 
@@ -100,10 +111,14 @@ def test_invalid_key_is_rejected_without_showing_it(service, run, monkeypatch):
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_busy_service_is_retried_as_it_asks(service, run, waits, status):
-    service.reply_with(problem_reply(status, Retry_After="2"), problem_reply(status, Retry_After="7"), FOUND)
+    service.reply_with(
+        problem_reply(status, Retry_After="2"), problem_reply(status, Retry_After="7"), FOUND
+    )
     assert run("--point", "1,1") is None
     assert waits == [2, 7]
-    assert len({(request.content, request.headers["X-Image-Id"]) for request in service.requests}) == 1
+    assert (
+        len({(request.content, request.headers["X-Image-Id"]) for request in service.requests}) == 1
+    )
     assert service.requests[0].headers["X-Image-Id"] == named_image(service.requests[0])
 
 

@@ -19,7 +19,15 @@ FAILED = {**ROW, "path": "/p/b.jpg", "error": "no image"}
 @pytest.fixture
 def photos(tmp_path):
     folder = tmp_path / ".photos"
-    for name in ("b.JPG", "a.png", "deep/er/c.webp", "deep/(1)+.jpeg", ".hidden/d.jpg", ".e.jpg", "notes.md"):
+    for name in (
+        "b.JPG",
+        "a.png",
+        "deep/er/c.webp",
+        "deep/(1)+.jpeg",
+        ".hidden/d.jpg",
+        ".e.jpg",
+        "notes.md",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode())
     return folder
@@ -51,11 +59,18 @@ def test_images_are_found(photos, pattern, names):
     assert {image.asked for image in images.values()} == {'{"everything":{"points_per_side":8}}'}
     for path, image in images.items():
         assert store.read(path).decode() == path.removeprefix(f"{photos}/")
-        assert (image.size, image.mtime_ns) == (len(store.read(path)), (photos / path).stat().st_mtime_ns)
+        assert (image.size, image.mtime_ns) == (
+            len(store.read(path)),
+            (photos / path).stat().st_mtime_ns,
+        )
 
 
-def test_list_may_contain_missing_files_and_repeated_ones_without_the_result_folder(photos, tmp_path):
-    (tmp_path / "list.txt").write_text(f"{photos}/b.JPG\n\n{photos}/gone.jpg\n{photos}/b.JPG\n{photos}/deep/a.png\n")
+def test_list_may_contain_missing_files_and_repeated_ones_without_the_result_folder(
+    photos, tmp_path
+):
+    (tmp_path / "list.txt").write_text(
+        f"{photos}/b.JPG\n\n{photos}/gone.jpg\n{photos}/b.JPG\n{photos}/deep/a.png\n"
+    )
     store, images = find_images(str(tmp_path / "list.txt"), f"{photos}/deep", {})
     assert [(path, image.size) for path, image in images.items()] == [
         (f"{photos}/b.JPG", 5),
@@ -74,7 +89,10 @@ def test_prompts_are_read_from_their_column(photos, tmp_path, prompts):
     table = pa.table({"path": [f"{photos}/a.png", f"{photos}/b.JPG"], "prompts": prompts})
     pq.write_table(table, tmp_path / "list.parquet")
     _, images = find_images(str(tmp_path / "list.parquet"), "/nowhere", {})
-    assert [image.asked for image in images.values()] == ['{"prompts":[{"box":[1,2,3,4]}]}', '{"everything":{}}']
+    assert [image.asked for image in images.values()] == [
+        '{"prompts":[{"box":[1,2,3,4]}]}',
+        '{"everything":{}}',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +105,10 @@ def test_prompts_are_read_from_their_column(photos, tmp_path, prompts):
             {"path": ["a"], "prompts": ['{"circle": 1}']},
             "a: object 0: expected some of pos_coords, labels, neg_coords, box",
         ),
-        ({"path": ["a", "a"], "prompts": ['{"box": []}', None]}, "listed twice with different prompts"),
+        (
+            {"path": ["a", "a"], "prompts": ['{"box": []}', None]},
+            "listed twice with different prompts",
+        ),
     ],
     ids=["no column", "bad JSON", "no prompts", "no such field", "two prompts"],
 )
@@ -131,7 +152,9 @@ def test_rows_are_read_back(results, tmp_path):
     assert first == {**ROW, "error": None, "part": PARTS[0]}
     assert (second["path"], second["error"]) == ("/p/b.jpg", "no image")
     assert results.write_failures() == {"/p/b.jpg"}
-    assert json.loads((tmp_path / "out" / "failures.json").read_text()) == [{"file": "/p/b.jpg", "reason": "no image"}]
+    assert json.loads((tmp_path / "out" / "failures.json").read_text()) == [
+        {"file": "/p/b.jpg", "reason": "no image"}
+    ]
     left_out = {"file": "x.csv", "line": 2, "reason": "malformed"}
     assert results.write_failures([left_out]) == {"/p/b.jpg"}
     assert json.loads((tmp_path / "out" / "failures.json").read_text())[1:] == [left_out]

@@ -8,7 +8,13 @@ from deploy.ray.__main__ import main
 from deploy.ray.plan import Image, make_plan
 
 IMAGE = Image("/p/a.jpg", 10, 20, "{}")
-ROW = {**IMAGE._asdict(), "weights": "weights", "error": None, "sha256": "same", "part": "part-1.parquet"}
+ROW = {
+    **IMAGE._asdict(),
+    "weights": "weights",
+    "error": None,
+    "sha256": "same",
+    "part": "part-1.parquet",
+}
 
 
 def plan(rows, image=IMAGE, sha256="same"):

@@ -32,10 +32,14 @@ class FakeResults:
 
 
 def make_worker(*replies, read=lambda _: fake.FILE, weights=WEIGHTS):
-    """Return a worker and the service that it asks, after its answer to `GET /info`: at most two prompts."""
+    """Return a worker and the service that it asks, after its answer to `GET /info`: at most two
+    prompts.
+    """
     service = fake.FakeService()
     limits = {**fake.INFO["limits"], "max_objects": 2}
-    service.reply_with(fake.json_reply({**fake.INFO, "weights": asdict(weights), "limits": limits}), *replies)
+    service.reply_with(
+        fake.json_reply({**fake.INFO, "weights": asdict(weights), "limits": limits}), *replies
+    )
     connect = partial(AsyncClient, fake.URL, transport=httpx.MockTransport(service), retries=0)
     results: Any = FakeResults()
     return Worker(connect, weights, 4, read, results), service
@@ -74,7 +78,9 @@ def test_everything_becomes_a_row():
 def test_prompts_are_split_into_requests_of_the_maximum_size():
     mask = {**fake.mask_result(0), "box": [1, 1, 4, 2]}
     two = fake.segment_reply([mask, {**mask, "object": 1}], [fake.rle(fake.mask_with_area(3))] * 2)
-    row, requests = segment(with_prompts(*[{"box": [0, 0, 3, 1]}] * 3), two, fake.segment_reply([mask]))
+    row, requests = segment(
+        with_prompts(*[{"box": [0, 0, 3, 1]}] * 3), two, fake.segment_reply([mask])
+    )
     assert [len(fields["prompts"]) for fields in requests] == [2, 1]
     assert [(found["prompt"], found["bbox"], found["score"]) for found in row["masks"]] == [
         (number, [1, 1, 3, 1], 0.5) for number in range(3)
@@ -90,7 +96,8 @@ def test_objects_of_a_data_set_keep_class_and_fields():
     row, requests = segment(image, two, read=lambda _: fake.png())
     assert requests[0]["prompts"] == [{"box": [0, 0, 3, 1]}, {"pos_coords": [[2, 2]]}]
     found = [
-        (mask["class"], mask["fields"], mask.get("area"), mask.get("box_iou"), mask["note"]) for mask in row["masks"]
+        (mask["class"], mask["fields"], mask.get("area"), mask.get("box_iou"), mask["note"])
+        for mask in row["masks"]
     ]
     assert found == [
         ("cat", '{"id": 7}', 3, 1.0, ""),
@@ -99,7 +106,8 @@ def test_objects_of_a_data_set_keep_class_and_fields():
     ]
     assert row["masks"][0]["counts"] == fake.rle(fake.mask_with_area(3))["counts"]
     row, requests = segment(
-        image._replace(asked=json.dumps({**request, "shapes": [[9, 9]] * 3})), read=lambda _: fake.png()
+        image._replace(asked=json.dumps({**request, "shapes": [[9, 9]] * 3})),
+        read=lambda _: fake.png(),
     )
     assert (row["width"], len(row["masks"]), requests) == (6, 3, [])
 
@@ -111,8 +119,18 @@ cannot_read = Mock(side_effect=FileNotFoundError(2, "No such file or directory",
     ("image", "replies", "options", "error"),
     [
         (EVERYTHING, [], {"read": cannot_read}, "No such file or directory"),
-        (EVERYTHING, [fake.problem_reply(422, "invalid-image", "no image")], {}, "422 invalid-image: no image .*"),
-        (EVERYTHING, [fake.failing_reply(httpx.ReadError, "gone"), REACHABLE], {}, r"the connection .* lost \(gone\)"),
+        (
+            EVERYTHING,
+            [fake.problem_reply(422, "invalid-image", "no image")],
+            {},
+            "422 invalid-image: no image .*",
+        ),
+        (
+            EVERYTHING,
+            [fake.failing_reply(httpx.ReadError, "gone"), REACHABLE],
+            {},
+            r"the connection .* lost \(gone\)",
+        ),
     ],
     ids=["no file", "no image", "connection lost"],
 )
@@ -125,9 +143,17 @@ def test_failed_image_becomes_a_row_with_its_error(image, replies, options, erro
 @pytest.mark.parametrize(
     ("reply", "weights", "message"),
     [
-        (fake.problem_reply(401, "unauthorized", "no key"), WEIGHTS, "set the API key in MOBILE_SAM_API_KEY"),
+        (
+            fake.problem_reply(401, "unauthorized", "no key"),
+            WEIGHTS,
+            "set the API key in MOBILE_SAM_API_KEY",
+        ),
         (fake.failing_reply(httpx.ConnectError, "refused"), WEIGHTS, "cannot connect to "),
-        (fake.lines_reply(fake.final_line(3)), replace(WEIGHTS, sha256="1" * 64), "with other weights"),
+        (
+            fake.lines_reply(fake.final_line(3)),
+            replace(WEIGHTS, sha256="1" * 64),
+            "with other weights",
+        ),
     ],
     ids=["rejected key", "unreachable", "other weights"],
 )
@@ -140,8 +166,13 @@ def test_service_error_stops_the_batch(reply, weights, message):
 
 def test_part_that_cannot_be_written_stops_the_batch():
     worker, _ = make_worker(read=cannot_read)
-    worker.results.write = Mock(side_effect=BatchError("cannot write part.parquet: No space left on device"))
-    assert worker.process("part-1", [EVERYTHING]) == (0, "cannot write part.parquet: No space left on device")
+    worker.results.write = Mock(
+        side_effect=BatchError("cannot write part.parquet: No space left on device")
+    )
+    assert worker.process("part-1", [EVERYTHING]) == (
+        0,
+        "cannot write part.parquet: No space left on device",
+    )
 
 
 def test_worker_has_no_coroutines():

@@ -14,10 +14,20 @@ from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.settings import PREFIX, Settings
 from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES
 
-MAIN, SECRETS, TEXT = "docker-compose.yml", "deploy/compose.secrets.yml", "examples/text_generation/docker-compose.yml"
+MAIN, SECRETS, TEXT = (
+    "docker-compose.yml",
+    "deploy/compose.secrets.yml",
+    "examples/text_generation/docker-compose.yml",
+)
 COMPOSE, WITH_SECRETS = (yaml.safe_load((ROOT / name).read_text()) for name in (MAIN, SECRETS))
 SERVICES = COMPOSE["services"]
-SET_BY_THE_IMAGE = {"model_repository", "cache_dir", "model_control_mode", "admin_keys", "admin_keys_file"}
+SET_BY_THE_IMAGE = {
+    "model_repository",
+    "cache_dir",
+    "model_control_mode",
+    "admin_keys",
+    "admin_keys_file",
+}
 """Settings that stay as they are; the models do not change."""
 SET_BY_SECRETS = {"api_keys", "api_keys_file", "metrics"}
 UNITS = {"m": 2**20, "g": 2**30, "mb": 2**20, "gb": 2**30, "s": 1}
@@ -31,8 +41,17 @@ def amount(text: str) -> int:
 
 @pytest.mark.parametrize("file", [MAIN, SECRETS, TEXT])
 def test_file_matches_the_compose_schema(file):
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file]
-    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        file,
+    ]
+    checked = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -46,7 +65,10 @@ def test_text_generation_s_client_reaches_a_triton_that_listens_on_loopback_only
     model = ROOT / "examples/text_generation/model_repository/falcon7b"
     config = text_format.Parse((model / "config.pbtxt").read_text(), ModelConfig())
     assert config.name == model.name
-    assert [tensor.name for tensor in (*config.input, *config.output)] == ["text_input", "text_output"]
+    assert [tensor.name for tensor in (*config.input, *config.output)] == [
+        "text_input",
+        "text_output",
+    ]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -56,7 +78,11 @@ def test_container_is_restricted_and_its_files_exist(name):
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     for source in (volume.partition(":")[0] for volume in service.get("volumes", [])):
-        assert (ROOT / source).exists() if source.startswith("./") else source in {*COMPOSE["volumes"], "/cache"}
+        assert (
+            (ROOT / source).exists()
+            if source.startswith("./")
+            else source in {*COMPOSE["volumes"], "/cache"}
+        )
 
 
 @pytest.mark.parametrize("name", ["mobile-sam", "mobile-sam-gpu", "mobile-sam-replicas"])
@@ -72,7 +98,11 @@ def test_every_setting_is_passed_to_the_service(name):
     passed = {name for name in SERVICES[name]["environment"] if name.startswith(PREFIX)}
     fields = set(Settings.model_fields)
     assert passed == {PREFIX + name.upper() for name in fields - SET_BY_THE_IMAGE - SET_BY_SECRETS}
-    secret = {name for name in WITH_SECRETS["services"]["mobile-sam"]["environment"] if name.startswith(PREFIX)}
+    secret = {
+        name
+        for name in WITH_SECRETS["services"]["mobile-sam"]["environment"]
+        if name.startswith(PREFIX)
+    }
     assert secret <= {PREFIX + name.upper() for name in SET_BY_SECRETS}
 
 
@@ -80,7 +110,10 @@ def test_env_example_has_exactly_the_variables_in_use():
     files = [(ROOT / name).read_text() for name in (MAIN, SECRETS)]
     asked = {name for text in files for name in re.findall(r"\$\{(\w+)", text)}
     passed = {
-        name for service in SERVICES.values() for name, value in service.get("environment", {}).items() if not value
+        name
+        for service in SERVICES.values()
+        for name, value in service.get("environment", {}).items()
+        if not value
     }
     shown = set(re.findall(r"^#(\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
     assert shown == asked | passed | {"COMPOSE_FILE"}

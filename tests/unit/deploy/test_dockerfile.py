@@ -18,26 +18,44 @@ LINES = TEXT.replace("${HARDWARE}", "cpu").splitlines()
 
 def arguments(instruction: str) -> list[str]:
     """Return the arguments of each instruction of that name."""
-    return [line.removeprefix(f"{instruction} ") for line in LINES if line.startswith(f"{instruction} ")]
+    return [
+        line.removeprefix(f"{instruction} ") for line in LINES if line.startswith(f"{instruction} ")
+    ]
 
 
 @pytest.mark.parametrize("given", [[], ["ca.crt", "hf_token"]], ids=["no secrets", "all secrets"])
 def test_fetching_of_weights_gets_the_secrets_as_files(tmp_path, given):
-    (instruction,) = [part for part in re.split(r"^(?=[A-Z]+ )", TEXT, flags=re.MULTILINE) if "-m sam_onnx" in part]
+    (instruction,) = [
+        part
+        for part in re.split(r"^(?=[A-Z]+ )", TEXT, flags=re.MULTILINE)
+        if "-m sam_onnx" in part
+    ]
     for name in given:
         assert f"target=/run/secrets/{name}" in instruction
         (tmp_path / name).touch()
-    command = re.sub(r"^RUN|--mount=\S+", "", instruction).replace("\\\n", "").replace("cd /build", "true")
-    command = command.replace("/run/secrets", str(tmp_path)).replace("/opt/venv/bin/python", "env #")
-    printed = subprocess.run(["sh", "-ec", command], env={}, capture_output=True, text=True, check=True).stdout
+    command = (
+        re.sub(r"^RUN|--mount=\S+", "", instruction)
+        .replace("\\\n", "")
+        .replace("cd /build", "true")
+    )
+    command = command.replace("/run/secrets", str(tmp_path)).replace(
+        "/opt/venv/bin/python", "env #"
+    )
+    printed = subprocess.run(
+        ["sh", "-ec", command], env={}, capture_output=True, text=True, check=True
+    ).stdout
     found = dict(line.split("=", 1) for line in printed.splitlines())
-    certificates = dict.fromkeys(["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"] if given else [], str(tmp_path / "ca.crt"))
+    certificates = dict.fromkeys(
+        ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"] if given else [], str(tmp_path / "ca.crt")
+    )
     assert found.items() >= {"HF_TOKEN_PATH": str(tmp_path / "hf_token"), **certificates}.items()
     assert ("SSL_CERT_FILE" in found) is bool(given)
 
 
 @pytest.mark.parametrize(
-    ("status", "healthy"), [(200, True), (503, False), (None, False)], ids=["ready", "not ready", "no service"]
+    ("status", "healthy"),
+    [(200, True), (503, False), (None, False)],
+    ids=["ready", "not ready", "no service"],
 )
 def test_health_check_follows_readyz(status, healthy):
     class FakeService(BaseHTTPRequestHandler):

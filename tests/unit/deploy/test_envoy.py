@@ -17,7 +17,8 @@ from harness.envoy import CONFIGURATION, Envoy, start
 from utils.settings import INFERENCE_TIMEOUT_S
 
 PROXY_MARGIN_S = 10
-"""Seconds that a proxy waits longer than the service, which answers with its own 504 within five."""
+"""Seconds that a proxy waits longer than the service, which answers with its own 504 within
+five."""
 KEPT_BYTES = 2**20
 """Size of a body up to which Envoy keeps it, to send it again."""
 IDS = [f"{number:064x}" for number in range(100)]
@@ -111,7 +112,9 @@ def test_documented_proxies_wait_longer_than_a_service_whose_limit_is_fixed():
     assert f"`MOBILE_SAM_INFERENCE_TIMEOUT={INFERENCE_TIMEOUT_S:g}`" in pages[0].read_text()
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/%6Detrics", "/x/../metrics", "/metrics?x", "/admin/models"])
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/%6Detrics", "/x/../metrics", "/metrics?x", "/admin/models"]
+)
 def test_paths_of_a_single_replica_are_hidden(envoy, path, replicas):
     request = requests.Request("GET", envoy.url).prepare()
     request.url = envoy.url + path
@@ -129,20 +132,36 @@ def test_address_of_the_caller_is_set_and_its_request_id_kept(envoy):
 
 def test_requests_of_an_image_and_of_a_job_reach_one_replica(envoy):
     for path in ("/mobile_sam", "/everything", "/embed/job"):
-        ports = [{post(envoy, path, **{"X-Image-Id": name}).json()["port"] for _ in range(2)} for name in IDS[:16]]
+        ports = [
+            {post(envoy, path, **{"X-Image-Id": name}).json()["port"] for _ in range(2)}
+            for name in IDS[:16]
+        ]
         assert set(map(len, ports)) == {1}
         assert len(set.union(*ports)) == 2
     for headers in ({}, {"X-API-Key": "a"}, {"Authorization": "Bearer b"}):
-        assert len({post(envoy, path, **headers).json()["port"] for path in ("/embed", "/embed/job") * 4}) == 1
+        assert (
+            len(
+                {
+                    post(envoy, path, **headers).json()["port"]
+                    for path in ("/embed", "/embed/job") * 4
+                }
+            )
+            == 1
+        )
 
 
 def test_new_replica_gets_its_share_of_the_images(envoy, replicas):
     def found() -> list[int]:
         with requests.Session() as session:
-            return [session.get(envoy.url, headers={"X-Image-Id": name}, timeout=60).json()["port"] for name in IDS]
+            return [
+                session.get(envoy.url, headers={"X-Image-Id": name}, timeout=60).json()["port"]
+                for name in IDS
+            ]
 
     def found_again() -> bool:
-        """Return whether Envoy's threads, which learn of a replica one after another, have settled."""
+        """Return whether Envoy's threads, which learn of a replica one after another, have
+        settled.
+        """
         return envoy.healthy() == 3 and found() == found() != before
 
     before = found()
@@ -169,10 +188,16 @@ def test_large_request_is_not_kept_and_its_refusal_is_passed_on(envoy, replicas,
     for replica in replicas:
         replica.fail = fault
     answer = requests.post(envoy.url + "/mobile_sam", b"x" * 2 * KEPT_BYTES, timeout=60)
-    assert (answer.status_code, sum(replica.paths["/mobile_sam"] for replica in replicas)) == (503, 1)
+    assert (answer.status_code, sum(replica.paths["/mobile_sam"] for replica in replicas)) == (
+        503,
+        1,
+    )
     for replica in replicas:
         replica.fail = None
-    assert requests.post(envoy.url + "/mobile_sam", b"x" * 2 * KEPT_BYTES, timeout=60).status_code == 200
+    assert (
+        requests.post(envoy.url + "/mobile_sam", b"x" * 2 * KEPT_BYTES, timeout=60).status_code
+        == 200
+    )
 
 
 @pytest.mark.parametrize(("fault", "tried"), [(busy, 2), (break_off, 1)])

@@ -1,4 +1,6 @@
-"""The objects in deploy/kubernetes are valid for the API, their references resolve, and they fit the service."""
+"""The objects in deploy/kubernetes are valid for the API, their references resolve, and they fit
+the service.
+"""
 
 import json
 import os
@@ -48,23 +50,33 @@ each_build = pytest.mark.parametrize("overlay", [*OVERLAYS, *COMPONENTS])
 
 @cache
 def build(name: str) -> list[Object]:
-    """Return the objects of an overlay, or of the base with one component, without the suffixes of generated names."""
+    """Return the objects of an overlay, or of the base with one component, without the suffixes
+    of generated names.
+    """
     with tempfile.TemporaryDirectory() as folder:
         target = KUBERNETES / "overlays" / name
         if name in COMPONENTS:
             here, target = os.path.relpath(KUBERNETES, folder), Path(folder)
             parts = {"resources": [f"{here}/base"], "components": [f"{here}/components/{name}"]}
-            (target / "kustomization.yaml").write_text(yaml.safe_dump({"namespace": "mobile-sam", **parts}))
+            (target / "kustomization.yaml").write_text(
+                yaml.safe_dump({"namespace": "mobile-sam", **parts})
+            )
         command = [require("kubectl"), "kustomize", str(target)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if 'unknown field "components"' in done.stderr:
         pytest.skip("kubectl is older than 1.21")
     assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(re.sub(r"\b(mobile-sam-(settings|envoy))-[a-z0-9]{10}\b", r"\1", done.stdout)))
+    return list(
+        yaml.safe_load_all(
+            re.sub(r"\b(mobile-sam-(settings|envoy))-[a-z0-9]{10}\b", r"\1", done.stdout)
+        )
+    )
 
 
 def named(overlay: str, kind: str, name: str = "mobile-sam") -> Object:
-    (found,) = (obj for obj in build(overlay) if (obj["kind"], obj["metadata"]["name"]) == (kind, name))
+    (found,) = (
+        obj for obj in build(overlay) if (obj["kind"], obj["metadata"]["name"]) == (kind, name)
+    )
     return found
 
 
@@ -111,14 +123,18 @@ def values_of(key: str, value: object) -> Iterator[Any]:
     """Yield the values of all members with a name in a document."""
     if isinstance(value, dict):
         yield from (found for name, found in value.items() if name == key)
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    children = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    )
     for child in children:
         yield from values_of(key, child)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_is_valid(version):
-    objects = {json.dumps(obj): obj for name in [*OVERLAYS, *COMPONENTS] for obj in build(name)}.values()
+    objects = {
+        json.dumps(obj): obj for name in [*OVERLAYS, *COMPONENTS] for obj in build(name)
+    }.values()
     assert {obj["kind"] for obj in objects} > WITHOUT_SCHEMA
     for obj in objects:
         if obj["kind"] not in WITHOUT_SCHEMA:
@@ -140,21 +156,31 @@ def test_pods_meet_the_restricted_standard(overlay):
 def test_settings_exist_in_the_service(overlay, monkeypatch):
     (source,) = container(overlay)["envFrom"]
     values = dict(named(overlay, "ConfigMap", source["configMapRef"]["name"])["data"])
-    values |= {variable["name"]: variable.get("value", "secret") for variable in container(overlay)["env"]}
+    values |= {
+        variable["name"]: variable.get("value", "secret") for variable in container(overlay)["env"]
+    }
     own = {name: value for name, value in values.items() if name.startswith(PREFIX)}
     assert {name.removeprefix(PREFIX).lower() for name in own} <= set(Settings.model_fields)
     for name, value in own.items():
         monkeypatch.setenv(name, value)
-    assert Settings.from_environment().redis_url == "redis://:$(REDIS_PASSWORD)@mobile-sam-redis:6379/0"
+    assert (
+        Settings.from_environment().redis_url
+        == "redis://:$(REDIS_PASSWORD)@mobile-sam-redis:6379/0"
+    )
 
 
 @each_overlay
 def test_probes_and_grace_period_fit_the_service(overlay):
     only = container(overlay)
     assert only["readinessProbe"]["httpGet"]["path"] in READY
-    assert {only[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} <= set(LIVE)
+    assert {only[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} <= set(
+        LIVE
+    )
     wait = only["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pod(overlay)["terminationGracePeriodSeconds"] >= wait + FINISH_TIMEOUT_S + 1 + TRITON_STOP_TIMEOUT_S + 2
+    assert (
+        pod(overlay)["terminationGracePeriodSeconds"]
+        >= wait + FINISH_TIMEOUT_S + 1 + TRITON_STOP_TIMEOUT_S + 2
+    )
 
 
 @each_overlay
@@ -164,14 +190,20 @@ def test_volumes_are_large_enough(overlay):
     assert {mount["name"] for mount in container(overlay)["volumeMounts"]} == set(volumes)
     assert volumes["shared-memory"]["medium"] == "Memory"
     assert size(volumes["shared-memory"]["sizeLimit"]) >= 2 * MIN_SHARED_MEMORY_AT_START_BYTES
-    assert size(volumes["cache"]["sizeLimit"]) >= int(settings["MOBILE_SAM_EMBEDDING_CACHE_BYTES"]) + 2**30
+    assert (
+        size(volumes["cache"]["sizeLimit"])
+        >= int(settings["MOBILE_SAM_EMBEDDING_CACHE_BYTES"]) + 2**30
+    )
     on_disk = sum(size(volumes[name]["sizeLimit"]) for name in ("cache", "tmp"))
     assert size(container(overlay)["resources"]["limits"]["ephemeral-storage"]) > on_disk
 
 
 def test_ingress_exposes_all_paths_except_metrics_and_health():
     entries = named("example", "Ingress")["spec"]["rules"][0]["http"]["paths"]
-    exact, below = ({entry["path"] for entry in entries if entry["pathType"] == kind} for kind in ("Exact", "Prefix"))
+    exact, below = (
+        {entry["path"] for entry in entries if entry["pathType"] == kind}
+        for kind in ("Exact", "Prefix")
+    )
     probed = {METRICS, *READY, *LIVE}
     assert {"/", "/docs.json", *document()["paths"]} - probed == exact | {
         "/embed",
@@ -189,7 +221,9 @@ def test_selectors_and_ports_match_pods(overlay):
             assert {port["targetPort"] for port in spec["ports"]} <= port_names(pod)
     for spec in of_kind(overlay, "Deployment"):
         labels = spec["template"]["metadata"]["labels"]
-        assert all(selector.items() <= labels.items() for selector in values_of("matchLabels", spec))
+        assert all(
+            selector.items() <= labels.items() for selector in values_of("matchLabels", spec)
+        )
     for spec in of_kind(overlay, "PodDisruptionBudget", "PodMonitor"):
         for pod in selected(overlay, spec["selector"]["matchLabels"]):
             assert {each["port"] for each in spec.get("podMetricsEndpoints", [])} <= port_names(pod)
@@ -214,12 +248,22 @@ def test_network_policies_match_pods_and_ports(overlay):
 
 @each_build
 def test_configuration_and_secrets_exist(overlay):
-    created = set(re.findall(r"create secret (?:generic|tls) (\S+)", (ROOT / "docs" / "kubernetes.md").read_text()))
+    created = set(
+        re.findall(
+            r"create secret (?:generic|tls) (\S+)", (ROOT / "docs" / "kubernetes.md").read_text()
+        )
+    )
     assert {ref["name"] for ref in values_of("secretKeyRef", build(overlay))} <= created
     assert set(values_of("secretName", build(overlay))) <= created
-    maps = {obj["metadata"]["name"]: obj["data"] for obj in build(overlay) if obj["kind"] == "ConfigMap"}
+    maps = {
+        obj["metadata"]["name"]: obj["data"] for obj in build(overlay) if obj["kind"] == "ConfigMap"
+    }
     assert {
-        ref["name"] for ref in [*values_of("configMap", pods(overlay)), *values_of("configMapRef", pods(overlay))]
+        ref["name"]
+        for ref in [
+            *values_of("configMap", pods(overlay)),
+            *values_of("configMapRef", pods(overlay)),
+        ]
     } == set(maps)
     for only in (each for pod in pods(overlay) for each in pod["spec"]["containers"]):
         used = set(re.findall(r"\$\((\w+)\)", str([only.get("args"), only.get("env")])))
@@ -231,7 +275,9 @@ def test_envoy_is_between_callers_and_replicas():
     for selector in (
         named("example", "Service")["spec"]["selector"],
         *(
-            named("example", "NetworkPolicy", f"mobile-sam-from-{name}")["spec"]["podSelector"]["matchLabels"]
+            named("example", "NetworkPolicy", f"mobile-sam-from-{name}")["spec"]["podSelector"][
+                "matchLabels"
+            ]
             for name in ("callers", "ingress")
         ),
     ):
@@ -246,7 +292,10 @@ def test_envoy_is_between_callers_and_replicas():
     configuration = yaml.safe_load(data[file.name])
     (admin,) = values_of("socket_address", configuration["admin"])
     assert admin["address"] == "127.0.0.1"
-    assert f"/dev/tcp/127.0.0.1/{admin['port_value']}" in only["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert (
+        f"/dev/tcp/127.0.0.1/{admin['port_value']}"
+        in only["lifecycle"]["preStop"]["exec"]["command"][-1]
+    )
     (listening,) = values_of("socket_address", configuration["static_resources"]["listeners"])
     assert listening["port_value"] == only["ports"][0]["containerPort"]
     replicas = named("example", "Service", "mobile-sam-replicas")["spec"]
@@ -272,9 +321,13 @@ def test_ending_envoy_closes_the_connections_of_its_callers(tmp_path):
         stack.callback(running.kill)
         running.wait_until_ready()
         assert "Connection" not in requests.get(f"{running.url}/readyz", timeout=60).headers
-        (only,) = named("envoy", "Deployment", "mobile-sam-envoy")["spec"]["template"]["spec"]["containers"]
+        (only,) = named("envoy", "Deployment", "mobile-sam-envoy")["spec"]["template"]["spec"][
+            "containers"
+        ]
         *shell, script = only["lifecycle"]["preStop"]["exec"]["command"]
-        script = script.replace("/9901", f"/{urlsplit(running.metrics_url).port}").replace("sleep 60", "head -1 <&3")
+        script = script.replace("/9901", f"/{urlsplit(running.metrics_url).port}").replace(
+            "sleep 60", "head -1 <&3"
+        )
         assert subprocess.check_output([*shell, script], timeout=60) == b"HTTP/1.1 200 OK\r\n"
         answer = requests.get(f"{running.url}/readyz", timeout=60)
         assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
@@ -290,27 +343,49 @@ def test_scaled_object_makes_a_valid_autoscaler():
     spec = named("example", "ScaledObject")["spec"]
     configured = spec["advanced"]["horizontalPodAutoscalerConfig"]
     assert configured.keys() == {"behavior"}
-    assert spec.keys() == {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "triggers", "advanced"}
+    assert spec.keys() == {
+        "scaleTargetRef",
+        "minReplicaCount",
+        "maxReplicaCount",
+        "triggers",
+        "advanced",
+    }
     metrics = []
     for trigger in spec["triggers"]:
         assert trigger.keys() == {"type", "name", "metricType", "metadata"}
         assert trigger["type"] == "prometheus"
-        assert trigger["metadata"].keys() == {"serverAddress", "query", "threshold", "ignoreNullValues"}
+        assert trigger["metadata"].keys() == {
+            "serverAddress",
+            "query",
+            "threshold",
+            "ignoreNullValues",
+        }
         assert all(isinstance(value, str) for value in trigger["metadata"].values())
         field = {"AverageValue": "averageValue", "Value": "value"}[trigger["metricType"]]
         target = {"type": trigger["metricType"], field: trigger["metadata"]["threshold"]}
-        metrics.append({"type": "External", "external": {"metric": {"name": trigger["name"]}, "target": target}})
+        metrics.append(
+            {
+                "type": "External",
+                "external": {"metric": {"name": trigger["name"]}, "target": target},
+            }
+        )
     deployment = named("example", "Deployment", spec["scaleTargetRef"]["name"])
     assert "replicas" not in deployment["spec"]
     reference = {key: deployment[key] for key in ("apiVersion", "kind")} | spec["scaleTargetRef"]
     replicas = {"minReplicas": spec["minReplicaCount"], "maxReplicas": spec["maxReplicaCount"]}
     autoscaler = {"scaleTargetRef": reference, **replicas, "metrics": metrics, **configured}
-    kind = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "keda"}}
+    kind = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "keda"},
+    }
     kubernetes_validate.validate({**kind, "spec": autoscaler}, VERSIONS[-1], strict=True)
 
 
 def test_running_pod_sees_a_changed_secret(tmp_path):
-    def write(version: str, key: str) -> None:  # as the kubelet does, which replaces the link of the folder
+    def write(
+        version: str, key: str
+    ) -> None:  # as the kubelet does, which replaces the link of the folder
         (tmp_path / version).mkdir()
         (tmp_path / version / "keys.txt").write_text(f"alice:{key}\n")
         (tmp_path / "..data_tmp").symlink_to(version)

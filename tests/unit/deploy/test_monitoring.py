@@ -1,4 +1,6 @@
-"""Prometheus' rules and Grafana's dashboard use existing metrics, labels and documentation pages."""
+"""Prometheus' rules and Grafana's dashboard use existing metrics, labels and documentation
+pages.
+"""
 
 import json
 import re
@@ -18,10 +20,17 @@ from utils.triton.health import Health
 from utils.triton.metrics import health_metrics
 
 FOLDER = ROOT / "deploy" / "monitoring"
-ALERTS = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+ALERTS = [
+    rule
+    for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
 PANELS = json.loads((FOLDER / "grafana" / "dashboards" / "mobile_sam.json").read_text())["panels"]
 AUTOSCALING = ROOT / "deploy" / "kubernetes" / "components" / "autoscaling" / "scaledobject.yaml"
-TRIGGERS = {each["name"]: each["metadata"] for each in yaml.safe_load(AUTOSCALING.read_text())["spec"]["triggers"]}
+TRIGGERS = {
+    each["name"]: each["metadata"]
+    for each in yaml.safe_load(AUTOSCALING.read_text())["spec"]["triggers"]
+}
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()
 BLOCKS = blocks("docs/monitoring.md", PAGE)
 METRIC = re.compile(r"\b(?:mobile_sam|bentoml|nv)_\w+\b")
@@ -35,7 +44,9 @@ GPU_METRICS = {"nv_gpu_utilization", "nv_gpu_memory_used_bytes", "nv_gpu_memory_
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Yield the source and text of every query, with values for Grafana's variables and without a namespace."""
+    """Yield the source and text of every query, with values for Grafana's variables and without
+    a namespace.
+    """
     for alert in ALERTS:
         yield alert["alert"], alert["expr"]
     for panel in PANELS:
@@ -65,32 +76,49 @@ def test_queries_use_exported_metrics_and_labels(builtin_server):
     assert builtin_server.post("/embed", input_image=as_base64(scene(81))).ok
     assert builtin_server.post("/mobile_sam").status_code == 422
     text = builtin_server.wait_for_metric("mobile_sam_stage_total{")
-    exported = labels_by_metric(text + health_metrics(Health("ready", restarts={"died": 1})).decode())
+    exported = labels_by_metric(
+        text + health_metrics(Health("ready", restarts={"died": 1})).decode()
+    )
     for source, query in QUERIES:
         metrics = set(METRIC.findall(STRING.sub("", query))) - GPU_METRICS
         assert metrics <= set(exported), source
         for metric, selection in SELECTION.findall(query):
             labels = set(re.findall(r"(\w+)\s*(?:=|!)", STRING.sub("", selection)))
             assert labels <= exported.get(metric, set()) | PROMETHEUS_LABELS, (source, metric)
-        grouped = {label.strip() for labels in GROUPING.findall(query) for label in labels.split(",")}
-        assert grouped <= set.union(PROMETHEUS_LABELS, *(exported[metric] for metric in metrics)), source
+        grouped = {
+            label.strip() for labels in GROUPING.findall(query) for label in labels.split(",")
+        }
+        assert grouped <= set.union(PROMETHEUS_LABELS, *(exported[metric] for metric in metrics)), (
+            source
+        )
 
 
 def promtool(*arguments: str) -> None:
     command = [require("promtool"), *arguments]
-    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_promtool_accepts_rules_queries_and_configurations_and_the_alerts_fire(tmp_path):
     promtool("check", "rules", "alerts.yml")
     promtool("test", "rules", "alerts_test.yml")
-    rules = [{"record": f"panel_{number}", "expr": query} for number, (_, query) in enumerate(QUERIES)]
-    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    rules = [
+        {"record": f"panel_{number}", "expr": query} for number, (_, query) in enumerate(QUERIES)
+    ]
+    (tmp_path / "rules.yml").write_text(
+        yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]})
+    )
     promtool("check", "rules", str(tmp_path / "rules.yml"))
     shutil.copy(FOLDER / "alerts.yml", tmp_path)
-    configurations = [(FOLDER / name).read_text() for name in ("prometheus.yml", "prometheus-with-key.yml")]
-    for configuration in [*configurations, *(block.code for block in BLOCKS if block.language == "yaml")]:
+    configurations = [
+        (FOLDER / name).read_text() for name in ("prometheus.yml", "prometheus-with-key.yml")
+    ]
+    for configuration in [
+        *configurations,
+        *(block.code for block in BLOCKS if block.language == "yaml"),
+    ]:
         (tmp_path / "prometheus.yml").write_text(configuration)
         promtool("check", "config", "--syntax-only", str(tmp_path / "prometheus.yml"))
 
@@ -107,12 +135,18 @@ def test_autoscaler_counts_busy_replicas_and_seconds_in_queues(tmp_path):
     }
     expected = {"idle": 2, "queue": 0.4}
     queries = [
-        {"expr": trigger["query"], "eval_time": "4m", "exp_samples": [{"labels": "{}", "value": expected[name]}]}
+        {
+            "expr": trigger["query"],
+            "eval_time": "4m",
+            "exp_samples": [{"labels": "{}", "value": expected[name]}],
+        }
         for name, trigger in TRIGGERS.items()
     ]
     series = [{"series": name, "values": each} for name, each in values.items()]
     test = {"interval": "15s", "input_series": series, "promql_expr_test": queries}
-    (tmp_path / "test.yml").write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]}))
+    (tmp_path / "test.yml").write_text(
+        yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]})
+    )
     promtool("test", "rules", str(tmp_path / "test.yml"))
 
 

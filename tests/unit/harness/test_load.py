@@ -53,7 +53,9 @@ def port(handler):
 
 
 def test_closed_loop_reuses_connections_and_has_an_outcome_of_each_request(handler, port):
-    found = closed_loop(port, [Request("/", status) for status in (b"200", b"200", b"503", b"200")], callers=2)
+    found = closed_loop(
+        port, [Request("/", status) for status in (b"200", b"200", b"503", b"200")], callers=2
+    )
     assert found.reasons() == {"ok": 3, "overloaded": 1}
     assert len(found.answered()) == 3
     assert len(handler.connections) == 2

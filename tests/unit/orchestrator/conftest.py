@@ -23,7 +23,12 @@ class Entries:
         """Return a stand-in for the SHA-256 of an image."""
         return hashlib.sha256(str(seed).encode()).hexdigest()
 
-    def make(self, seed: int, file_bytes: int = 100, layout: Layout = Layout(WEIGHTS)) -> CachedImage:  # noqa: B008
+    def make(
+        self,
+        seed: int,
+        file_bytes: int = 100,
+        layout: Layout = Layout(WEIGHTS),  # noqa: B008
+    ) -> CachedImage:
         generator = np.random.default_rng(seed)
         embedding = {
             name: generator.random(shape, np.float32).astype(np.float16) - np.float16(0.5)
@@ -40,7 +45,10 @@ class Entries:
             found is not None
             and found.embedding.keys() == wanted.embedding.keys()
             and all(tensor.dtype == np.float16 for tensor in found.embedding.values())
-            and all(np.array_equal(found.embedding[name], wanted.embedding[name]) for name in wanted.embedding)
+            and all(
+                np.array_equal(found.embedding[name], wanted.embedding[name])
+                for name in wanted.embedding
+            )
             and found.size_hw == wanted.size_hw
             and found.orientation == wanted.orientation
             and found.sample_range == wanted.sample_range
@@ -68,7 +76,9 @@ def warnings() -> list[str]:
 def open_cache(folder: Path, warnings: list[str]) -> Callable[..., EmbeddingCache]:
     """Function that opens a cache as a new process does: no entries in memory."""
 
-    def opened(max_bytes: int = 2**30, fingerprint: str = WEIGHTS, at: Path = folder) -> EmbeddingCache:
+    def opened(
+        max_bytes: int = 2**30, fingerprint: str = WEIGHTS, at: Path = folder
+    ) -> EmbeddingCache:
         return EmbeddingCache(at, Layout(fingerprint), max_bytes, warnings.append)
 
     return opened
@@ -80,9 +90,15 @@ def pipeline(open_cache) -> Pipeline:
     stages.begin(lambda: None, counts=False)
     return Pipeline(
         run_decoder=decoder,
-        embeddings=Embeddings(open_cache(), None, lambda _: EMBEDDING, 10**6, lambda _: None, stages=stages),
+        embeddings=Embeddings(
+            open_cache(), None, lambda _: EMBEDDING, 10**6, lambda _: None, stages=stages
+        ),
         stages=stages,
-        identity={"weights": {"name": "none"}, "engine": {"encoder": "a", "decoder": "b"}, "model_version": 3},
+        identity={
+            "weights": {"name": "none"},
+            "engine": {"encoder": "a", "decoder": "b"},
+            "model_version": 3,
+        },
         thresholds={"pred_iou_thresh": 0.75, "stability_score_thresh": 0.5},
         max_answer_bytes=10**7,
         decoder_batch=8,

@@ -17,7 +17,9 @@ REGION = [8, 4, 40, 36]
 
 
 def decoder(inputs: dict[str, Any], outputs: list[str]) -> list[Any]:
-    """Find the image's top left quarter for each prompt, with scores that rise from candidate to candidate."""
+    """Find the image's top left quarter for each prompt, with scores that rise from candidate to
+    candidate.
+    """
     count, masks = len(inputs["point_labels"]), 4 if outputs[0] == "low_res_masks" else 1
     logits = np.full((count, masks, 256, 256), -10, np.float32)
     logits[:, :, :96, :128] = 10  # the frame is 1024 x 768
@@ -36,7 +38,9 @@ def png() -> bytes:
 def model_request(
     objects: int = 1, *, costly: bool = True, points: Any = None, region: Any = None, **options: Any
 ) -> ModelRequest:
-    """Return a request with a click for each object, or with `points` in place of their coordinates."""
+    """Return a request with a click for each object, or with `points` in place of their
+    coordinates.
+    """
     described = {"costly": costly, "region": region, "options": options}
     tensors: dict[str, Any] = {"input_image": [png()], "call": [json.dumps(described).encode()]}
     if objects:

@@ -47,7 +47,11 @@ def apng(side: int = SIDE, *, bits: int = 8) -> bytes:
     """Return an animated PNG whose frames have the size of the canvas."""
 
     def pixels(colour: tuple[int, int, int]) -> bytes:
-        line = b"\0" + bytes(colour) * side if bits == 8 else b"\0" + np.full(side * 3, 700, ">u2").tobytes()
+        line = (
+            b"\0" + bytes(colour) * side
+            if bits == 8
+            else b"\0" + np.full(side * 3, 700, ">u2").tobytes()
+        )
         return zlib.compress(line * side, 1)
 
     header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, bits, 2, 0, 0, 0))

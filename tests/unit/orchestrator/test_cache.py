@@ -17,7 +17,17 @@ import numpy as np
 import pytest
 
 from orchestrator import cache as cache_module
-from orchestrator.cache import HEADER, MAGIC, PARTIAL, SUFFIX, CachedImage, EmbeddingCache, InvalidEntry, Layout, unpack
+from orchestrator.cache import (
+    HEADER,
+    MAGIC,
+    PARTIAL,
+    SUFFIX,
+    CachedImage,
+    EmbeddingCache,
+    InvalidEntry,
+    Layout,
+    unpack,
+)
 from tests.unit.orchestrator.conftest import WEIGHTS, Entries
 
 LAYOUT = Layout(WEIGHTS)
@@ -33,7 +43,9 @@ def total(folder: Path) -> int:
     return sum(path.stat().st_size for path in [*files(folder), *files(folder, PARTIAL)])
 
 
-def test_entry_is_returned_as_stored_also_after_a_restart_and_when_overwritten(open_cache, entries, folder):
+def test_entry_is_returned_as_stored_also_after_a_restart_and_when_overwritten(
+    open_cache, entries, folder
+):
     cache = open_cache()
     assert cache.get(entries.name(1)) is None
     for entry in (entries.make(1, file_bytes=0), entries.make(2, file_bytes=12_345)):
@@ -46,22 +58,35 @@ def test_entry_is_returned_as_stored_also_after_a_restart_and_when_overwritten(o
 
 @pytest.mark.parametrize("orientation", [1, 8])
 @pytest.mark.parametrize("sample_range", [None, (0, 65_535), (0, 1), (65_534, 65_535)])
-def test_entry_keeps_orientation_and_range_of_its_image(open_cache, entries, orientation, sample_range):
+def test_entry_keeps_orientation_and_range_of_its_image(
+    open_cache, entries, orientation, sample_range
+):
     entry = replace(entries.make(1), orientation=orientation, sample_range=sample_range)
     open_cache().put(entries.name(1), entry)
     assert entries.same(open_cache().get(entries.name(1)), entry)
 
 
 def older_entry(entry: CachedImage) -> bytes:
-    """Return an entry in the layout before the current one, whose size may follow another orientation."""
+    """Return an entry in the layout before the current one, whose size may follow another
+    orientation.
+    """
     header = struct.Struct("<8sIIQ8s16sQI4x")
     body = entry.embedding["image_embeddings"].tobytes() + bytes(entry.file)
-    fields = (b"MSAMEMB4", *entry.size_hw, len(entry.file), bytes(8), LAYOUT.weights.encode(), LAYOUT.nbytes)
+    fields = (
+        b"MSAMEMB4",
+        *entry.size_hw,
+        len(entry.file),
+        bytes(8),
+        LAYOUT.weights.encode(),
+        LAYOUT.nbytes,
+    )
     checksum = zlib.crc32(body, zlib.crc32(header.pack(*fields, 0)))
     return header.pack(*fields, checksum) + body
 
 
-def test_entry_of_an_older_layout_is_never_used_and_is_replaced(open_cache, entries, folder, warnings):
+def test_entry_of_an_older_layout_is_never_used_and_is_replaced(
+    open_cache, entries, folder, warnings
+):
     entry = entries.make(1)
     open_cache().put(entries.name(1), entry)
     (path,) = files(folder)
@@ -78,7 +103,9 @@ def test_entry_of_an_older_layout_is_never_used_and_is_replaced(open_cache, entr
     [{"orientation": 0}, {"orientation": 9}, {"sample_range": (5, 5)}, {"sample_range": (6, 5)}],
     ids=str,
 )
-def test_entry_with_an_orientation_or_a_range_that_no_image_has_is_removed(open_cache, entries, warnings, damage):
+def test_entry_with_an_orientation_or_a_range_that_no_image_has_is_removed(
+    open_cache, entries, warnings, damage
+):
     open_cache().put(entries.name(1), replace(entries.make(1), **damage))
     assert open_cache().get(entries.name(1)) is None
     assert "expected an orientation of 1 to 8 and a range" in warnings[0]
@@ -98,7 +125,9 @@ def test_least_recently_used_entry_is_evicted_first(open_cache, entries, folder)
         os.utime(next(folder.glob(f"{entries.name(left[1])}*")), (seed, seed))
 
 
-def fill(cache: EmbeddingCache, entries: Entries, folder: Path, stored: list[tuple[int, str]]) -> None:
+def fill(
+    cache: EmbeddingCache, entries: Entries, folder: Path, stored: list[tuple[int, str]]
+) -> None:
     """Store entries of callers; each is used later than those before."""
     for used_at, (seed, caller) in enumerate(stored):
         cache.put(entries.name(seed), entries.make(seed), caller)
@@ -117,12 +146,22 @@ ALICE_HAS_MANY = [(1, "bob"), (2, "alice"), (3, "alice"), (4, "alice"), (5, "car
 @pytest.mark.parametrize(
     ("room", "case"),
     [
-        pytest.param(6, ([(1, "alice"), (2, "alice"), (3, "bob"), *FLOOD], [1, 2, 3, 27, 28, 29]), id="below a share"),
+        pytest.param(
+            6,
+            ([(1, "alice"), (2, "alice"), (3, "bob"), *FLOOD], [1, 2, 3, 27, 28, 29]),
+            id="below a share",
+        ),
         pytest.param(4, (ALICE_HAS_MANY, [1, 3, 4, 5]), id="new caller"),
-        pytest.param(3, ([(seed, f"caller {seed}") for seed in range(5)], [2, 3, 4]), id="equal callers by last use"),
+        pytest.param(
+            3,
+            ([(seed, f"caller {seed}") for seed in range(5)], [2, 3, 4]),
+            id="equal callers by last use",
+        ),
     ],
 )
-def test_callers_above_an_equal_share_of_the_disk_lose_entries_first(open_cache, entries, folder, room, case):
+def test_callers_above_an_equal_share_of_the_disk_lose_entries_first(
+    open_cache, entries, folder, room, case
+):
     stored, seeds = case
     fill(open_cache(max_bytes=room * ENTRY_BYTES), entries, folder, stored)
     assert kept(folder, entries) == seeds
@@ -130,13 +169,16 @@ def test_callers_above_an_equal_share_of_the_disk_lose_entries_first(open_cache,
 
 def test_number_of_shares_is_bounded(open_cache, entries, folder, monkeypatch):
     monkeypatch.setattr(cache_module, "MAX_SHARES", 2)
-    # Two of four entries are not above half of the cache, although there are more callers than entries.
+    # Two of four entries are not above half of the cache, although there are more callers than
+    # entries.
     stored = [(0, "many addresses"), (1, "alice"), (2, "alice"), (3, "address 3"), (4, "address 4")]
     fill(open_cache(max_bytes=4 * ENTRY_BYTES), entries, folder, stored)
     assert kept(folder, entries) == [1, 2, 3, 4]
 
 
-def test_entries_of_unknown_format_are_evicted_like_those_of_one_caller(open_cache, entries, folder):
+def test_entries_of_unknown_format_are_evicted_like_those_of_one_caller(
+    open_cache, entries, folder
+):
     cache = open_cache(max_bytes=3 * ENTRY_BYTES)
     fill(cache, entries, folder, [(1, "alice")])
     for number in (1, 2):
@@ -149,7 +191,9 @@ def test_entries_of_unknown_format_are_evicted_like_those_of_one_caller(open_cac
 
 
 @pytest.mark.parametrize("size_hw", [(0, 0), (0, 5), (5, 0), (65_536, 5), (5, 2**32 - 1)], ids=str)
-def test_entry_of_a_size_that_no_image_has_is_removed(open_cache, entries, folder, warnings, size_hw):
+def test_entry_of_a_size_that_no_image_has_is_removed(
+    open_cache, entries, folder, warnings, size_hw
+):
     open_cache().put(entries.name(1), replace(entries.make(1), size_hw=size_hw))
     assert open_cache().get(entries.name(1)) is None
     assert files(folder) == []
@@ -189,7 +233,9 @@ def test_concurrent_writers_stay_below_the_limit(open_cache, entries, folder, mo
     assert total(folder) <= bound
 
 
-def test_damaged_entry_is_reported_removed_and_replaced_but_stays_in_use(open_cache, entries, folder, warnings):
+def test_damaged_entry_is_reported_removed_and_replaced_but_stays_in_use(
+    open_cache, entries, folder, warnings
+):
     open_cache().put(entries.name(1), entries.make(1))
     (path,) = files(folder)
     reader = open_cache()
@@ -207,7 +253,9 @@ def test_damaged_entry_is_reported_removed_and_replaced_but_stays_in_use(open_ca
     assert entries.same(open_cache().get(entries.name(1)), entries.make(1))
 
 
-def test_entry_truncated_overwritten_or_with_a_flipped_bit_is_not_served(open_cache, entries, folder):
+def test_entry_truncated_overwritten_or_with_a_flipped_bit_is_not_served(
+    open_cache, entries, folder
+):
     open_cache().put(entries.name(1), entries.make(1))
     (path,) = files(folder)
     generator = random.Random(0)
@@ -216,7 +264,11 @@ def test_entry_truncated_overwritten_or_with_a_flipped_bit_is_not_served(open_ca
     damaged = [b"MSAMEMB1" + whole[8:], bytes(len(whole)), whole[:half] + bytes(len(whole) - half)]
     fields = range(len(MAGIC) + 4 + 4 + 8 + 4)
     edges = [HEADER.size, HEADER.size + LAYOUT.nbytes, len(whole) - 1]
-    for offset in [*fields, *edges, *(generator.randrange(HEADER.size, len(whole)) for _ in range(20))]:
+    for offset in [
+        *fields,
+        *edges,
+        *(generator.randrange(HEADER.size, len(whole)) for _ in range(20)),
+    ]:
         flipped = bytearray(whole)
         flipped[offset] ^= 1 << generator.randrange(8)
         damaged += [whole[:offset], flipped]
@@ -226,7 +278,9 @@ def test_entry_truncated_overwritten_or_with_a_flipped_bit_is_not_served(open_ca
         assert not path.exists()
 
 
-def test_entries_in_memory_are_bounded_in_bytes(open_cache, entries, tmp_path, warnings, monkeypatch):
+def test_entries_in_memory_are_bounded_in_bytes(
+    open_cache, entries, tmp_path, warnings, monkeypatch
+):
     cache = open_cache(max_bytes=0)  # no disk
     monkeypatch.setattr(cache_module, "MAX_MEMORY_BYTES", 2 * entries.make(1).nbytes)
 
@@ -249,7 +303,9 @@ def test_entries_in_memory_are_copies_of_the_encoder_output(open_cache, entries)
     cache.put(entries.name(1), entry)
     found = cache.get(entries.name(1))
     assert found is not None
-    assert not np.shares_memory(found.embedding["image_embeddings"], entry.embedding["image_embeddings"])
+    assert not np.shares_memory(
+        found.embedding["image_embeddings"], entry.embedding["image_embeddings"]
+    )
 
 
 def test_entries_with_a_future_time_of_use_are_evicted_first(open_cache, entries, folder):
@@ -305,7 +361,9 @@ def full_disk(folder: Path):
 
 
 @pytest.mark.parametrize("hindrance", [file_instead_of_the_folder, full_disk])
-def test_unwritable_disk_is_reported_once_until_it_recovers(open_cache, entries, folder, warnings, hindrance):
+def test_unwritable_disk_is_reported_once_until_it_recovers(
+    open_cache, entries, folder, warnings, hindrance
+):
     cache = open_cache()
     with hindrance(folder):
         for seed in (1, 2, 3):
@@ -339,7 +397,9 @@ def test_read_only_disk_still_serves_its_entries(open_cache, entries, warnings, 
     assert len(warnings) == 1
 
 
-def test_encode_lock_without_a_writable_folder_does_not_block(open_cache, folder, entries, tmp_path):
+def test_encode_lock_without_a_writable_folder_does_not_block(
+    open_cache, folder, entries, tmp_path
+):
     with file_instead_of_the_folder(folder):
         with open_cache().encode_lock(entries.name(1)), open_cache().encode_lock(entries.name(1)):
             pass
@@ -351,19 +411,26 @@ def test_embedding_of_several_tensors_is_returned_as_stored(entries, folder, war
     layout = Layout(WEIGHTS, {"image_embeddings": [1, 4, 4, 8], "high_res": [1, 16, 16, 2]})
     stored = entries.make(1, layout=layout)
     EmbeddingCache(folder, layout, 2**20, warnings.append).put(entries.name(1), stored)
-    assert entries.same(EmbeddingCache(folder, layout, 2**20, warnings.append).get(entries.name(1)), stored)
+    assert entries.same(
+        EmbeddingCache(folder, layout, 2**20, warnings.append).get(entries.name(1)), stored
+    )
     assert not warnings
 
 
 @pytest.mark.parametrize(
-    "layout", [Layout("e" * 64), Layout(WEIGHTS, {"image_embeddings": [1, 2, 2, 8]})], ids=["weights", "tensors"]
+    "layout",
+    [Layout("e" * 64), Layout(WEIGHTS, {"image_embeddings": [1, 2, 2, 8]})],
+    ids=["weights", "tensors"],
 )
 def test_entry_of_other_weights_is_refused_although_it_has_the_right_name(
     open_cache, entries, folder, layout, warnings
 ):
     open_cache().put(entries.name(1), entries.make(1))
     (path,) = files(folder)
-    message = f"of {layout.nbytes} bytes by the weights {layout.fingerprint[:16]}, got {LAYOUT.nbytes} bytes by ffff"
+    message = (
+        f"of {layout.nbytes} bytes by the weights {layout.fingerprint[:16]}, got {LAYOUT.nbytes}"
+        " bytes by ffff"
+    )
     with pytest.raises(InvalidEntry, match=message):
         unpack(path.read_bytes(), layout)
     path.rename(folder / f"{entries.name(1)}-{layout.fingerprint[:16]}{SUFFIX}")
@@ -371,14 +438,20 @@ def test_entry_of_other_weights_is_refused_although_it_has_the_right_name(
     assert "is removed: expected an embedding of" in warnings[0]
 
 
-def test_entry_of_the_file_only_gives_way_to_one_with_an_embedding_in_all_processes(open_cache, entries, folder):
+def test_entry_of_the_file_only_gives_way_to_one_with_an_embedding_in_all_processes(
+    open_cache, entries, folder
+):
     cache, name, whole = open_cache(), entries.name(1), entries.make(1)
     kept = CachedImage({}, whole.size_hw, whole.file)
     cache.put(name, kept, "alice")
     later = open_cache()
     for each in (cache, later):
         found = each.get(name)
-        assert (found.embedding, found.size_hw, bytes(found.file)) == ({}, whole.size_hw, whole.file)
+        assert (found.embedding, found.size_hw, bytes(found.file)) == (
+            {},
+            whole.size_hw,
+            whole.file,
+        )
     assert later.image_file(name) == whole.file
     later.put(name, whole, "alice")
     assert len(files(folder)) == 1

@@ -14,7 +14,16 @@ import orjson
 import pytest
 
 from orchestrator import call as call_module
-from orchestrator.call import DECODE, INLINE_BYTES, MASK, STAGES, MemoryFile, ModelRequest, RequestCancelled, Stages
+from orchestrator.call import (
+    DECODE,
+    INLINE_BYTES,
+    MASK,
+    STAGES,
+    MemoryFile,
+    ModelRequest,
+    RequestCancelled,
+    Stages,
+)
 from utils.inference.contents import Spooled
 
 LARGE = bytes(range(256)) * 1000
@@ -22,11 +31,19 @@ SMALL = b"a few bytes"
 MASKS = np.arange(2 * 256 * 256, dtype=np.float32).reshape(2, 256, 256)
 
 
-def request_of(memory_file: MemoryFile, inputs: dict[str, Any] | None = None, **described: Any) -> ModelRequest:
+def request_of(
+    memory_file: MemoryFile, inputs: dict[str, Any] | None = None, **described: Any
+) -> ModelRequest:
     """Return the request that a model gets; files are given as bytes."""
     inputs = inputs or {}
-    files = {name: np.array([value], np.object_) for name, value in inputs.items() if isinstance(value, bytes)}
-    return ModelRequest((memory_file.put(inputs | files) | {"call": memory_file.describe(described)}).get)
+    files = {
+        name: np.array([value], np.object_)
+        for name, value in inputs.items()
+        if isinstance(value, bytes)
+    }
+    return ModelRequest(
+        (memory_file.put(inputs | files) | {"call": memory_file.describe(described)}).get
+    )
 
 
 @pytest.fixture
@@ -37,7 +54,9 @@ def memory_file() -> MemoryFile:
 def test_only_values_up_to_the_same_limit_go_through_triton_in_both_directions(memory_file):
     largest = np.zeros((INLINE_BYTES // 8, 1, 2), np.float32)
     larger = np.array([bytes(INLINE_BYTES + 1)], np.object_)
-    assert set(memory_file.put({"input_image": larger, "point_coords": largest})) == {"point_coords"}
+    assert set(memory_file.put({"input_image": larger, "point_coords": largest})) == {
+        "point_coords"
+    }
     _, outcome = request_of(memory_file).send([[bytes(INLINE_BYTES + 1)], [bytes(INLINE_BYTES)]])
     assert outcome.spooled == [INLINE_BYTES + 1, 0]
 
@@ -45,7 +64,11 @@ def test_only_values_up_to_the_same_limit_go_through_triton_in_both_directions(m
 def test_inputs_arrive_unchanged_at_the_first_and_the_second_model(memory_file):
     labels, options = np.array([[1, 0]], np.int32), {"mask_format": "rle", "multimask_output": True}
     first = request_of(
-        memory_file, {"mask_input": MASKS, "point_labels": labels}, costly=False, owner="Zoë", options=options
+        memory_file,
+        {"mask_input": MASKS, "point_labels": labels},
+        costly=False,
+        owner="Zoë",
+        options=options,
     )
     second = request_of(memory_file, {"mask_input": MASKS, "input_image": LARGE}, image_id="a")
     assert [first.read_file(), second.read_file()] == [None, LARGE]
@@ -55,7 +78,12 @@ def test_inputs_arrive_unchanged_at_the_first_and_the_second_model(memory_file):
         assert np.array_equal(found, MASKS)
     assert first.read("point_labels") is labels
     assert first.read("point_coords") is None
-    assert (first.costly, first.image_id, first.owner, first.options) == (False, None, "Zoë", options)
+    assert (first.costly, first.image_id, first.owner, first.options) == (
+        False,
+        None,
+        "Zoë",
+        options,
+    )
     assert (second.costly, second.image_id, second.owner, second.options) == (True, "a", "", {})
 
 
@@ -112,7 +140,11 @@ def test_only_memory_files_of_the_service_are_trusted_and_written_to(tmp_path):
     other = tmp_path / "other"
     other.write_bytes(b"untouched")
     fd = os.open(other, os.O_RDWR)
-    description = {"file": f"/proc/{os.getpid()}/fd/{fd}", "inode": os.fstat(fd).st_ino, "deadline": 1e18}
+    description = {
+        "file": f"/proc/{os.getpid()}/fd/{fd}",
+        "inode": os.fstat(fd).st_ino,
+        "deadline": 1e18,
+    }
     request = ModelRequest({"call": np.array([orjson.dumps(description)], np.object_)}.get)
     with pytest.raises(RequestCancelled):
         assert request.from_service
@@ -122,7 +154,9 @@ def test_only_memory_files_of_the_service_are_trusted_and_written_to(tmp_path):
     assert other.read_bytes() == b"untouched"
 
 
-@pytest.mark.parametrize("file", ["/etc/passwd", "/proc/1/fd/2/../../environ", "/proc/self/fd/1", "memfd"])
+@pytest.mark.parametrize(
+    "file", ["/etc/passwd", "/proc/1/fd/2/../../environ", "/proc/self/fd/1", "memfd"]
+)
 def test_other_paths_are_rejected(file):
     description = orjson.dumps({"file": file, "inode": 1})
     with pytest.raises(ValueError, match="expected a file such as /proc/1/fd/2"):
@@ -134,7 +168,11 @@ def test_memory_file_is_closed_with_the_last_part_of_an_answer():
     inode = os.fstat(memory_file._fd).st_ino
 
     def is_open() -> bool:
-        return any(entry.stat().st_ino == inode for entry in Path("/proc/self/fd").iterdir() if entry.exists())
+        return any(
+            entry.stat().st_ino == inode
+            for entry in Path("/proc/self/fd").iterdir()
+            if entry.exists()
+        )
 
     part = Spooled(memory_file, 0, 0)
     del memory_file

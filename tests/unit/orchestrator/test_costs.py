@@ -20,14 +20,20 @@ LARGEST = (5000, 5000)
 PHOTO = (1200, 1800)
 
 
-def work(objects: int = 0, masks: int = 0, mask_format: str = "rle", style: str = "none", **options: Any) -> Workload:
-    return Workload(objects=objects, masks=masks or objects, mask_format=mask_format, style=style, **options)
+def work(
+    objects: int = 0, masks: int = 0, mask_format: str = "rle", style: str = "none", **options: Any
+) -> Workload:
+    return Workload(
+        objects=objects, masks=masks or objects, mask_format=mask_format, style=style, **options
+    )
 
 
 CLICK = work(1, 1, "json", "overlay")
 
 
-def refusal(workload: Workload, size_hw: tuple[int, int], max_bytes: int = BYTES) -> Rejected | None:
+def refusal(
+    workload: Workload, size_hw: tuple[int, int], max_bytes: int = BYTES
+) -> Rejected | None:
     try:
         workload.check(size_hw, max_bytes)
     except Rejected as rejected:
@@ -48,9 +54,15 @@ def test_ordinary_requests_are_accepted(style):
     [
         pytest.param(work(256, 768, "polygon"), LARGEST, "too-much-work", id="polygons"),
         pytest.param(work(256, 768), LARGEST, "too-much-work", id="rle"),
-        pytest.param(work(256, 256, "rle", "overlay"), LARGEST, "too-much-work", id="overlay of many objects"),
-        pytest.param(work(100, remove_small_regions=True), LARGEST, "too-much-work", id="small regions"),
-        pytest.param(work(256, 768, low_res=True), (10, 10), "answer-too-large", id="low-resolution masks"),
+        pytest.param(
+            work(256, 256, "rle", "overlay"), LARGEST, "too-much-work", id="overlay of many objects"
+        ),
+        pytest.param(
+            work(100, remove_small_regions=True), LARGEST, "too-much-work", id="small regions"
+        ),
+        pytest.param(
+            work(256, 768, low_res=True), (10, 10), "answer-too-large", id="low-resolution masks"
+        ),
         pytest.param(work(4, 4, "json"), LARGEST, "answer-too-large", id="json"),
         pytest.param(work(7, 7, "npy"), LARGEST, "answer-too-large", id="npy"),
         pytest.param(work(6, 6, "npy", document=True), LARGEST, "answer-too-large", id="base64"),
@@ -63,13 +75,16 @@ def test_costly_request_is_rejected_with_the_number_that_fits(workload, size_hw,
     assert (rejected.status, rejected.slug) == (422, slug)
     (error,) = rejected.errors
     found = re.match(
-        rf"at most (\d+) objects as {workload.mask_format} with picture {workload.style} on a", error["expected"]
+        rf"at most (\d+) objects as {workload.mask_format} with picture {workload.style} on a",
+        error["expected"],
     )
     assert found
     fits, each = int(found[1]), workload.masks // workload.objects
     assert error["got"].startswith(f"{workload.objects}: ")
     assert refusal(replace(workload, objects=fits, masks=fits * each), size_hw) is None
-    assert refusal(replace(workload, objects=fits + 1, masks=(fits + 1) * each), size_hw) is not None
+    assert (
+        refusal(replace(workload, objects=fits + 1, masks=(fits + 1) * each), size_hw) is not None
+    )
 
 
 def test_rejection_says_0_when_no_object_fits():
@@ -114,14 +129,17 @@ def test_default_timeout_exceeds_the_largest_accepted_work():
 
 
 @pytest.mark.parametrize(
-    ("options", "field"), [({"mask_format": "bmp"}, "mask_format"), ({"style": "x"}, "segmented_image")]
+    ("options", "field"),
+    [({"mask_format": "bmp"}, "mask_format"), ({"style": "x"}, "segmented_image")],
 )
 def test_unknown_format_or_style_is_an_error(options, field):
     with pytest.raises(ValueError, match=f"{field} must be one of .*, got '"):
         work(1, **options)
 
 
-@pytest.mark.parametrize("remove_small_regions", [False, True], ids=["as they are", "small regions removed"])
+@pytest.mark.parametrize(
+    "remove_small_regions", [False, True], ids=["as they are", "small regions removed"]
+)
 @pytest.mark.parametrize("crop_hw", [LARGEST, (2000, 3000)], ids=["the image", "a crop"])
 def test_batch_of_grid_points_is_rejected_with_the_number_that_fits(crop_hw, remove_small_regions):
     fits = costs.max_batch_points(
@@ -134,7 +152,9 @@ def test_batch_of_grid_points_is_rejected_with_the_number_that_fits(crop_hw, rem
     assert (caught.value.status, caught.value.slug) == (422, "too-much-work")
     (error,) = caught.value.errors
     assert (error["field"], error["got"]) == ("point_coords", str(fits + 1))
-    assert error["expected"].startswith(f"at most {fits} points on this crop of a 5000 x 5000 image")
+    assert error["expected"].startswith(
+        f"at most {fits} points on this crop of a 5000 x 5000 image"
+    )
 
 
 def test_image_too_large_for_one_grid_point_is_rejected_with_the_pixels_that_fit():
@@ -142,7 +162,9 @@ def test_image_too_large_for_one_grid_point_is_rejected_with_the_pixels_that_fit
         costs.check_batch(1, (9000, 9000), (9000, 9000), remove_small_regions=True)
     (error,) = caught.value.errors
     assert error["field"] == "input_image"
-    found = re.match(r"at most (\d+) pixels with min_mask_region_area for one point", error["expected"])
+    found = re.match(
+        r"at most (\d+) pixels with min_mask_region_area for one point", error["expected"]
+    )
     assert found
     fitting = int(found[1])
     costs.check_batch(1, (1, fitting), (1, fitting), remove_small_regions=True)
@@ -151,7 +173,9 @@ def test_image_too_large_for_one_grid_point_is_rejected_with_the_pixels_that_fit
 
 
 def test_objects_of_an_automatic_region_are_decoded_twice():
-    twice, once = (Workload(objects=10, masks=10, auto=auto).work_s(10**6) for auto in (True, False))
+    twice, once = (
+        Workload(objects=10, masks=10, auto=auto).work_s(10**6) for auto in (True, False)
+    )
     assert twice - once == pytest.approx(10 * PROMPT_S)
 
 

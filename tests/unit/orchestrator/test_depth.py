@@ -1,4 +1,6 @@
-"""16-bit images: their samples, the range that is shown, and its 8 bits, in the service and in the client."""
+"""16-bit images: their samples, the range that is shown, and its 8 bits, in the service and in
+the client.
+"""
 
 import io
 import struct
@@ -33,7 +35,9 @@ def colours(samples: np.ndarray, colour_type: int) -> np.ndarray:
 
 
 def decoded(file: bytes) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """Return the pixels and the range of a file, after checking that the client shows the same pixels."""
+    """Return the pixels and the range of a file, after checking that the client shows the same
+    pixels.
+    """
     pixels, sample_range = images.decode(images.open_image(file, MAX_PIXELS))
     np.testing.assert_array_equal(displayed_pixels(file), pixels)
     return pixels, sample_range
@@ -64,7 +68,9 @@ def test_samples_are_read_exactly_whatever_else_the_file_has(colour_type, chunks
         np.testing.assert_array_equal(read(file), colours(samples, colour_type), strict=True)
 
 
-@pytest.mark.parametrize(("colour_type", "values"), [(GREY, (5,)), (RGB, (5, 6, 7))], ids=["grey", "RGB"])
+@pytest.mark.parametrize(
+    ("colour_type", "values"), [(GREY, (5,)), (RGB, (5, 6, 7))], ids=["grey", "RGB"]
+)
 def test_a_transparent_colour_changes_no_sample(colour_type, values):
     samples = random_samples(colour_type)
     samples[3, 4] = values
@@ -109,13 +115,17 @@ def test_range_is_the_percentiles_or_the_full_one(high, size_hw):
 
 def test_range_of_a_single_value_is_the_full_one():
     assert decoded(grey_file(np.full((5, 4), 3000, np.uint16)))[1] == (0, 65_535)
-    assert decoded(grey_file(np.full((5, 4), 0x8040, np.uint16)))[0].tolist() == [[[128] * 3] * 4] * 5
+    assert (
+        decoded(grey_file(np.full((5, 4), 0x8040, np.uint16)))[0].tolist() == [[[128] * 3] * 4] * 5
+    )
 
 
 @pytest.mark.parametrize(("width", "shown"), [(32_767, "its own"), (32_768, "the full one")])
 def test_half_of_the_full_range_is_enough_for_the_full_one(width, shown):
     samples = np.where(np.arange(100).reshape(10, 10) % 2, 1000, 1000 + width).astype(np.uint16)
-    assert depth.sample_range(samples) == ((1000, 1000 + width) if shown == "its own" else (0, 65_535))
+    assert depth.sample_range(samples) == (
+        (1000, 1000 + width) if shown == "its own" else (0, 65_535)
+    )
 
 
 def test_dead_pixels_do_not_decide_the_range():

@@ -13,7 +13,14 @@ import pytest
 from PIL import Image
 
 from orchestrator import images
-from orchestrator.cache import CROPS_SHARE, MOBILE_SAM_SHAPES, SUFFIX, CachedImage, Embedding, Layout
+from orchestrator.cache import (
+    CROPS_SHARE,
+    MOBILE_SAM_SHAPES,
+    SUFFIX,
+    CachedImage,
+    Embedding,
+    Layout,
+)
 from orchestrator.call import ModelRequest, Stages
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings, EncodedImage
 from orchestrator.problems import Rejected, UnknownImage
@@ -52,7 +59,10 @@ class Encoder:
 
     def __call__(self, frame: images.Frame) -> Embedding:
         self.frames.append(frame)
-        return {name: np.full(shape, frame.pixels.mean(), np.float16) for name, shape in MOBILE_SAM_SHAPES.items()}
+        return {
+            name: np.full(shape, frame.pixels.mean(), np.float16)
+            for name, shape in MOBILE_SAM_SHAPES.items()
+        }
 
 
 class SharedEntries(dict[str, CachedImage]):
@@ -77,7 +87,9 @@ def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
 
     def open_one(encode=encoder, redis=None, **options) -> Embeddings:
         stages = Stages(lambda *_: None)
-        return Embeddings(open_cache(**options), redis, encode, MAX_PIXELS, counted.append, stages=stages)
+        return Embeddings(
+            open_cache(**options), redis, encode, MAX_PIXELS, counted.append, stages=stages
+        )
 
     return open_one
 
@@ -93,7 +105,9 @@ def find(embeddings: Embeddings, file: bytes | None, image_id: str, **of: str) -
     return embeddings.encode(opened(embeddings, file, image_id, **of))
 
 
-def find_part(embeddings: Embeddings, image: EncodedImage, box_xyxy: tuple[int, int, int, int]) -> EncodedImage:
+def find_part(
+    embeddings: Embeddings, image: EncodedImage, box_xyxy: tuple[int, int, int, int]
+) -> EncodedImage:
     return embeddings.encode(embeddings.crop(image, box_xyxy))
 
 
@@ -116,7 +130,9 @@ def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted,
     later = embeddings if same_process else open_embeddings()
     image = find(later, *sent()) if by == "file" else find(later, None, ID)
     assert (image.image_id, image.size_hw) == (first.image_id, first.size_hw)
-    assert np.array_equal(image.entry.embedding["image_embeddings"], first.entry.embedding["image_embeddings"])
+    assert np.array_equal(
+        image.entry.embedding["image_embeddings"], first.entry.embedding["image_embeddings"]
+    )
     assert len(encoder.frames) == 1
     assert counted == [ENCODED, FOUND]
 
@@ -129,13 +145,17 @@ def test_health_checks_encode_a_known_image_again(open_embeddings, encoder, coun
     assert len(encoder.frames) == 2
 
 
-def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cache, tmp_path, encoder, counted):
+def test_embedding_of_another_machine_comes_from_redis(
+    open_embeddings, open_cache, tmp_path, encoder, counted
+):
     redis = SharedEntries()
     first = find(open_embeddings(redis=redis, at=tmp_path / "another machine"), *sent())
     here = open_embeddings(redis=redis)
     for source in (SHARED, FOUND):
         image = find(here, None, ID)
-        assert np.array_equal(image.entry.embedding["image_embeddings"], first.entry.embedding["image_embeddings"])
+        assert np.array_equal(
+            image.entry.embedding["image_embeddings"], first.entry.embedding["image_embeddings"]
+        )
         assert image.size_hw == (HEIGHT, WIDTH)
         assert counted[-1] == source
     assert find(open_embeddings(redis=None), *sent()).image_id == first.image_id
@@ -144,13 +164,17 @@ def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cac
 
 
 @pytest.mark.parametrize("owner", ["", "alice"])
-def test_entry_of_another_image_under_this_name_in_redis_is_not_served(open_embeddings, tmp_path, counted, owner):
+def test_entry_of_another_image_under_this_name_in_redis_is_not_served(
+    open_embeddings, tmp_path, counted, owner
+):
     redis = SharedEntries()
     elsewhere = open_embeddings(redis=redis, at=tmp_path / "another machine")
     right, other = (find(elsewhere, *sent(seed), owner=owner) for seed in (0, 1))
     redis[right.key] = redis[other.key]
     image = find(open_embeddings(redis=redis), *sent(0), owner=owner)
-    assert np.array_equal(image.entry.embedding["image_embeddings"], right.entry.embedding["image_embeddings"])
+    assert np.array_equal(
+        image.entry.embedding["image_embeddings"], right.entry.embedding["image_embeddings"]
+    )
     assert bytes(image.entry.file) == photo(0)
     assert counted == [ENCODED] * 3
     assert bytes(redis[right.key].file) == photo(0)
@@ -216,7 +240,9 @@ def test_invalid_image_is_rejected_and_neither_encoded_nor_stored(open_embedding
     assert [path for path in folder.glob("*") if path.is_file()] == []
 
 
-def test_pixels_are_decoded_from_the_entry_and_those_of_the_last_image_reused(open_embeddings, monkeypatch):
+def test_pixels_are_decoded_from_the_entry_and_those_of_the_last_image_reused(
+    open_embeddings, monkeypatch
+):
     done: list[images.OpenedImage] = []
     decode = images.decode
 
@@ -251,7 +277,9 @@ def file_16_bits(low: int, high: int) -> bytes:
     return file.getvalue()
 
 
-def test_orientation_and_range_are_known_with_the_embedding_also_later_and_of_a_part(open_embeddings):
+def test_orientation_and_range_are_known_with_the_embedding_also_later_and_of_a_part(
+    open_embeddings,
+):
     file = file_16_bits(1000, 5000)
     image = find(open_embeddings(), file, digest(file))
     assert image.entry.sample_range
@@ -281,7 +309,9 @@ def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, co
     assert encoder.frames[1].size_hw == wanted.size_hw
     later = open_embeddings()
     again = find_part(later, find(later, None, whole.image_id), (10, 5, 30, 20))
-    assert np.array_equal(again.entry.embedding["image_embeddings"], crop.entry.embedding["image_embeddings"])
+    assert np.array_equal(
+        again.entry.embedding["image_embeddings"], crop.entry.embedding["image_embeddings"]
+    )
     assert again.size_hw == (15, 20)
     assert counted == [ENCODED, ENCODED, FOUND, FOUND]
     assert find_part(embeddings, whole, (0, 0, WIDTH, HEIGHT)) is whole
@@ -293,7 +323,9 @@ def test_crops_evict_no_images(open_embeddings, encoder, folder):
     for x in range(1, WIDTH):
         find_part(embeddings, images_of[0], (0, 0, x, HEIGHT))
     later = open_embeddings(max_bytes=40 * ENTRY_BYTES, encode=None)
-    assert [find(later, None, image.image_id).size_hw for image in images_of] == [(HEIGHT, WIDTH)] * 3
+    assert [find(later, None, image.image_id).size_hw for image in images_of] == [
+        (HEIGHT, WIDTH)
+    ] * 3
     assert len(list((folder / "crops").glob(f"*{SUFFIX}"))) == 40 // CROPS_SHARE
 
 
@@ -305,7 +337,9 @@ def test_crops_are_not_shared_through_redis(open_embeddings):
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["cache", "Redis"])
-def test_entry_with_more_pixels_than_accepted_is_encoded_again(open_embeddings, open_cache, entries, counted, shared):
+def test_entry_with_more_pixels_than_accepted_is_encoded_again(
+    open_embeddings, open_cache, entries, counted, shared
+):
     redis = SharedEntries()
     forged = replace(entries.make(1), size_hw=(101, 100), file=photo())
     redis[ID] = forged
@@ -319,7 +353,10 @@ def test_entry_with_more_pixels_than_accepted_is_encoded_again(open_embeddings, 
 def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, counted):
     embeddings = open_embeddings()
     first, second = find(embeddings, *sent(1)), find(embeddings, *sent(2))
-    assert first.entry.embedding["image_embeddings"].flat[0] != second.entry.embedding["image_embeddings"].flat[0]
+    assert (
+        first.entry.embedding["image_embeddings"].flat[0]
+        != second.entry.embedding["image_embeddings"].flat[0]
+    )
     other = find(embeddings, *sent(1), owner="you")
     crops = [find_part(embeddings, image, (0, 0, 20, 20)) for image in (first, second, other)]
     crops.append(find_part(embeddings, first, (1, 0, 21, 20)))
@@ -327,8 +364,12 @@ def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, coun
     assert counted == [ENCODED] * 7
 
 
-@pytest.mark.parametrize("later_weights", ["f" * 64, "b" * 64], ids=["same weights", "other weights"])
-def test_image_is_encoded_for_each_owner_and_its_id_works_for_that_owner_only(open_embeddings, encoder, later_weights):
+@pytest.mark.parametrize(
+    "later_weights", ["f" * 64, "b" * 64], ids=["same weights", "other weights"]
+)
+def test_image_is_encoded_for_each_owner_and_its_id_works_for_that_owner_only(
+    open_embeddings, encoder, later_weights
+):
     embeddings = open_embeddings()
     for owner in ("me", "you", "me"):
         assert find(embeddings, *sent(), owner=owner).image_id == ID
@@ -344,7 +385,11 @@ def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, co
     first = find(open_embeddings(fingerprint="a" * 64), *sent())
     later = open_embeddings(fingerprint="b" * 64)
     image = find(later, None, first.image_id)
-    assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (first.image_id, (HEIGHT, WIDTH), photo())
+    assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (
+        first.image_id,
+        (HEIGHT, WIDTH),
+        photo(),
+    )
     assert counted == [ENCODED, ENCODED]
     assert len(encoder.frames) == 2
     # The entry of a crop has no image file.
@@ -359,11 +404,19 @@ def keep(embeddings: Embeddings, file: bytes, **of: str) -> EncodedImage:
     return image
 
 
-def test_file_is_kept_without_an_embedding_and_encoded_later_by_its_id(open_embeddings, encoder, folder):
+def test_file_is_kept_without_an_embedding_and_encoded_later_by_its_id(
+    open_embeddings, encoder, folder
+):
     image = keep(open_embeddings(), photo(), owner="me", caller="me")
-    assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (ID, (HEIGHT, WIDTH), photo())
+    assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (
+        ID,
+        (HEIGHT, WIDTH),
+        photo(),
+    )
     later = open_embeddings()
-    assert np.array_equal(opened(later, None, ID, owner="me").decode().pixels, image.decode().pixels)
+    assert np.array_equal(
+        opened(later, None, ID, owner="me").decode().pixels, image.decode().pixels
+    )
     for other, owner in ((open_embeddings(encode=None), "me"), (later, "you")):
         with pytest.raises(UnknownImage):
             find(other, None, ID, owner=owner)
@@ -375,7 +428,9 @@ def test_file_is_kept_without_an_embedding_and_encoded_later_by_its_id(open_embe
     assert len([path for path in folder.glob("*") if path.is_file()]) == 1
 
 
-def test_file_that_is_no_image_is_not_kept_and_a_truncated_one_is_rejected_when_it_is_encoded(open_embeddings, folder):
+def test_file_that_is_no_image_is_not_kept_and_a_truncated_one_is_rejected_when_it_is_encoded(
+    open_embeddings, folder
+):
     with pytest.raises(Rejected, match="input_image"):
         keep(open_embeddings(), photo()[:30])
     assert [path for path in folder.glob("*") if path.is_file()] == []
@@ -392,13 +447,19 @@ def test_part_of_an_image_that_is_not_encoded(open_embeddings, encoder, counted)
     assert counted == [ENCODED]
     later = open_embeddings(encode=None)
     again = find_part(later, opened(later, None, ID, owner="me"), (10, 5, 30, 20))
-    assert np.array_equal(again.entry.embedding["image_embeddings"], part.entry.embedding["image_embeddings"])
+    assert np.array_equal(
+        again.entry.embedding["image_embeddings"], part.entry.embedding["image_embeddings"]
+    )
     with pytest.raises(UnknownImage):
         opened(later, None, ID, owner="you")
     with pytest.raises(UnknownImage):
         find_part(later, opened(later, None, ID, owner="me"), (0, 0, WIDTH, HEIGHT))
     whole = find_part(embeddings, image, (0, 0, WIDTH, HEIGHT))
-    assert (whole.full_image, whole.region, bytes(whole.entry.file)) == (whole, (0, 0, WIDTH, HEIGHT), photo())
+    assert (whole.full_image, whole.region, bytes(whole.entry.file)) == (
+        whole,
+        (0, 0, WIDTH, HEIGHT),
+        photo(),
+    )
     assert find(later, None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
     assert len(encoder.frames) == 2
 
@@ -423,7 +484,9 @@ def test_mask_and_box_of_a_part_are_those_of_the_image(open_embeddings):
 
 
 @pytest.mark.parametrize("above", [True, False], ids=["above the limit", "below the limit"])
-def test_one_process_at_a_time_decodes_an_image_above_the_limit(open_embeddings, folder, monkeypatch, above):
+def test_one_process_at_a_time_decodes_an_image_above_the_limit(
+    open_embeddings, folder, monkeypatch, above
+):
     held = []
     decode = images.decode
 

@@ -21,7 +21,9 @@ def logits(size_hw: tuple[int, int], *boxes: tuple[int, int, int, int]) -> np.nd
 
 def found(values: np.ndarray, crop=WHOLE, size_hw=SIZE_HW, score=0.9, **options):
     point_xy = np.array([50.5, 40.25], np.float32)
-    return record(values, score, point_xy, crop=crop, size_hw=size_hw, options={**OPTIONS, **options})
+    return record(
+        values, score, point_xy, crop=crop, size_hw=size_hw, options={**OPTIONS, **options}
+    )
 
 
 CROP = (100, 50, 300, 250)
@@ -32,18 +34,35 @@ CROP = (100, 50, 300, 250)
     [
         pytest.param((150, 100, 200, 200), CROP, False, id="in the middle"),
         pytest.param((100 + EDGE_MARGIN_PIXELS, 100, 200, 200), CROP, True, id="near left"),
-        pytest.param((101 + EDGE_MARGIN_PIXELS, 100, 200, 200), CROP, False, id="one pixel off left"),
+        pytest.param(
+            (101 + EDGE_MARGIN_PIXELS, 100, 200, 200), CROP, False, id="one pixel off left"
+        ),
         pytest.param((150, 50 + EDGE_MARGIN_PIXELS, 200, 200), CROP, True, id="near top"),
         pytest.param((150, 51 + EDGE_MARGIN_PIXELS, 200, 200), CROP, False, id="one pixel off top"),
         pytest.param((150, 100, 300 - EDGE_MARGIN_PIXELS, 200), CROP, True, id="near right"),
-        pytest.param((150, 100, 299 - EDGE_MARGIN_PIXELS, 200), CROP, False, id="one pixel off right"),
+        pytest.param(
+            (150, 100, 299 - EDGE_MARGIN_PIXELS, 200), CROP, False, id="one pixel off right"
+        ),
         pytest.param((150, 100, 200, 250 - EDGE_MARGIN_PIXELS), CROP, True, id="near bottom"),
-        pytest.param((150, 100, 200, 249 - EDGE_MARGIN_PIXELS), CROP, False, id="one pixel off bottom"),
+        pytest.param(
+            (150, 100, 200, 249 - EDGE_MARGIN_PIXELS), CROP, False, id="one pixel off bottom"
+        ),
         pytest.param((0, 0, 400, 500), (0, 0, 400, 500), False, id="crop is the image"),
-        pytest.param((0, 0, 100, 100), (0, 0, 300, 300), False, id="common corner of crop and image"),
-        pytest.param((0, 0, 300, 100), (0, 0, 300, 300), True, id="left edge of the image and right edge of the crop"),
-        pytest.param((30, 30, 395, 100), (10, 10, 395, 300), True, id="near two crop edges, one of the image"),
-        pytest.param((50, 50, 395, 100), (10, 10, 395, 300), False, id="crop edge near the image edge"),
+        pytest.param(
+            (0, 0, 100, 100), (0, 0, 300, 300), False, id="common corner of crop and image"
+        ),
+        pytest.param(
+            (0, 0, 300, 100),
+            (0, 0, 300, 300),
+            True,
+            id="left edge of the image and right edge of the crop",
+        ),
+        pytest.param(
+            (30, 30, 395, 100), (10, 10, 395, 300), True, id="near two crop edges, one of the image"
+        ),
+        pytest.param(
+            (50, 50, 395, 100), (10, 10, 395, 300), False, id="crop edge near the image edge"
+        ),
     ],
 )
 def test_mask_near_a_crop_edge_inside_the_image_is_truncated(box, crop, expected):
@@ -112,7 +131,10 @@ def test_unstable_mask_is_dropped():
     values[40:55, 30:60] = 0.5
     assert found(values, stability_score_thresh=0.5)["stability_score"] == 0.5
     assert found(values, stability_score_thresh=0.51) is None
-    assert found(values, stability_score_thresh=0.51, stability_score_offset=0.4)["stability_score"] == 1
+    assert (
+        found(values, stability_score_thresh=0.51, stability_score_offset=0.4)["stability_score"]
+        == 1
+    )
 
 
 def test_empty_or_truncated_mask_is_dropped():

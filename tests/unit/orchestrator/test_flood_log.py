@@ -12,7 +12,9 @@ class Flood:
 
     def __init__(self, caplog) -> None:
         self.now, self._caplog = 0.0, caplog
-        self.log = FloodLog(logging.getLogger("flood"), max_lines=2, window_s=10, clock=lambda: self.now)
+        self.log = FloodLog(
+            logging.getLogger("flood"), max_lines=2, window_s=10, clock=lambda: self.now
+        )
 
     @property
     def lines(self) -> list[str]:
@@ -39,11 +41,20 @@ def test_further_lines_of_one_kind_are_summarised(flood):
 
 
 def test_summary_names_the_most_frequent_addresses(flood):
-    for address, times in (("192.0.2.9", 2), ("192.0.2.1", 1), ("192.0.2.2", 7), ("192.0.2.3", 2), ("192.0.2.4", 4)):
+    for address, times in (
+        ("192.0.2.9", 2),
+        ("192.0.2.1", 1),
+        ("192.0.2.2", 7),
+        ("192.0.2.3", 2),
+        ("192.0.2.4", 4),
+    ):
         for _ in range(times):
             flood.log.log("no key", "no key", address)
     flood.log.summarise_ended(all_windows=True)
-    summary = "no key: 14 more in 0 s, at least 7 from 192.0.2.2, at least 4 from 192.0.2.4, at least 2 from 192.0.2.3"
+    summary = (
+        "no key: 14 more in 0 s, at least 7 from 192.0.2.2, at least 4 from 192.0.2.4, at least 2"
+        " from 192.0.2.3"
+    )
     assert flood.lines[2:] == [summary]
 
 

@@ -41,7 +41,9 @@ def rejection(data: bytes) -> Rejected:
 @pytest.mark.parametrize("file_format", ["PNG", "WEBP"])
 def test_lossless_formats_are_decoded_exactly(file_format):
     pixels = noise(20, 30)
-    assert np.array_equal(decoded(encoded(Image.fromarray(pixels), file_format, lossless=True)), pixels)
+    assert np.array_equal(
+        decoded(encoded(Image.fromarray(pixels), file_format, lossless=True)), pixels
+    )
     two_colours = pixels // 128 * 255 * np.array([1, 0, 0], np.uint8)
     palette = Image.fromarray(two_colours).quantize(2)
     assert np.array_equal(decoded(encoded(palette, file_format, lossless=True)), two_colours)
@@ -64,8 +66,12 @@ def test_png_modes_become_rgb(mode, value, expected):
 def textured(height: int, width: int) -> np.ndarray:
     """Return an image with all spatial frequencies."""
     y, x = np.mgrid[:height, :width].astype(np.float32)
-    waves = [128 + 90 * np.sin(x * x / 90 + channel) * np.cos(y / (4 + channel)) for channel in range(3)]
-    pixels: np.ndarray = (np.stack(waves, axis=2) + noise(height, width) / 8).clip(0, 255).astype(np.uint8)
+    waves = [
+        128 + 90 * np.sin(x * x / 90 + channel) * np.cos(y / (4 + channel)) for channel in range(3)
+    ]
+    pixels: np.ndarray = (
+        (np.stack(waves, axis=2) + noise(height, width) / 8).clip(0, 255).astype(np.uint8)
+    )
     return pixels
 
 
@@ -89,11 +95,25 @@ def fast(monkeypatch) -> list[bool]:
     return calls
 
 
-JPEG_SIZES = [(1, 1), (1, 40), (40, 1), (8, 8), (15, 17), (16, 16), (33, 47), (100, 150), (301, 203)]
+JPEG_SIZES = [
+    (1, 1),
+    (1, 40),
+    (40, 1),
+    (8, 8),
+    (15, 17),
+    (16, 16),
+    (33, 47),
+    (100, 150),
+    (301, 203),
+]
 
 
 JPEG_OPTIONS: list[dict[str, Any]] = [
-    *({"subsampling": kind, "progressive": both} for kind in ("4:4:4", "4:2:2", "4:2:0") for both in (False, True)),
+    *(
+        {"subsampling": kind, "progressive": both}
+        for kind in ("4:4:4", "4:2:2", "4:2:0")
+        for both in (False, True)
+    ),
     {"keep_rgb": True},
     {"restart_marker_rows": 1},
     {"optimize": True},
@@ -105,15 +125,25 @@ JPEG_OPTIONS: list[dict[str, Any]] = [
     "encode",
     [
         *(
-            lambda pixels, options=options: encoded(Image.fromarray(pixels), "JPEG", quality=20, **options) + b"trailer"
+            lambda pixels, options=options: (
+                encoded(Image.fromarray(pixels), "JPEG", quality=20, **options) + b"trailer"
+            )
             for options in JPEG_OPTIONS
         ),
         lambda pixels: encoded(Image.fromarray(pixels), "JPEG", quality=95),
-        lambda pixels: encoded(Image.fromarray(pixels), "MPO", save_all=True, append_images=[Image.new("RGB", (9, 9))]),
+        lambda pixels: encoded(
+            Image.fromarray(pixels), "MPO", save_all=True, append_images=[Image.new("RGB", (9, 9))]
+        ),
         lambda pixels: simplejpeg.encode_jpeg(pixels, colorsubsampling="411"),
         lambda pixels: simplejpeg.encode_jpeg(pixels, colorsubsampling="440"),
     ],
-    ids=[*(" ".join(map(str, options.items()))[:50] for options in JPEG_OPTIONS), "quality 95", "MPO", "411", "440"],
+    ids=[
+        *(" ".join(map(str, options.items()))[:50] for options in JPEG_OPTIONS),
+        "quality 95",
+        "MPO",
+        "411",
+        "440",
+    ],
 )
 def test_fast_jpeg_decoding_matches_pillow(fast, encode):
     for size_hw in JPEG_SIZES:
@@ -168,7 +198,9 @@ def test_jpeg_smaller_than_its_header_is_decoded_by_pillow(monkeypatch):
 @pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
 @pytest.mark.parametrize("orientation", [*range(10), 60_000])
 @pytest.mark.parametrize("size_hw", [(6, 10), (1, 5), (33, 20)])
-def test_exif_orientation_is_applied_as_by_pillow_and_to_the_size_in_the_header(size_hw, orientation, file_format):
+def test_exif_orientation_is_applied_as_by_pillow_and_to_the_size_in_the_header(
+    size_hw, orientation, file_format
+):
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encoded(Image.fromarray(textured(*size_hw)), file_format, exif=exif)
@@ -186,7 +218,9 @@ def test_exif_orientation_is_applied_as_by_pillow_and_to_the_size_in_the_header(
         pytest.param(encoded(Image.new("RGB", (3, 2)), "BMP"), 415, "BMP", id="BMP"),
         pytest.param(encoded(Image.new("RGB", (3, 2)), "TIFF"), 415, "TIFF", id="TIFF"),
         pytest.param(b"\0\0\0\x18ftypheic", 415, "HEIF", id="HEIC"),
-        pytest.param(encoded(Image.new("RGB", (3, 2)))[:20], 422, "truncated PNG", id="truncated PNG header"),
+        pytest.param(
+            encoded(Image.new("RGB", (3, 2)))[:20], 422, "truncated PNG", id="truncated PNG header"
+        ),
         pytest.param(b"\xff\xd8\xff\xe0", 422, "truncated JPEG", id="JPEG marker only"),
         pytest.param(b"RIFF\x10\x00\x00\x00WEBPVP8 ", 422, "truncated WEBP", id="WebP header only"),
     ],
@@ -205,7 +239,13 @@ def chunk(name: bytes, data: bytes) -> bytes:
 def png(pixels: bytes, width: int, height: int, *extra: bytes) -> bytes:
     """Return an 8-bit grey PNG file with extra chunks before its compressed pixels."""
     first = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + first + b"".join(extra) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + first
+        + b"".join(extra)
+        + chunk(b"IDAT", pixels)
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_png_with_missing_or_damaged_pixels_is_rejected():
@@ -220,9 +260,14 @@ def test_png_with_missing_or_damaged_pixels_is_rejected():
 @pytest.mark.parametrize("name", [b"zTXt", b"iCCP"])
 def test_large_metadata_is_accepted_and_not_decompressed(name):
     metadata = chunk(name, b"profile\0\0" + zlib.compress(bytes(5 * 2**20)))
-    opened = images.open_image(png(zlib.compress(bytes(101) * 100), 100, 100, *[metadata] * 3), MAX_PIXELS)
+    opened = images.open_image(
+        png(zlib.compress(bytes(101) * 100), 100, 100, *[metadata] * 3), MAX_PIXELS
+    )
     assert images.decode(opened)[0].shape == (100, 100, 3)
-    assert sum(len(value) for value in opened.image.info.values() if isinstance(value, (bytes, str))) == 0
+    assert (
+        sum(len(value) for value in opened.image.info.values() if isinstance(value, (bytes, str)))
+        == 0
+    )
 
 
 def test_png_with_too_many_chunks_is_rejected():
@@ -241,7 +286,9 @@ def repeat_last_scan(count: int) -> bytes:
     return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * count + b"\xff\xd9"
 
 
-@pytest.mark.parametrize("trailer", [b"", b"\xff\xda" * 1000], ids=["no trailer", "markers after the end"])
+@pytest.mark.parametrize(
+    "trailer", [b"", b"\xff\xda" * 1000], ids=["no trailer", "markers after the end"]
+)
 def test_jpeg_with_too_many_scans_is_rejected(trailer):
     assert decoded(repeat_last_scan(images.MAX_SCANS - 10) + trailer).shape == (30, 40, 3)
     rejected = rejection(repeat_last_scan(images.MAX_SCANS - 9) + trailer)
@@ -250,11 +297,16 @@ def test_jpeg_with_too_many_scans_is_rejected(trailer):
     assert rejected.errors[0]["expected"] == expected
     data = encoded(Image.new("RGB", (40, 30)), "JPEG")
     of_one_component = b"\xff\xda\0\x08\1\1\0\0\x3f\0" * 51
-    assert rejection(data[: data.index(b"\xff\xda")] + of_one_component + b"\xff\xd9").errors[0]["got"] == "more"
+    assert (
+        rejection(data[: data.index(b"\xff\xda")] + of_one_component + b"\xff\xd9").errors[0]["got"]
+        == "more"
+    )
 
 
 @pytest.mark.parametrize(
-    "prefix", [b"", b"\xff\xd9", b"\xff\xf0\xff\xff", b"\xff\xfe\0\0", b"junk\xff\xff\xff"], ids=repr
+    "prefix",
+    [b"", b"\xff\xd9", b"\xff\xf0\xff\xff", b"\xff\xfe\0\0", b"junk\xff\xff\xff"],
+    ids=repr,
 )
 def test_jpeg_with_too_many_segments_is_rejected(prefix):
     data = encoded(Image.new("RGB", (40, 30)), "JPEG")
@@ -267,7 +319,10 @@ def test_jpeg_with_too_many_segments_is_rejected(prefix):
 @pytest.mark.parametrize("junk", [b"\0", b"\xff", b"\xff\0", b"\xff\xd0"], ids=repr)
 def test_jpeg_with_too_much_junk_is_rejected(junk):
     data = encoded(Image.new("RGB", (40, 30)), "JPEG")
-    some, much = (junk * (count // len(junk)) for count in (images.MAX_JUNK_BYTES - 1, images.MAX_JUNK_BYTES + 2))
+    some, much = (
+        junk * (count // len(junk))
+        for count in (images.MAX_JUNK_BYTES - 1, images.MAX_JUNK_BYTES + 2)
+    )
     assert decoded(data[:20] + some + data[20:]).shape == (30, 40, 3)
     assert decoded(data + much).shape == (30, 40, 3)
     for file in (data[:20] + much + data[20:], data[:20] + much):
@@ -287,20 +342,38 @@ def test_image_with_too_many_pixels_is_rejected_by_its_header():
     assert (rejected.status, rejected.slug) == (413, "image-too-large")
     assert rejected.errors[0] == {
         "field": "input_image",
-        "expected": "at most 1000000 pixels (the client's max_side, or --max-side, scales larger images down)",
+        "expected": (
+            "at most 1000000 pixels (the client's max_side, or --max-side, scales larger images"
+            " down)"
+        ),
         "got": "30000 x 30000 = 900000000",
     }
 
 
 @pytest.mark.parametrize(
     ("size_hw", "frame_hw"),
-    [((1, 1), (1024, 1024)), ((1200, 1800), (683, 1024)), ((4000, 3), (1024, 1)), ((1, 5000), (1, 1024))],
+    [
+        ((1, 1), (1024, 1024)),
+        ((1200, 1800), (683, 1024)),
+        ((4000, 3), (1024, 1)),
+        ((1, 5000), (1, 1024)),
+    ],
 )
 def test_longest_side_becomes_1024(size_hw, frame_hw):
     assert images.LONGEST_SIDE.size_in_frame(size_hw) == frame_hw
 
 
-FRAME_SIZES = [(1, 1), (1, 5000), (5000, 1), (7, 5), (427, 640), (683, 1024), (1024, 1023), (1024, 1024), (1501, 999)]
+FRAME_SIZES = [
+    (1, 1),
+    (1, 5000),
+    (5000, 1),
+    (7, 5),
+    (427, 640),
+    (683, 1024),
+    (1024, 1023),
+    (1024, 1024),
+    (1501, 999),
+]
 
 
 @pytest.mark.parametrize("size_hw", FRAME_SIZES)
@@ -335,7 +408,9 @@ def test_only_the_first_frame_of_an_animation_is_decoded(file_format, monkeypatc
     data = encoded(frames[0], file_format, save_all=True, append_images=frames[1:], lossless=True)
     opened = images.open_image(data, 600)
     assert getattr(opened.image, "n_frames", 1) == 3
-    monkeypatch.setattr(type(opened.image), "seek", lambda *_: pytest.fail("a further frame is asked for"))
+    monkeypatch.setattr(
+        type(opened.image), "seek", lambda *_: pytest.fail("a further frame is asked for")
+    )
     pixels, _ = images.decode(opened)
     assert np.array_equal(pixels, np.asarray(frames[0]))
 

@@ -37,7 +37,9 @@ def encode(mask_format: str, *arrays: np.ndarray) -> bytes:
 
 
 def bilinear(values: np.ndarray, length: int, axis: int) -> np.ndarray:
-    """Interpolate along one axis as torch.nn.functional.interpolate does with align_corners=False."""
+    """Interpolate along one axis as torch.nn.functional.interpolate does with
+    align_corners=False.
+    """
     position = ((np.arange(length) + 0.5) * values.shape[axis] / length - 0.5).clip(0)
     low = position.astype(int)
     high = np.minimum(low + 1, values.shape[axis] - 1)
@@ -111,7 +113,9 @@ READ = {
 @pytest.mark.parametrize("mask_format", READ)
 def test_masks_are_read_back_unchanged(mask_format, size_hw):
     empty, full = np.zeros(size_hw, bool), np.ones(size_hw, bool)
-    noise = (np.random.default_rng(0).random((2 * size_hw[0], size_hw[1] + 3)) > 0.5)[::2, 3:]  # not contiguous
+    noise = (np.random.default_rng(0).random((2 * size_hw[0], size_hw[1] + 3)) > 0.5)[
+        ::2, 3:
+    ]  # not contiguous
     for several in ([empty], [full], some(size_hw), [*some(size_hw, 3), empty, noise, full]):
         read = np.asarray(READ[mask_format](encode(mask_format, *several)))
         wanted = np.concatenate(several) if mask_format == "png" else np.stack(several)
@@ -161,7 +165,9 @@ def test_png_mask_with_too_many_rows_is_rejected():
     assert caught.value.errors == [
         {
             "field": "mask_format",
-            "expected": "at most 1000000 rows in all masks together; ask for a format other than png",
+            "expected": (
+                "at most 1000000 rows in all masks together; ask for a format other than png"
+            ),
             "got": "1050000 rows",
         }
     ]
@@ -227,29 +233,40 @@ def check_tidied(mask: np.ndarray, min_area: int) -> tuple[bool, bool]:
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "largest_min_area"), [(50, 60, 60), (5, 6, 60), pytest.param(300, 400, 3000, id="windows")]
+    ("height", "width", "largest_min_area"),
+    [(50, 60, 60), (5, 6, 60), pytest.param(300, 400, 3000, id="windows")],
 )
 def test_small_regions_are_removed_as_by_the_official_generator(height, width, largest_min_area):
     generator = np.random.default_rng(0)
     kinds = set()
     for number in range(400):
         noise = generator.standard_normal(generator.integers(2, 30, 2)).astype(np.float32)
-        mask = cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC) > generator.uniform(-3, 3)
+        mask = cv2.resize(
+            noise, (width, height), interpolation=cv2.INTER_CUBIC
+        ) > generator.uniform(-3, 3)
         if number % 2:  # far from some of the image's borders
             mask[: generator.integers(height)] = mask[:, generator.integers(width) :] = False
         min_area = int(generator.integers(1, largest_min_area))
         changes = check_tidied(mask, min_area)
         left = remove_small_regions(mask, min_area)[0].sum()
         kinds.add((*changes, bool(left), 0 < left < min_area))
-    # Holes filled, islands removed, both, neither; empty masks; and masks with nothing but small islands.
-    assert {kind[:2] for kind in kinds} == {(False, False), (False, True), (True, False), (True, True)}
+    # Holes filled, islands removed, both, neither; empty masks; and masks with nothing but small
+    # islands.
+    assert {kind[:2] for kind in kinds} == {
+        (False, False),
+        (False, True),
+        (True, False),
+        (True, True),
+    }
     assert any(not kind[2] for kind in kinds)
     assert any(kind[3] for kind in kinds)
 
 
 @pytest.mark.parametrize("min_area", [2, 30, 500, 10**9])
 @pytest.mark.parametrize("kind", ["islands", "holes", "checkerboard", "noise"])
-def test_mask_with_thousands_of_regions_is_cleaned_without_following_their_contours(kind, min_area, monkeypatch):
+def test_mask_with_thousands_of_regions_is_cleaned_without_following_their_contours(
+    kind, min_area, monkeypatch
+):
     logits = np.full((256, 256), -1, np.float32)
     logits[::2, ::2] = 1
     if kind == "checkerboard":

@@ -40,7 +40,10 @@ def numbered(inputs, outputs):
     """Return masks and scores that say which output they are."""
     count = 4 if outputs[0] == "low_res_masks" else 1
     logits = np.arange(count, dtype=np.float32)[None, :, None, None]
-    return [np.broadcast_to(logits, (1, count, 256, 256)), np.array([[0.0, 1.0, 2.0, 3.0]], np.float32)]
+    return [
+        np.broadcast_to(logits, (1, count, 256, 256)),
+        np.array([[0.0, 1.0, 2.0, 3.0]], np.float32),
+    ]
 
 
 @pytest.mark.parametrize(("candidates", "wanted"), [(False, [0]), (True, [1, 2, 3])])
@@ -63,11 +66,13 @@ def test_inputs_are_the_declared_ones():
         array = received[tensor.name]
         assert f"FP{8 * array.dtype.itemsize}" == tensor.datatype
         varies = [size == -1 for size in tensor.shape]
-        assert [-1 if free else size for free, size in zip(varies, array.shape, strict=True)] == [*tensor.shape]
+        assert [-1 if free else size for free, size in zip(varies, array.shape, strict=True)] == [
+            *tensor.shape
+        ]
     images = encoder_inputs(np.zeros((1024, 1024, 3), np.uint8), (683, 1024))
-    assert {name: (array.dtype.name.upper(), array.shape[1:]) for name, array in images.items()} == {
-        tensor.name: (tensor.datatype, tensor.shape) for tensor in ENCODER_INPUTS
-    }
+    assert {
+        name: (array.dtype.name.upper(), array.shape[1:]) for name, array in images.items()
+    } == {tensor.name: (tensor.datatype, tensor.shape) for tensor in ENCODER_INPUTS}
     assert images["sizes_hw"].tolist() == [[683, 1024]]
 
 
@@ -83,7 +88,9 @@ def test_values_that_are_not_finite_are_an_error(output):
 
 
 def test_points_are_scaled_and_padded():
-    point_coords, point_labels = points_to_frame(points((900, 600)), labels(1), (1200, 1800), (683, 1024))
+    point_coords, point_labels = points_to_frame(
+        points((900, 600)), labels(1), (1200, 1800), (683, 1024)
+    )
     assert point_coords.tolist() == [[[512, 341.5], [0, 0]]]
     assert point_labels.tolist() == [[1, PADDING_POINT]]
     assert point_coords.dtype == point_labels.dtype == np.float32
@@ -91,7 +98,9 @@ def test_points_are_scaled_and_padded():
 
 def test_only_objects_without_a_box_get_the_padding_point():
     boxes, mixed = labels(2, 3), np.array([[2, 3], [1, NO_POINT]], np.int32)
-    point_coords, point_labels = points_to_frame(points((1, 2), (3, 4)), boxes, (1024, 1024), (1024, 1024))
+    point_coords, point_labels = points_to_frame(
+        points((1, 2), (3, 4)), boxes, (1024, 1024), (1024, 1024)
+    )
     assert (point_coords.tolist(), point_labels.tolist()) == ([[[1, 2], [3, 4]]], [[2, 3]])
     _, point_labels = points_to_frame(np.zeros((2, 2, 2), np.float32), mixed, (9, 9), (1024, 1024))
     assert point_labels.tolist() == [[2, 3, NO_POINT], [1, NO_POINT, PADDING_POINT]]
@@ -99,7 +108,11 @@ def test_only_objects_without_a_box_get_the_padding_point():
 
 @pytest.mark.parametrize("count", [None, 0], ids=["left out", "none"])
 def test_without_earlier_masks_one_empty_mask_serves_all_objects(count):
-    masks, objects = (None, None) if count is None else (np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32))
+    masks, objects = (
+        (None, None)
+        if count is None
+        else (np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32))
+    )
     mask_input, has_mask = mask_inputs(masks, objects, 5)
     assert mask_input.shape == (1, 1, 256, 256)
     assert not mask_input.any()

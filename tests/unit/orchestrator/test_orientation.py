@@ -7,7 +7,18 @@ from mobile_sam_client import _orientation as clients
 from mobile_sam_client._images import displayed_pixels, displayed_wh
 from orchestrator import images, orientation
 from orchestrator.problems import Rejected
-from tests.oriented_files import FILES, SIX_CHUNK, chunk, entry, exif, ifd, jpeg, orientations_shown, png, tiff
+from tests.oriented_files import (
+    FILES,
+    SIX_CHUNK,
+    chunk,
+    entry,
+    exif,
+    ifd,
+    jpeg,
+    orientations_shown,
+    png,
+    tiff,
+)
 
 MAX_PIXELS = 10_000
 UNREADABLE = {
@@ -66,7 +77,9 @@ def test_service_and_client_agree_on_damaged_files():
     assert found == set(range(1, 9))
 
 
-@pytest.mark.parametrize("file", [b"", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe1", b"GIF89a", SIX_CHUNK])
+@pytest.mark.parametrize(
+    "file", [b"", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe1", b"GIF89a", SIX_CHUNK]
+)
 def test_files_without_an_image_have_the_normal_orientation(file):
     assert orientation.read_orientation(file) == 1
 

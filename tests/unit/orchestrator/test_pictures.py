@@ -66,7 +66,9 @@ def test_object_colours_repeat_after_the_last():
     shades = [tuple(pixels[10, x + 10].tolist()) for x in places]
     assert len(set(shades)) == len(pictures.COLOURS)
     assert shades[0] == shades[-1]
-    assert overlaid(MASK, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()  # the later one is on top
+    assert (
+        overlaid(MASK, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()
+    )  # the later one is on top
 
 
 def test_cutout_is_transparent_outside_all_objects():
@@ -104,12 +106,17 @@ def test_picture_of_one_pixel(style):
 def test_overlays_of_one_image_share_its_compressed_strips(monkeypatch, limit):
     monkeypatch.setattr(pictures, "STRIP_BYTES", 5 * 60 * 3)
     monkeypatch.setattr(pictures, "MAX_KEPT_PIXELS", limit)
-    image, strips = np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8), dict[int, Strip]()
+    image, strips = (
+        np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8),
+        dict[int, Strip](),
+    )
     for masks in ([MASK], [box(0, 0, 5, 5), box(50, 35, 60, 40)], [], [np.ones_like(MASK)], [MASK]):
         picture = Picture(image, "overlay", strips)
         for mask in masks:
             picture.add(mask)
-        assert np.array_equal(np.asarray(Image.open(io.BytesIO(picture.encode()))), overlaid(*masks, image=image))
+        assert np.array_equal(
+            np.asarray(Image.open(io.BytesIO(picture.encode()))), overlaid(*masks, image=image)
+        )
     assert sorted(strips) == (list(range(0, 40, 5)) if limit else [])
 
 
@@ -126,7 +133,9 @@ def noise(size_hw: tuple[int, int], channels: int = 3) -> np.ndarray:
 def test_png_round_trip_is_exact(kind, size_hw, channels, mode):
     wanted = noise(size_hw, channels)
     if kind != "noise":
-        wanted = np.indices(wanted.shape).sum(axis=0).astype(np.uint8) | np.uint8(255 * (kind == "white"))
+        wanted = np.indices(wanted.shape).sum(axis=0).astype(np.uint8) | np.uint8(
+            255 * (kind == "white")
+        )
     data = encode_png(np.pad(wanted, ((1, 2), (3, 4), (0, 0)))[1:-2, 3:-4])  # not contiguous
     picture = Image.open(io.BytesIO(data))
     assert (picture.format, picture.mode, picture.size) == ("PNG", mode, size_hw[::-1])
@@ -144,7 +153,9 @@ def test_png_round_trip_is_exact(kind, size_hw, channels, mode):
     drawn=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), min_size=1, max_size=4),
 )
 def test_png_with_kept_strips_is_the_same_file(height, width, drawn):
-    """Pictures drawn one after another on the same rows of a common image, with strips of a few rows."""
+    """Pictures drawn one after another on the same rows of a common image, with strips of a few
+    rows.
+    """
     image, kept = noise((height, width)), dict[int, Strip]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pictures, "STRIP_BYTES", 2000)
@@ -161,7 +172,16 @@ def test_kept_strips_are_those_without_changed_rows_and_are_used(monkeypatch):
     changed[35:40] = True
     kept: dict[int, Strip] = {}
     encode_png(image, changed, kept)
-    assert sorted(kept) == [0, 10, 20, 50, 60, 70, 80, 90]  # rows 40 to 49 are stored as differences from row 39
+    assert sorted(kept) == [
+        0,
+        10,
+        20,
+        50,
+        60,
+        70,
+        80,
+        90,
+    ]  # rows 40 to 49 are stored as differences from row 39
     encode_png(image, np.zeros(100, bool), kept)
     assert encode_png(np.zeros_like(image), np.zeros(100, bool), kept) == encode_png(image)
 
@@ -175,11 +195,16 @@ def test_png_chunks_and_their_stream_have_valid_checksums(data):
     chunks, place = [], 8
     while place < len(data):
         length = int.from_bytes(data[place : place + 4], "big")
-        body, checksum = data[place + 4 : place + 8 + length], data[place + 8 + length : place + 12 + length]
+        body, checksum = (
+            data[place + 4 : place + 8 + length],
+            data[place + 8 + length : place + 12 + length],
+        )
         assert zlib.crc32(body) == int.from_bytes(checksum, "big")
         chunks.append((body[:4], body[4:]))
         place += 12 + length
     assert place == len(data)
     kinds = [kind for kind, _ in chunks]
     assert kinds == [b"IHDR", *[b"IDAT"] * (len(chunks) - 2), b"IEND"]
-    assert zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))  # verifies Adler-32
+    assert zlib.decompress(
+        b"".join(body for kind, body in chunks if kind == b"IDAT")
+    )  # verifies Adler-32

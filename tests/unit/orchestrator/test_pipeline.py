@@ -23,7 +23,11 @@ from orchestrator.tensors import NO_POINT
 
 STAGES = Stages(lambda *_: None)
 IMAGE = EncodedImage(
-    "id", "id", CachedImage({"image_embeddings": np.zeros(1, np.float16)}, (480, 640), b""), 10**6, STAGES
+    "id",
+    "id",
+    CachedImage({"image_embeddings": np.zeros(1, np.float16)}, (480, 640), b""),
+    10**6,
+    STAGES,
 )
 
 
@@ -44,7 +48,9 @@ class Decoder:
         return [masks, np.repeat(before + np.arange(count, dtype=np.float32), 4).reshape(count, 4)]
 
 
-def decode(decoder: Decoder, count: int = 2, *earlier: Any, candidates: bool = False, batch: int = 8) -> list[Any]:
+def decode(
+    decoder: Decoder, count: int = 2, *earlier: Any, candidates: bool = False, batch: int = 8
+) -> list[Any]:
     pipeline = Pipeline(decoder, None, STAGES, {}, {}, 0, batch)  # type: ignore[arg-type]
     coords, labels = np.zeros((count, 1, 2), np.float32), np.ones((count, 1), np.int32)
     return list(pipeline.decode(IMAGE, coords, labels, *earlier, candidates=candidates))
@@ -55,7 +61,10 @@ def decode(decoder: Decoder, count: int = 2, *earlier: Any, candidates: bool = F
 def test_decoder_outputs_that_are_used_must_be_finite(value, candidates):
     used = 3 if candidates else 0
     for place, broken in (("masks", True), ("used score", True), ("other score", False)):
-        masks, scores = np.zeros((2, 4 if candidates else 1, 256, 256), np.float32), np.zeros((2, 4), np.float32)
+        masks, scores = (
+            np.zeros((2, 4 if candidates else 1, 256, 256), np.float32),
+            np.zeros((2, 4), np.float32),
+        )
         if place == "masks":
             masks[1, -1, 7, 9] = value
         else:
@@ -113,7 +122,9 @@ def test_point_outside_the_image_is_rejected(xy):
 def test_rejection_names_the_first_points_outside():
     with pytest.raises(Rejected) as caught:
         check_inside(np.full((3, 100, 2), -1, np.float32), np.ones((3, 100), np.int32), (10, 20))
-    assert [error["field"] for error in caught.value.errors] == [f"points[0][{index}]" for index in range(20)]
+    assert [error["field"] for error in caught.value.errors] == [
+        f"points[0][{index}]" for index in range(20)
+    ]
 
 
 def test_points_on_the_edges_are_accepted_and_absent_ones_are_not_checked():
@@ -132,7 +143,9 @@ def test_clipped_points_are_at_the_nearest_place_in_the_image_and_named():
 @pytest.mark.parametrize(
     ("box", "expected", "moved"),
     [
-        pytest.param((-1, -2, 21, 11), [[0, 0], [20, 10]], [(0, 0), (0, 1)], id="larger than the image"),
+        pytest.param(
+            (-1, -2, 21, 11), [[0, 0], [20, 10]], [(0, 0), (0, 1)], id="larger than the image"
+        ),
         pytest.param((5, 2, 20.4, 8), [[5, 2], [20, 8]], [(0, 1)], id="a rounding error"),
         pytest.param((5, 2, 20, 10), [[5, 2], [20, 10]], [], id="inside"),
         pytest.param((-5, 2, 0.5, 8), [[0, 2], [0.5, 8]], [(0, 0)], id="half a pixel is left"),
@@ -144,7 +157,15 @@ def test_clipped_box_is_the_part_inside_the_image(box, expected, moved):
 
 
 @pytest.mark.parametrize(
-    "box", [(-9, 2, -1, 8), (-9, 2, 0, 8), (20, 2, 30, 8), (21, 2, 30, 8), (5, 10, 9, 12), (-9, -9, -1, -1)]
+    "box",
+    [
+        (-9, 2, -1, 8),
+        (-9, 2, 0, 8),
+        (20, 2, 30, 8),
+        (21, 2, 30, 8),
+        (5, 10, 9, 12),
+        (-9, -9, -1, -1),
+    ],
 )
 def test_box_of_which_nothing_is_left_is_rejected(box):
     given = np.array([[(1, 1), (0, 0), (0, 0)], [(1, 1), box[:2], box[2:]]], np.float32)
@@ -174,14 +195,20 @@ def test_point_outside_the_region_is_rejected_with_its_limits():
 
 
 def test_extents_are_the_boxes_around_the_points():
-    assert extents(points((1, 9), (4, 2), (0, 0)), labels(1, 0, NO_POINT)).tolist() == [[1, 2, 4, 9]]
+    assert extents(points((1, 9), (4, 2), (0, 0)), labels(1, 0, NO_POINT)).tolist() == [
+        [1, 2, 4, 9]
+    ]
 
 
 def test_earlier_masks_go_to_their_objects_unchanged():
-    masks, decoder = np.random.default_rng(0).normal(0, 10, (2, 256, 256)).astype(np.float32), Decoder()
+    masks, decoder = (
+        np.random.default_rng(0).normal(0, 10, (2, 256, 256)).astype(np.float32),
+        Decoder(),
+    )
     decode(decoder, 4, masks, np.array([3, 1], np.int32), batch=2)
     mask_input, has_mask = (
-        np.concatenate([run[name] for run in decoder.runs]) for name in ("mask_input", "has_mask_input")
+        np.concatenate([run[name] for run in decoder.runs])
+        for name in ("mask_input", "has_mask_input")
     )
     assert mask_input.dtype == has_mask.dtype == np.float32
     assert has_mask.tolist() == [0, 1, 0, 1]
@@ -194,7 +221,9 @@ def test_earlier_masks_go_to_their_objects_unchanged():
     [
         pytest.param([1], [(0, 1)], id="one object"),
         pytest.param([1] * 20, [(0, 8), (8, 16), (16, 20)], id="limit of prompts"),
-        pytest.param([1, 1, 514, 1, 1], [(0, 2), (2, 3), (3, 5)], id="object with many points runs alone"),
+        pytest.param(
+            [1, 1, 514, 1, 1], [(0, 2), (2, 3), (3, 5)], id="object with many points runs alone"
+        ),
         pytest.param([100] * 6, [(0, 5), (5, 6)], id="limit of points"),
         pytest.param([514, 514], [(0, 1), (1, 2)], id="objects above the limit of points"),
     ],

@@ -83,7 +83,9 @@ def test_unsimplified_rings_enclose_exactly_the_mask():
     generator = np.random.default_rng(0)
     for _ in range(60):
         mask = generator.random(generator.integers(1, 14, 2)) < generator.uniform(0.1, 0.9)
-        assert np.array_equal(filled(polygons(mask, tolerance=0), mask.shape), mask.repeat(2, 0).repeat(2, 1))
+        assert np.array_equal(
+            filled(polygons(mask, tolerance=0), mask.shape), mask.repeat(2, 0).repeat(2, 1)
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -91,10 +93,17 @@ def test_unsimplified_rings_enclose_exactly_the_mask():
 def test_rings_deviate_at_most_the_tolerance_from_the_edge(seed, tolerance):
     mask = blob(seed)
     lines = np.array(
-        [side for polygon in polygons(mask, tolerance=tolerance) for ring in polygon for side in sides(ring)]
+        [
+            side
+            for polygon in polygons(mask, tolerance=tolerance)
+            for ring in polygon
+            for side in sides(ring)
+        ]
     )
     start, along = lines[:, 0], lines[:, 1] - lines[:, 0]
-    around = cv2.blur(np.pad(mask, 1).astype(np.float32), (2, 2), anchor=(0, 0))[:-1, :-1]  # mean at each corner
+    around = cv2.blur(np.pad(mask, 1).astype(np.float32), (2, 2), anchor=(0, 0))[
+        :-1, :-1
+    ]  # mean at each corner
     edge = np.argwhere((around > 0) & (around < 1))[:, None, ::-1].astype(float)
     share = (((edge - start) * along).sum(-1) / (along**2).sum(-1)).clip(0, 1)
     distance = np.linalg.norm(start + share[..., None] * along - edge, axis=-1).min(axis=1)
@@ -112,4 +121,6 @@ def test_rings_stay_inside_the_image_and_are_simplified():
         assert (points.max(axis=0) == (mask.shape[1], mask.shape[0])).all()
         assert min(len(ring) for polygon in found for ring in polygon) >= 3
         padded = np.pad(mask, 1)
-        assert len(points) < sum(np.count_nonzero(np.diff(padded, axis=axis)) for axis in (0, 1)) / 2
+        assert (
+            len(points) < sum(np.count_nonzero(np.diff(padded, axis=axis)) for axis in (0, 1)) / 2
+        )

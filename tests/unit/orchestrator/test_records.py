@@ -11,7 +11,14 @@ from orchestrator.cache import MOBILE_SAM_SHAPES
 from orchestrator.everything import records, warm_up
 from orchestrator.networks import DecoderError
 from orchestrator.problems import Rejected
-from tests.unit.orchestrator.pipelines import HEIGHT, REGION, WIDTH, decoder, model_request, sizes_encoded
+from tests.unit.orchestrator.pipelines import (
+    HEIGHT,
+    REGION,
+    WIDTH,
+    decoder,
+    model_request,
+    sizes_encoded,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,9 @@ def test_warm_up_runs_the_decoder_on_as_many_points_as_a_grid_does(pipeline):
     options |= {"stability_score_offset": 1.0, "min_mask_region_area": 0}
     records(counting, model_request(points=[[5, 5]] * 8, **options))
     assert sizes == [4, 4, 4]
-    broken = replace(pipeline, run_decoder=lambda *given: [part * np.nan for part in decoder(*given)])
+    broken = replace(
+        pipeline, run_decoder=lambda *given: [part * np.nan for part in decoder(*given)]
+    )
     with pytest.raises(DecoderError):
         warm_up(broken, MOBILE_SAM_SHAPES)
 
@@ -55,7 +64,9 @@ def test_warm_up_runs_the_decoder_on_as_many_points_as_a_grid_does(pipeline):
 def test_batch_with_too_many_grid_points_is_rejected_before_the_decoder_runs(pipeline):
     ran: list[dict[str, Any]] = []
     counting = replace(pipeline, run_decoder=lambda inputs, _: ran.append(inputs))
-    batch = model_request(points=[[5, 5]] * 1000, crop_box=[0, 0, WIDTH, HEIGHT], min_mask_region_area=5)
+    batch = model_request(
+        points=[[5, 5]] * 1000, crop_box=[0, 0, WIDTH, HEIGHT], min_mask_region_area=5
+    )
     with pytest.raises(Rejected, match="too-much-work"):
         records(counting, batch)
     assert ran == []
@@ -76,4 +87,6 @@ def test_records_of_a_crop_do_not_encode_the_whole_image(pipeline):
     }
     (lines,) = records(pipeline, model_request(points=[[10, 10]], **options))
     assert encoded == [(1024, 1024)]
-    assert {tuple(found["crop_box"]) for found in json.loads(b"".join(lines))["masks"]} <= {(8, 4, 32, 32)}
+    assert {tuple(found["crop_box"]) for found in json.loads(b"".join(lines))["masks"]} <= {
+        (8, 4, 32, 32)
+    }

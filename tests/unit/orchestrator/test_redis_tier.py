@@ -33,7 +33,9 @@ def open_tier(server, warnings, monkeypatch) -> Callable[..., RedisTier]:
     return lambda fingerprint=WEIGHTS: RedisTier(server.url, Layout(fingerprint), warnings.append)
 
 
-def test_entry_is_visible_to_other_machines_with_the_same_weights_for_a_time(server, open_tier, entries, warnings):
+def test_entry_is_visible_to_other_machines_with_the_same_weights_for_a_time(
+    server, open_tier, entries, warnings
+):
     entry = entries.make(1, file_bytes=100_000)
     open_tier().put(entries.name(1), entry)
     open_tier("b" * 64).put(entries.name(1), entries.make(2))
@@ -65,8 +67,12 @@ POISONS = {
     "too long": lambda client, name, file: client.set(name, file + b"\0"),
     "a header alone": lambda client, name, file: client.set(name, file[:64]),
     "text": lambda client, name, file: client.set(name, "no entry"),
-    "one bit": lambda client, name, file: client.set(name, file[:99] + bytes([file[99] ^ 1]) + file[100:]),
-    "other weights": lambda client, name, file: client.set(name, file.replace(b"f" * 16, b"e" * 16, 1)),
+    "one bit": lambda client, name, file: client.set(
+        name, file[:99] + bytes([file[99] ^ 1]) + file[100:]
+    ),
+    "other weights": lambda client, name, file: client.set(
+        name, file.replace(b"f" * 16, b"e" * 16, 1)
+    ),
 }
 
 
@@ -86,7 +92,9 @@ def test_poisoned_value_is_not_served_leaves_redis_in_use_and_is_overwritten(
     wait_until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
 
 
-def test_no_more_of_a_huge_value_is_read_than_an_entry_may_have(server, open_tier, entries, monkeypatch):
+def test_no_more_of_a_huge_value_is_read_than_an_entry_may_have(
+    server, open_tier, entries, monkeypatch
+):
     monkeypatch.setattr(redis_tier, "MAX_FILE_BYTES", 1000)
     tier = open_tier()
     with server.client() as client:
@@ -106,7 +114,9 @@ def test_value_of_an_older_layout_is_not_served(server, open_tier, entries, warn
     assert "got b'MSAMEMB4'" in warnings[0]
 
 
-def test_unreachable_redis_is_reported_once_and_retried_later(server, open_tier, entries, warnings, monkeypatch):
+def test_unreachable_redis_is_reported_once_and_retried_later(
+    server, open_tier, entries, warnings, monkeypatch
+):
     monkeypatch.setattr(redis_tier, "RETRY_AFTER_S", 3600)
     tier, other = open_tier(), open_tier()
     server.stop()
@@ -124,7 +134,9 @@ def test_unreachable_redis_is_reported_once_and_retried_later(server, open_tier,
 
 
 @pytest.mark.timeout(60)
-def test_hung_redis_times_out_and_its_late_reply_is_discarded(server, open_tier, entries, warnings, monkeypatch):
+def test_hung_redis_times_out_and_its_late_reply_is_discarded(
+    server, open_tier, entries, warnings, monkeypatch
+):
     monkeypatch.setattr(redis_tier, "RETRY_AFTER_S", 0)
     monkeypatch.setattr(redis_tier, "TRANSFER_TIMEOUT_S", 0.2)
     tier = open_tier()
@@ -143,7 +155,9 @@ def test_hung_redis_times_out_and_its_late_reply_is_discarded(server, open_tier,
 
 @contextmanager
 def dripping_server(value: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Run a server whose answers end in single bytes, each in time; yield its URL and the commands that it got."""
+    """Run a server whose answers end in single bytes, each in time; yield its URL and the
+    commands that it got.
+    """
     commands: list[bytes] = []
 
     class Dripping(socketserver.BaseRequestHandler):
@@ -167,7 +181,9 @@ def dripping_server(value: bytes) -> Iterator[tuple[str, list[bytes]]]:
         running.shutdown()
 
 
-def test_redis_whose_answer_never_ends_is_not_waited_for_and_then_not_asked(entries, warnings, monkeypatch):
+def test_redis_whose_answer_never_ends_is_not_waited_for_and_then_not_asked(
+    entries, warnings, monkeypatch
+):
     monkeypatch.setattr(redis_tier, "ANSWER_TIMEOUT_S", 0.3)
     monkeypatch.setattr(redis_tier, "TRANSFER_TIMEOUT_S", 60)
     with dripping_server(entries.file(1)) as (url, commands):
@@ -179,7 +195,9 @@ def test_redis_whose_answer_never_ends_is_not_waited_for_and_then_not_asked(entr
 
 
 @pytest.mark.timeout(60)
-def test_write_queue_is_bounded_while_redis_hangs(server, open_tier, entries, warnings, monkeypatch):
+def test_write_queue_is_bounded_while_redis_hangs(
+    server, open_tier, entries, warnings, monkeypatch
+):
     monkeypatch.setattr(redis_tier, "CONNECT_TIMEOUT_S", 600)
     monkeypatch.setattr(redis_tier, "TRANSFER_TIMEOUT_S", 600)
     tier, entry = open_tier(), entries.make(1)

@@ -1,4 +1,6 @@
-"""Images above the pixel limit: what is accepted, how it is decoded, and masks of cells in pixels of the image."""
+"""Images above the pixel limit: what is accepted, how it is decoded, and masks of cells in
+pixels of the image.
+"""
 
 import struct
 import subprocess
@@ -63,7 +65,9 @@ def photo(height: int, width: int, mode: str = "RGB") -> Image.Image:
     return Image.fromarray(pixels).convert(mode)
 
 
-def decoded_with_range(file: bytes, max_pixels: int = LIMIT) -> tuple[np.ndarray, SampleRange | None]:
+def decoded_with_range(
+    file: bytes, max_pixels: int = LIMIT
+) -> tuple[np.ndarray, SampleRange | None]:
     opened = reduced.open_image(file, max_pixels)
     factor = reduced.factor(opened.size_hw, max_pixels)
     assert factor
@@ -75,7 +79,9 @@ def decoded(file: bytes, max_pixels: int = LIMIT) -> np.ndarray:
 
 
 def enlarged_by_definition(mask: np.ndarray, reduction: Reduction) -> np.ndarray:
-    """Return the mask of the image in which each pixel has the value of the cell that its centre lies in."""
+    """Return the mask of the image in which each pixel has the value of the cell that its centre
+    lies in.
+    """
     (height, width), (rows, columns) = reduction.size_hw, reduction.grid_hw
     y = ((np.arange(height) + 0.5) * rows / height).astype(int)
     x = ((np.arange(width) + 0.5) * columns / width).astype(int)
@@ -154,7 +160,9 @@ def test_smaller_image_is_turned_as_the_image_is(orientation):
 @pytest.mark.parametrize("colour_type", CHANNELS)
 @pytest.mark.parametrize("top", [4095, 65_535])
 def test_16_bit_image_has_the_range_of_the_whole_image(colour_type, top):
-    ramp = (np.linspace(0, top, 101)[None, :, None] + np.zeros((79, 1, CHANNELS[colour_type]))).astype(np.uint16)
+    ramp = (
+        np.linspace(0, top, 101)[None, :, None] + np.zeros((79, 1, CHANNELS[colour_type]))
+    ).astype(np.uint16)
     file = deep_png(ramp, colour_type)
     whole, whole_range = images.decode(images.open_image(file, 10**6))
     pixels, sample_range = decoded_with_range(file, 4000)
@@ -182,18 +190,26 @@ def test_damaged_file_is_rejected():
 def test_jpeg_file_with_a_flaw_that_pillow_tolerates_is_decoded():
     file = encoded(photo(79, 101), "JPEG", quality=95)
     start_of_scan = file.index(b"\xff\xda")
-    assert decoded(file[:start_of_scan] + b"\x00\x00\x00" + file[start_of_scan:]).shape == (40, 51, 3)
+    assert decoded(file[:start_of_scan] + b"\x00\x00\x00" + file[start_of_scan:]).shape == (
+        40,
+        51,
+        3,
+    )
 
 
 def png_header(width: int, height: int, colour: int = 2) -> bytes:
     """Return a PNG file that announces this size and has a few zeros as pixels."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
     pixels = zlib.compress(bytes(1000))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +226,9 @@ def test_hostile_png_file_is_refused_before_it_is_decoded(file, limit, kind, mon
         reduced.open_image(file, 25_000_000)
     (error,) = caught.value.errors
     assert (caught.value.status, error["field"]) == (413, "input_image")
-    assert error["expected"].startswith(f"at most {limit} pixels in a {kind} file: replace the image by a smaller one")
+    assert error["expected"].startswith(
+        f"at most {limit} pixels in a {kind} file: replace the image by a smaller one"
+    )
     assert " x " in error["got"]
 
 
@@ -245,7 +263,15 @@ def test_jpeg_file_that_ends_with_its_header_is_rejected():
             decoded(file[: file.index(b"\xff\xda") + end])
 
 
-SIZES = [((79, 101), 2), ((80, 100), 2), ((81, 99), 4), ((7, 5), 2), ((5, 7), 4), ((1, 9), 4), ((3, 3), 2)]
+SIZES = [
+    ((79, 101), 2),
+    ((80, 100), 2),
+    ((81, 99), 4),
+    ((7, 5), 2),
+    ((5, 7), 4),
+    ((1, 9), 4),
+    ((3, 3), 2),
+]
 
 
 @pytest.fixture(params=SIZES, ids=str)
@@ -316,7 +342,8 @@ def test_grid_of_factor_1_is_the_image():
 
 
 def test_runs_of_a_large_image_take_no_memory_for_its_pixels():
-    # 400 megapixels in 25 million cells; a high-water mark of this process would be that of earlier tests.
+    # 400 megapixels in 25 million cells; a high-water mark of this process would be that of earlier
+    # tests.
     program = """
 import numpy as np
 from orchestrator.reduced import Reduction
@@ -358,16 +385,24 @@ print(growth(), *pixels.shape)
 
 
 def peak_to_decode(file: Path, max_pixels: int) -> tuple[int, tuple[int, ...]]:
-    """Return the bytes by which a process grows while it decodes an image, and the shape of its pixels."""
+    """Return the bytes by which a process grows while it decodes an image, and the shape of its
+    pixels.
+    """
     grown, *shape = numbers_of(PEAK, str(file), str(max_pixels))
     return grown, tuple(shape)
 
 
-@pytest.mark.parametrize(("file_format", "bytes_per_pixel"), [("JPEG", 1.5), ("PNG", 5.5)], ids=["jpeg", "png"])
+@pytest.mark.parametrize(
+    ("file_format", "bytes_per_pixel"), [("JPEG", 1.5), ("PNG", 5.5)], ids=["jpeg", "png"]
+)
 def test_memory_to_decode_a_large_image_is_bounded(tmp_path, file_format, bytes_per_pixel):
-    """All pixels of 36 megapixels take 108 MB, in Pillow 144 MB, before they are scaled down to 9 megapixels."""
+    """All pixels of 36 megapixels take 108 MB, in Pillow 144 MB, before they are scaled down to
+    9 megapixels.
+    """
     file = tmp_path / "image"
-    photo(6000, 6000).save(file, file_format, **({"compress_level": 1} if file_format == "PNG" else {}))
+    photo(6000, 6000).save(
+        file, file_format, **({"compress_level": 1} if file_format == "PNG" else {})
+    )
     grown, shape = peak_to_decode(file, 9_000_000)
     assert shape == (3000, 3000, 3)
     assert 27_000_000 <= grown < bytes_per_pixel * 6000**2
@@ -375,10 +410,16 @@ def test_memory_to_decode_a_large_image_is_bounded(tmp_path, file_format, bytes_
 
 @pytest.mark.parametrize(
     ("channels", "bytes_per_pixel"),
-    [(1, reduced.GREY_16_BIT_BYTES_PER_PIXEL), (3, reduced.DEEP_BYTES_PER_PIXEL), (4, reduced.DEEP_BYTES_PER_PIXEL)],
+    [
+        (1, reduced.GREY_16_BIT_BYTES_PER_PIXEL),
+        (3, reduced.DEEP_BYTES_PER_PIXEL),
+        (4, reduced.DEEP_BYTES_PER_PIXEL),
+    ],
     ids=["grey", "rgb", "rgba"],
 )
-def test_memory_to_decode_a_large_16_bit_image_is_what_its_limit_counts(tmp_path, channels, bytes_per_pixel):
+def test_memory_to_decode_a_large_16_bit_image_is_what_its_limit_counts(
+    tmp_path, channels, bytes_per_pixel
+):
     file = tmp_path / "image.png"
     row = np.linspace(0, 4095, 4000).astype(np.uint16)
     samples = np.broadcast_to(row[None, :, None], (4000, 4000, channels))

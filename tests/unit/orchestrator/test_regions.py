@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from orchestrator.problems import Rejected
-from orchestrator.regions import MAX_AUTO_SHARE, MIN_SIDE_PIXELS, STEPS, auto_region, full_image, rounded
+from orchestrator.regions import (
+    MAX_AUTO_SHARE,
+    MIN_SIDE_PIXELS,
+    STEPS,
+    auto_region,
+    full_image,
+    rounded,
+)
 
 SIZE_HW = (3000, 4000)
 
@@ -16,12 +23,22 @@ def test_rounded_region_contains_the_region_is_little_larger_and_stays_as_it_is(
     for _ in range(2000):
         height, width = (generator.choice([20, 33, 480, 641, 3000, 65_535]) for _ in range(2))
         sides = [generator.uniform(min(MIN_SIDE_PIXELS, end), end) for end in (width, height)]
-        start = [generator.uniform(0, end - side) for side, end in zip(sides, (width, height), strict=True)]
-        given = [*start, *(min(at + side, end) for at, side, end in zip(start, sides, (width, height), strict=True))]
+        start = [
+            generator.uniform(0, end - side)
+            for side, end in zip(sides, (width, height), strict=True)
+        ]
+        given = [
+            *start,
+            *(
+                min(at + side, end)
+                for at, side, end in zip(start, sides, (width, height), strict=True)
+            ),
+        ]
         x0, y0, x1, y1 = found = rounded(given, (height, width))
         assert 0 <= x0 <= given[0] < given[2] <= x1 <= width
         assert 0 <= y0 <= given[1] < given[3] <= y1 <= height
-        # Twice a step on each side, if the first rounding leads to larger steps; whole pixels at least.
+        # Twice a step on each side, if the first rounding leads to larger steps; whole pixels at
+        # least.
         largest = max(*sides) * 4 / STEPS + 4
         assert max(x1 - x0 - sides[0], y1 - y0 - sides[1]) <= largest
         assert rounded(found, (height, width)) == found
@@ -32,7 +49,8 @@ def test_most_small_movements_of_a_view_lead_to_the_same_region():
     same = 0
     for _ in range(1000):
         x, y, width, height = (
-            generator.uniform(*limits) for limits in ((0, 2000), (0, 1500), (300, 1500), (300, 1200))
+            generator.uniform(*limits)
+            for limits in ((0, 2000), (0, 1500), (300, 1500), (300, 1200))
         )
         moved = [at + generator.uniform(-0.01, 0.01) * width for at in (x, y)]
         views = [[max(0, x), max(0, y), x + width, y + height] for x, y in ((x, y), moved)]
@@ -52,7 +70,9 @@ def test_most_small_movements_of_a_view_lead_to_the_same_region():
     ],
 )
 def test_unusable_region_is_rejected_with_the_limits(region):
-    with pytest.raises(Rejected, match=r"'region'.*0 <= x0 < x1 <= 4000.*at least 32 pixels.*'got': '\["):
+    with pytest.raises(
+        Rejected, match=r"'region'.*0 <= x0 < x1 <= 4000.*at least 32 pixels.*'got': '\["
+    ):
         rounded(region, SIZE_HW)
 
 

@@ -19,7 +19,15 @@ from orchestrator.call import MemoryFile, ModelRequest
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
-from tests.unit.orchestrator.pipelines import HEIGHT, REGION, WIDTH, decoder, model_request, png, sizes_encoded
+from tests.unit.orchestrator.pipelines import (
+    HEIGHT,
+    REGION,
+    WIDTH,
+    decoder,
+    model_request,
+    png,
+    sizes_encoded,
+)
 
 TOP_LEFT_BOX = [0, 0, 32, 24]
 
@@ -65,14 +73,21 @@ def test_embedding_is_a_file_that_names_its_weights_and_frame(pipeline):
         "encoder": "a",
     }
     assert parts(pipeline, model_request(0, embedding=True))[2]["etag"] == result["etag"]
-    of_region, _, result_of_region = parts(pipeline, model_request(0, embedding=True, region=[0, 0, 32, 32]))
-    assert (b'"frame_height":"1024"' in of_region, result_of_region["etag"] != result["etag"]) == (True, True)
+    of_region, _, result_of_region = parts(
+        pipeline, model_request(0, embedding=True, region=[0, 0, 32, 32])
+    )
+    assert (b'"frame_height":"1024"' in of_region, result_of_region["etag"] != result["etag"]) == (
+        True,
+        True,
+    )
     pipeline.identity["engine"]["encoder"] = "another"
     assert parts(pipeline, model_request(0, embedding=True))[2]["etag"] != result["etag"]
 
 
 def test_candidates_of_several_objects_are_listed_in_order_with_logits(pipeline):
-    request = model_request(2, multimask_output=True, mask_format="npy", low_res_mask=True, segmented_image="cutout")
+    request = model_request(
+        2, multimask_output=True, mask_format="npy", low_res_mask=True, segmented_image="cutout"
+    )
     mask, picture, result = parts(pipeline, request)
     assert np.load(io.BytesIO(mask)).shape == (6, HEIGHT, WIDTH)
     assert Image.open(io.BytesIO(picture)).mode == "RGBA"
@@ -119,7 +134,10 @@ def test_picture_shows_the_candidate_with_the_highest_score(pipeline):
 
 
 def test_mask_is_where_the_logits_are_above_the_threshold(pipeline):
-    areas = [parts(pipeline, model_request(mask_threshold=at))[2]["masks"][0]["area"] for at in (-20, -9, 0, 9, 20)]
+    areas = [
+        parts(pipeline, model_request(mask_threshold=at))[2]["masks"][0]["area"]
+        for at in (-20, -9, 0, 9, 20)
+    ]
     assert areas[0] == WIDTH * HEIGHT
     assert areas[4] == 0
     assert areas == sorted(areas, reverse=True)
@@ -133,7 +151,10 @@ def test_small_islands_are_removed_from_mask_area_and_picture(pipeline):
 
     pipeline.run_decoder = with_island
     with_it, without = (
-        parts(pipeline, model_request(mask_format="npy", segmented_image="cutout", min_mask_region_area=area))
+        parts(
+            pipeline,
+            model_request(mask_format="npy", segmented_image="cutout", min_mask_region_area=area),
+        )
         for area in (0, 100)
     )
     assert with_it[2]["masks"][0]["area"] > without[2]["masks"][0]["area"]
@@ -155,7 +176,9 @@ def test_without_prompts_the_image_is_only_encoded(pipeline):
 def test_image_id_with_a_file_is_trusted_from_the_service_only(pipeline):
     claimed = {"image_id": "c" * 64}
     inputs = {"input_image": np.array([png()], np.object_)}
-    by_others = ModelRequest((inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get)
+    by_others = ModelRequest(
+        (inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get
+    )
     assert pipeline.embeddings.open(by_others).image_id == hashlib.sha256(png()).hexdigest()
     with MemoryFile(1e18) as memory_file:
         by_service = ModelRequest((inputs | {"call": memory_file.describe(claimed)}).get)
@@ -171,10 +194,25 @@ def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
     ("limit", "options", "expected"),
     [
         pytest.param(1000, {}, "at most 0 objects as json", id="estimated"),
-        pytest.param(500, {"mask_format": "rle", "low_res_mask": True}, "at most 0 objects as rle", id="logits"),
+        pytest.param(
+            500,
+            {"mask_format": "rle", "low_res_mask": True},
+            "at most 0 objects as rle",
+            id="logits",
+        ),
         pytest.param(6000, {"segmented_image": "overlay"}, "with picture overlay", id="picture"),
-        pytest.param(200, {"mask_format": "rle"}, "an answer of at most 200 bytes", id="masks as they are made"),
-        pytest.param(200, {"mask_format": "rle", "document": True}, "an answer of at most 200 bytes", id="records"),
+        pytest.param(
+            200,
+            {"mask_format": "rle"},
+            "an answer of at most 200 bytes",
+            id="masks as they are made",
+        ),
+        pytest.param(
+            200,
+            {"mask_format": "rle", "document": True},
+            "an answer of at most 200 bytes",
+            id="records",
+        ),
     ],
 )
 def test_answer_above_the_limit_is_rejected(pipeline, limit, options, expected):
@@ -211,7 +249,9 @@ def test_mask_of_a_region_lies_in_the_frame_of_the_image(pipeline):
 
     pipeline.run_decoder = run_decoder
     options: dict[str, Any] = {"mask_format": "npy", "segmented_image": "cutout"}
-    mask, picture, result = parts(pipeline, model_request(points=[[[24, 12]]], region=REGION, **options))
+    mask, picture, result = parts(
+        pipeline, model_request(points=[[[24, 12]]], region=REGION, **options)
+    )
     assert coords == [[512, 256]]
     expected = np.zeros((HEIGHT, WIDTH), bool)
     expected[4:16, 24:40] = True
@@ -242,8 +282,18 @@ def test_only_the_region_is_encoded_once(pipeline):
     ("region", "points", "field"),
     [
         pytest.param([0, 0, WIDTH + 1, HEIGHT], [[[5, 5]]], "'region'", id="outside of the image"),
-        pytest.param(REGION, [[[7, 5]]], r"points\[0\]\[0\].*inside the region", id="click outside of the region"),
-        pytest.param(REGION, [[[65, 5]]], r"points\[0\]\[0\].*inside the image", id="click outside of the image"),
+        pytest.param(
+            REGION,
+            [[[7, 5]]],
+            r"points\[0\]\[0\].*inside the region",
+            id="click outside of the region",
+        ),
+        pytest.param(
+            REGION,
+            [[[65, 5]]],
+            r"points\[0\]\[0\].*inside the image",
+            id="click outside of the image",
+        ),
     ],
 )
 def test_unusable_region_is_rejected_before_encoding(pipeline, region, points, field):
@@ -261,7 +311,11 @@ def labelled(request: ModelRequest, labels: Any) -> ModelRequest:
 
 def test_clip_moves_prompts_into_the_image_and_the_result_names_them(pipeline, monkeypatch):
     prompts = [[[-3, 5], [1, 1]], [[-1, -2], [WIDTH + 1, 20]], [[4, 4], [9, HEIGHT + 0.5]]]
-    fields = [["prompts[0].pos_coords[0]", "prompts[0].neg_coords[0]"], ["prompts[1].box"] * 2, ["prompts[2].box"] * 2]
+    fields = [
+        ["prompts[0].pos_coords[0]", "prompts[0].neg_coords[0]"],
+        ["prompts[1].box"] * 2,
+        ["prompts[2].box"] * 2,
+    ]
     inside = [[[0, 5], [1, 1]], [[0, 0], [WIDTH, 20]], [[4, 4], [9, HEIGHT]]]
     runs = Mock(side_effect=decoder)
     monkeypatch.setattr(pipeline, "run_decoder", runs)
@@ -269,7 +323,9 @@ def test_clip_moves_prompts_into_the_image_and_the_result_names_them(pipeline, m
     request = labelled(model_request(3, points=prompts, clip=True, fields=fields), labels)
     _, _, result = parts(pipeline, request)
     assert result["clipped"] == ["prompts[0].pos_coords[0]", "prompts[1].box", "prompts[2].box"]
-    _, _, same = parts(pipeline, labelled(model_request(3, points=inside, clip=True, fields=fields), labels))
+    _, _, same = parts(
+        pipeline, labelled(model_request(3, points=inside, clip=True, fields=fields), labels)
+    )
     assert "clipped" not in same
     (clipped, _), (exact, _) = (run.args for run in runs.call_args_list)
     np.testing.assert_array_equal(clipped["point_coords"], exact["point_coords"])
@@ -286,7 +342,9 @@ def test_clip_cuts_a_region_and_the_result_names_it(pipeline):
 
 
 @pytest.mark.parametrize(
-    ("options", "hint"), [({}, ""), ({"clip": False}, ', or send "clip": true')], ids=["tool", "caller"]
+    ("options", "hint"),
+    [({}, ""), ({"clip": False}, ', or send "clip": true')],
+    ids=["tool", "caller"],
 )
 def test_place_outside_the_image_is_rejected_and_callers_learn_of_clip(pipeline, options, hint):
     with pytest.raises(Rejected) as caught:
@@ -327,13 +385,20 @@ def test_automatic_region_is_around_boxes_and_around_the_masks_of_clicks(pipelin
     assert boxes[1] == [[10, 6, 20, 16]]
 
 
-def test_model_for_short_requests_refuses_to_decode_a_large_image_for_a_region(pipeline, monkeypatch):
+def test_model_for_short_requests_refuses_to_decode_a_large_image_for_a_region(
+    pipeline, monkeypatch
+):
     parts(pipeline, model_request(0))
     monkeypatch.setattr("orchestrator.costs.DECODE_NS", 10**6)
     with pytest.raises(CostlyRequest):
         segment(pipeline, model_request(points=[[[24, 12]]], region=REGION, costly=False))
     parts(pipeline, model_request(points=[[[24, 12]]], region=REGION))
-    assert parts(pipeline, model_request(points=[[[24, 12]]], region=REGION, costly=False))[2]["region"] == REGION
+    assert (
+        parts(pipeline, model_request(points=[[[24, 12]]], region=REGION, costly=False))[2][
+            "region"
+        ]
+        == REGION
+    )
 
 
 def test_file_is_kept_without_encoding_and_encoded_later_by_its_id(pipeline):
@@ -346,7 +411,9 @@ def test_file_is_kept_without_encoding_and_encoded_later_by_its_id(pipeline):
 
 
 def large(pipeline: Pipeline, *, costly: bool = True, **options: Any) -> ModelRequest:
-    """Return a request about an image above the limit, which this sets, as the service sends it for an adapter."""
+    """Return a request about an image above the limit, which this sets, as the service sends it
+    for an adapter.
+    """
     pipeline.embeddings.max_pixels = WIDTH * HEIGHT // 4
     request = model_request(costly=costly, **{"document": True, "mask_format": "rle", **options})
     request.scale_down = True
@@ -378,10 +445,14 @@ def test_image_below_the_limit_is_answered_as_without_scale_down(pipeline):
 
 
 @pytest.mark.parametrize(
-    "options", [{"document": False}, {"segmented_image": "overlay"}, {"mask_format": "png"}], ids=str
+    "options",
+    [{"document": False}, {"segmented_image": "overlay"}, {"mask_format": "png"}],
+    ids=str,
 )
 def test_other_answers_about_an_image_worked_on_at_a_smaller_size_are_an_error(pipeline, options):
-    with pytest.raises(ValueError, match="expected a document without a picture, with masks as rle or polygon"):
+    with pytest.raises(
+        ValueError, match="expected a document without a picture, with masks as rle or polygon"
+    ):
         segment(pipeline, large(pipeline, **options))
 
 

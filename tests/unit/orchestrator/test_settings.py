@@ -1,4 +1,6 @@
-"""Settings of the orchestrator's models: defaults, parameters in config.pbtxt, environment variables."""
+"""Settings of the orchestrator's models: defaults, parameters in config.pbtxt, environment
+variables.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Services that share a folder of embeddings: they encode, read and evict at the same time, and some are killed."""
+"""Services that share a folder of embeddings: they encode, read and evict at the same time, and
+some are killed.
+"""
 
 import fcntl
 import hashlib
@@ -36,11 +38,15 @@ def image_of(number: int) -> tuple[str, bytes]:
 def encode(number: int, layout: Layout) -> CachedImage:
     """Return the entry of an image, whose embedding is another one by other weights."""
     seed = number + IMAGES * int(layout.fingerprint[0], 16)
-    return replace(ENTRIES.make(seed, layout=layout), size_hw=(480, 640 + number), file=image_of(number)[1])
+    return replace(
+        ENTRIES.make(seed, layout=layout), size_hw=(480, 640 + number), file=image_of(number)[1]
+    )
 
 
 def click(folder: Path, weights: str, seed: int, clicks: int | None, done: Connection) -> None:
-    """Click on images as a service's process does, and send what happened after each click. None: without end."""
+    """Click on images as a service's process does, and send what happened after each click.
+    None: without end.
+    """
     layout, draw = Layout(weights * 64, SHAPES), random.Random(seed)
     warnings: list[str] = []
     cache = EmbeddingCache(folder, layout, ROOM, warnings.append)
@@ -69,8 +75,14 @@ def room_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def test_services_with_one_folder_find_right_embeddings_within_its_bound_through_kills(tmp_path: Path):
-    folder, context, draw = tmp_path / "embeddings", multiprocessing.get_context("spawn"), random.Random(3)
+def test_services_with_one_folder_find_right_embeddings_within_its_bound_through_kills(
+    tmp_path: Path,
+):
+    folder, context, draw = (
+        tmp_path / "embeddings",
+        multiprocessing.get_context("spawn"),
+        random.Random(3),
+    )
     running = {}
     events: Counter[str] = Counter()
 

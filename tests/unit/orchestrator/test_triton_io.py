@@ -30,7 +30,9 @@ def decoder_of(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("config", [OPENVINO, ONNXRUNTIME], ids=["openvino", "onnxruntime"])
 def test_decoder_runs_in_the_orchestrators_process_if_its_backend_is_ours(decoder_of, config):
-    assert [answer.tolist() for answer in decoder_of(config).run({"x": x([1, 2])}, ["y"])] == [[[2, 4]]]
+    assert [answer.tolist() for answer in decoder_of(config).run({"x": x([1, 2])}, ["y"])] == [
+        [[2, 4]]
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The label files in tests/formats as cases of the page's readers, and whether they were read right."""
+"""The label files in tests/formats as cases of the page's readers, and whether they were read
+right.
+"""
 
 import json
 import re
@@ -14,7 +16,8 @@ CORPUS = Path(__file__).parents[2] / "formats"
 BOX_ONLY = re.compile(r"(has|is) only a box: its mask is the whole box")
 """A message of every box without a mask, which the cases do not repeat."""
 NO_OBJECTS = re.compile(r"class \d+")
-"""Names of numbers that a list of classes skips. The page has a class of this name only if an object needs it."""
+"""Names of numbers that a list of classes skips. The page has a class of this name only if an
+object needs it."""
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -39,10 +42,14 @@ def project_of(path: Path) -> dict[str, Any]:
     """Return the files of a case and its images, as the page has them."""
     folder = path.parent / "input"
     files = {
-        file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
     }
     images = load(path)["images"]
-    sizes = [{"name": name, "width": width, "height": height} for name, (width, height) in images.items()]
+    sizes = [
+        {"name": name, "width": width, "height": height} for name, (width, height) in images.items()
+    ]
     return {"files": encoded(files), "sizes": sizes}
 
 
@@ -61,7 +68,11 @@ def found_object(annotation: dict[str, Any], names: dict[int, str]) -> dict[str,
     mask = decode(annotation["rle"])
     (columns,), (rows,) = np.nonzero(mask.any(axis=0)), np.nonzero(mask.any(axis=1))
     box = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
-    return {"class": names[annotation["categoryId"]], "box": [int(value) for value in box], "area": int(mask.sum())}
+    return {
+        "class": names[annotation["categoryId"]],
+        "box": [int(value) for value in box],
+        "area": int(mask.sum()),
+    }
 
 
 def assert_project_is_right(case: dict[str, Any], project: dict[str, Any]) -> None:
@@ -69,7 +80,9 @@ def assert_project_is_right(case: dict[str, Any], project: dict[str, Any]) -> No
     found = {}
     for image in project["images"]:
         if image["name"] in case["right"] or (image["objects"] and image["name"] in case["images"]):
-            found[image["name"]] = [found_object(annotation, names) for annotation in image["objects"]]
+            found[image["name"]] = [
+                found_object(annotation, names) for annotation in image["objects"]
+            ]
     assert {name: len(objects) for name, objects in found.items()} == {
         name: len(objects) for name, objects in case["right"].items()
     }

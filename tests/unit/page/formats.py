@@ -22,10 +22,14 @@ class FormatError(Exception):
 
 
 def run(call: str, **given: Any) -> Any:
-    """Return the result of a call of run_formats.js; a JavaScript error that is not a FormatError is an assertion."""
+    """Return the result of a call of run_formats.js; a JavaScript error that is not a
+    FormatError is an assertion.
+    """
     command = [str(DENO), "run", "--quiet", "--no-lock", "--no-config", str(SCRIPT)]
     text = json.dumps({"call": call, **given})
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     if answer.get("type") == "FormatError":
@@ -42,8 +46,14 @@ def write(format: str, project: dict, **options: Any) -> dict[str, bytes]:  # no
 
 def encoded(files: Mapping[str, bytes | str]) -> list[dict]:
     """Return files as run_formats.js takes them."""
-    contents = {path: content if isinstance(content, bytes) else content.encode() for path, content in files.items()}
-    return [{"path": path, "content": base64.b64encode(content).decode()} for path, content in contents.items()]
+    contents = {
+        path: content if isinstance(content, bytes) else content.encode()
+        for path, content in files.items()
+    }
+    return [
+        {"path": path, "content": base64.b64encode(content).decode()}
+        for path, content in contents.items()
+    ]
 
 
 def decoded_files(document: dict, names: Iterable[str]) -> dict[str, bytes]:
@@ -51,7 +61,9 @@ def decoded_files(document: dict, names: Iterable[str]) -> dict[str, bytes]:
     return {name: base64.b64decode(document[name]) for name in names}
 
 
-def read(files: Mapping[str, bytes | str], sizes: list[dict] | None = None) -> tuple[dict, list[str]]:
+def read(
+    files: Mapping[str, bytes | str], sizes: list[dict] | None = None
+) -> tuple[dict, list[str]]:
     """Return the project in files, and the warnings."""
     result = run("read", files=encoded(files), sizes=sizes or [])
     return result["project"], result["warnings"]
@@ -82,10 +94,15 @@ def shapes(width: int, height: int) -> dict[str, np.ndarray]:
     disc = (x - width / 2) ** 2 + (y - height / 2) ** 2
     radius = min(width, height) / 3
     island = np.zeros((height, width), bool)
-    masks = {name: island.copy() for name in ("islands", "single pixel", "pixels", "border", "line", "nested")}
+    masks = {
+        name: island.copy()
+        for name in ("islands", "single pixel", "pixels", "border", "line", "nested")
+    }
     masks["islands"][5:40, 5:45] = masks["islands"][50:90, 60:110] = True
     masks["single pixel"][7, 9] = True
-    masks["pixels"][0, 0] = masks["pixels"][-1, -1] = masks["pixels"][20, 30] = masks["pixels"][21, 31] = True
+    masks["pixels"][0, 0] = masks["pixels"][-1, -1] = masks["pixels"][20, 30] = masks["pixels"][
+        21, 31
+    ] = True
     masks["border"][:, :9] = masks["border"][-5:] = masks["border"][:3, -4:] = True
     masks["line"][10, 4:30] = masks["line"][10:50, 29] = True
     masks["nested"][10:90, 10:90] = True
@@ -118,7 +135,12 @@ def project_of(sizes: list[tuple[int, int]] | None = None) -> dict:
     ):
         found = {} if name == "empty.png" else shapes(width, height)
         objects = [
-            {"categoryId": 1 + (index + number) % 2, "name": f"{kind} {index}", "rle": rle(mask), "score": 0.5}
+            {
+                "categoryId": 1 + (index + number) % 2,
+                "name": f"{kind} {index}",
+                "rle": rle(mask),
+                "score": 0.5,
+            }
             for index, (kind, mask) in enumerate(found.items())
         ]
         images.append({"name": name, "width": width, "height": height, "objects": objects})

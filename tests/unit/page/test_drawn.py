@@ -30,20 +30,39 @@ def test_mask_input_is_the_mask_in_the_models_frame(shape):
 
 def test_mask_input_of_squashed_weights_fills_the_square():
     mask = disc(100, 100, 60)
-    logits = np.load(io.BytesIO(base64.b64decode(run("maskInput", mask=rle(mask), isSquashed=True))))
+    logits = np.load(
+        io.BytesIO(base64.b64decode(run("maskInput", mask=rle(mask), isSquashed=True)))
+    )
     assert iou(upsample(logits, (1024, 1024), (200, 300)) > 0, mask) > 0.9
 
 
-LEFT, MIDDLE, RIGHT, STROKE = disc(60, 60, 30), disc(120, 60, 35), disc(220, 60, 30), disc(150, 160, 15)
+LEFT, MIDDLE, RIGHT, STROKE = (
+    disc(60, 60, 30),
+    disc(120, 60, 35),
+    disc(220, 60, 30),
+    disc(150, 160, 15),
+)
 DRAWN = (LEFT | MIDDLE | STROKE) & ~disc(50, 60, 8)
 CASES = {
     "a click beside it adds the answer there": (LEFT | RIGHT, [(220, 60, 1)], DRAWN | RIGHT),
     "a click in it adds the answer around it": (LEFT | RIGHT, [(70, 60, 1)], DRAWN | LEFT),
-    "a click beside it brings back nothing that was erased": (LEFT | MIDDLE | RIGHT, [(230, 60, 1)], DRAWN | RIGHT),
-    "a negative click removes what is not in the answer there": (LEFT, [(120, 60, 0)], DRAWN & ~(MIDDLE & ~LEFT)),
+    "a click beside it brings back nothing that was erased": (
+        LEFT | MIDDLE | RIGHT,
+        [(230, 60, 1)],
+        DRAWN | RIGHT,
+    ),
+    "a negative click removes what is not in the answer there": (
+        LEFT,
+        [(120, 60, 0)],
+        DRAWN & ~(MIDDLE & ~LEFT),
+    ),
     "a negative click removes nothing beside it": (LEFT, [(20, 190, 0)], DRAWN),
     "a negative click removes nothing of the answer": (DRAWN, [(120, 60, 0)], DRAWN),
-    "clicks of both kinds": (LEFT | RIGHT, [(220, 60, 1), (150, 160, 0)], (DRAWN | RIGHT) & ~STROKE),
+    "clicks of both kinds": (
+        LEFT | RIGHT,
+        [(220, 60, 1), (150, 160, 0)],
+        (DRAWN | RIGHT) & ~STROKE,
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Annotation files become projects, and what is not understood becomes a warning or one sentence."""
+"""Annotation files become projects, and what is not understood becomes a warning or one
+sentence.
+"""
 
 import io
 import json
@@ -33,7 +35,9 @@ RECTANGLE[20:60, 30:81] = True
 
 
 def coco(*annotations: dict, **document: object) -> dict[str, str]:
-    annotations = tuple({"image_id": 1, "category_id": 7, "bbox": [0, 0, 1, 1], **one} for one in annotations)
+    annotations = tuple(
+        {"image_id": 1, "category_id": 7, "bbox": [0, 0, 1, 1], **one} for one in annotations
+    )
     return {
         "coco.json": json.dumps({
             "images": [{"id": 1, "file_name": "a.jpg", "width": 160, "height": 120}],
@@ -46,7 +50,13 @@ def coco(*annotations: dict, **document: object) -> dict[str, str]:
 
 def labelme(*found: dict, **document: object) -> dict[str, str]:
     shapes = [{"label": "cat", "group_id": None, "shape_type": "polygon", **one} for one in found]
-    fields = {"imagePath": "a.jpg", "imageWidth": 160, "imageHeight": 120, "imageData": None, "shapes": shapes}
+    fields = {
+        "imagePath": "a.jpg",
+        "imageWidth": 160,
+        "imageHeight": 120,
+        "imageData": None,
+        "shapes": shapes,
+    }
     return {"a.json": json.dumps({**fields, **document})}
 
 
@@ -72,7 +82,9 @@ def test_labelme_round_trip_is_exact():
     for image, found in zip(project["images"], again["images"], strict=True):
         assert found["name"] == image["name"]
         assert [one["rle"] for one in found["objects"]] == [one["rle"] for one in image["objects"]]
-        assert [one["name"] for one in found["objects"]] == [one["name"] for one in image["objects"]]
+        assert [one["name"] for one in found["objects"]] == [
+            one["name"] for one in image["objects"]
+        ]
 
 
 def test_yolo_round_trip_keeps_masks_but_for_lines_between_islands():
@@ -81,7 +93,9 @@ def test_yolo_round_trip_keeps_masks_but_for_lines_between_islands():
     assert warnings == []
     assert again["classes"] == CLASSES
     for image, found in zip(project["images"], again["images"], strict=True):
-        for one, before, after in zip(image["objects"], masks_of(image), masks_of(found), strict=True):
+        for one, before, after in zip(
+            image["objects"], masks_of(image), masks_of(found), strict=True
+        ):
             assert not (before & ~after).any()
             if one["name"].split(" ")[0] in ("disc", "hole", "single", "line", "whole"):
                 assert np.array_equal(before, after), one["name"]
@@ -91,12 +105,16 @@ def test_coco_segmentations_of_all_kinds_are_read():
     flat = DISC.T.ravel()
     changes = np.flatnonzero(np.diff(np.concatenate([[0], flat]))).tolist()
     counts = np.diff([0, *changes, flat.size]).tolist()
-    assert np.array_equal(only_mask(coco({"segmentation": {"size": [120, 160], "counts": counts}})), DISC)
+    assert np.array_equal(
+        only_mask(coco({"segmentation": {"size": [120, 160], "counts": counts}})), DISC
+    )
     assert np.array_equal(only_mask(coco({"segmentation": rle(DISC)})), DISC)
     ring = [30, 20, 81, 20, 81, 60, 30, 60]
     assert np.array_equal(only_mask(coco({"segmentation": ring})), RECTANGLE)
     other = [100, 70, 140, 70, 140, 110, 100, 110]
-    both = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects([ring, other], 120, 160))).astype(bool)
+    both = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects([ring, other], 120, 160))).astype(
+        bool
+    )
     assert np.array_equal(only_mask(coco({"segmentation": [ring, other]})), both)
 
 
@@ -104,12 +122,16 @@ def test_slanted_coco_polygons_are_filled_as_by_pycocotools():
     polygons = np.random.default_rng(1).uniform(-20, 180, (5, 12)).round(2).tolist()
     project, _ = read(coco(*({"segmentation": [points]} for points in polygons)))
     for points, mask in zip(polygons, masks_of(project["images"][0]), strict=True):
-        expected = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects([points], 120, 160))).astype(bool)
+        expected = coco_mask.decode(
+            coco_mask.merge(coco_mask.frPyObjects([points], 120, 160))
+        ).astype(bool)
         assert iou(mask, expected) > 0.97
 
 
 def test_coco_boxes_without_masks_are_read_with_a_warning():
-    project, warnings = read(coco({"bbox": [30, 20, 51, 40]}, {"bbox": [30, 20, 51, 40], "segmentation": []}))
+    project, warnings = read(
+        coco({"bbox": [30, 20, 51, 40]}, {"bbox": [30, 20, 51, 40], "segmentation": []})
+    )
     assert all(np.array_equal(mask, RECTANGLE) for mask in masks_of(project["images"][0]))
     assert warnings == ["an annotation has only a box: its mask is the whole box (2 times)"]
 
@@ -120,11 +142,26 @@ def test_coco_sizes_come_from_known_images_when_missing():
 
 
 HOSTILE_COCO = {
-    "run lengths of another size": ({"segmentation": {"size": [120, 160], "counts": [5, 6]}}, "add up to 11"),
-    "negative run lengths": ({"segmentation": {"size": [120, 160], "counts": [-5, 19205]}}, "whole numbers from 0"),
-    "text run lengths": ({"segmentation": {"size": [120, 160], "counts": ["a"]}}, "whole numbers from 0"),
-    "broken string": ({"segmentation": {"size": [120, 160], "counts": "~~~~~~~~~~~~~\u1234"}}, "run lengths"),
-    "other size": ({"segmentation": {"size": [160, 120], "counts": [19200]}}, "another size than the image"),
+    "run lengths of another size": (
+        {"segmentation": {"size": [120, 160], "counts": [5, 6]}},
+        "add up to 11",
+    ),
+    "negative run lengths": (
+        {"segmentation": {"size": [120, 160], "counts": [-5, 19205]}},
+        "whole numbers from 0",
+    ),
+    "text run lengths": (
+        {"segmentation": {"size": [120, 160], "counts": ["a"]}},
+        "whole numbers from 0",
+    ),
+    "broken string": (
+        {"segmentation": {"size": [120, 160], "counts": "~~~~~~~~~~~~~\u1234"}},
+        "run lengths",
+    ),
+    "other size": (
+        {"segmentation": {"size": [160, 120], "counts": [19200]}},
+        "another size than the image",
+    ),
     "two points": ({"segmentation": [[1, 2, 3, 4]]}, "at least three pairs"),
     "odd": ({"segmentation": [[1, 2, 3, 4, 5, 6, 7]]}, "at least three pairs"),
     "not numbers": ({"segmentation": [[1, 2, 3, 4, 5, "6px"]]}, "at least three pairs"),
@@ -142,7 +179,11 @@ def assert_damaged_are_left_out(document, sound: dict, hostile: dict[str, tuple[
     project, warnings = read(document(sound, *(part for part, _ in hostile.values())))
     assert len(project["images"][0]["objects"]) == 1
     times = [re.search(r" \((\d+) times\)$", warning) for warning in warnings]
-    left = [warning for warning, many in zip(warnings, times, strict=True) for _ in range(int(many[1]) if many else 1)]
+    left = [
+        warning
+        for warning, many in zip(warnings, times, strict=True)
+        for _ in range(int(many[1]) if many else 1)
+    ]
     for name, (_, message) in hostile.items():
         found = next((warning for warning in left if message in warning), None)
         assert found, name
@@ -201,25 +242,40 @@ def test_labelme_polygons_are_painted_as_by_opencv():
 
 def test_labelme_groups_are_one_object():
     first, second = [[1, 1], [9, 1], [9, 9]], [[21, 1], [29, 1], [29, 9]]
-    project, _ = read(labelme({"points": first, "group_id": 1}, {"points": second, "group_id": 1}, {"points": first}))
+    project, _ = read(
+        labelme(
+            {"points": first, "group_id": 1}, {"points": second, "group_id": 1}, {"points": first}
+        )
+    )
     assert [mask.sum() for mask in masks_of(project["images"][0])] == [90, 45]
 
 
 def test_labelme_images_lie_beside_their_files():
-    (content,) = labelme({"points": [[1, 1], [9, 1], [9, 9]]}, imagePath="..\\photos\\b c.jpg").values()
+    (content,) = labelme(
+        {"points": [[1, 1], [9, 1], [9, 9]]}, imagePath="..\\photos\\b c.jpg"
+    ).values()
     project, _ = read({"/home/x/b c.json": content})
     assert project["images"][0]["name"] == "home/x/b c.jpg"
 
 
 HOSTILE_SHAPES = {
-    "circle": ({"shape_type": "circle", "points": [[1, 1], [2, 2]]}, "a shape of type circle was left out"),
+    "circle": (
+        {"shape_type": "circle", "points": [[1, 1], [2, 2]]},
+        "a shape of type circle was left out",
+    ),
     "two points": ({"points": [[1, 1], [2, 2]]}, "at least 3 points"),
     "no points": ({}, "at least 3 points"),
     "text": ({"points": [["1px", "1"]] * 3}, "at least 3 points"),
     "null label": ({"label": None}, "without a label"),
     "no mask": ({"shape_type": "mask", "points": [[0, 0], [1, 1]]}, "must be a PNG image"),
-    "not base64": ({"shape_type": "mask", "points": [[0, 0], [1, 1]], "mask": "*"}, "not valid Base64"),
-    "not a PNG": ({"shape_type": "mask", "points": [[0, 0], [1, 1]], "mask": "AAAA"}, "not a PNG image"),
+    "not base64": (
+        {"shape_type": "mask", "points": [[0, 0], [1, 1]], "mask": "*"},
+        "not valid Base64",
+    ),
+    "not a PNG": (
+        {"shape_type": "mask", "points": [[0, 0], [1, 1]], "mask": "AAAA"},
+        "not a PNG image",
+    ),
 }
 
 
@@ -240,7 +296,10 @@ DATA_YAML = {
 def test_class_names_of_data_yaml_are_read(text):
     labels = "".join(f"{index} 0.1 0.1 0.5 0.1 0.5 0.5\n" for index in range(3))
     project, warnings = read({"data.yaml": text, "labels/a.txt": labels}, [SIZE])
-    assert ([one["name"] for one in project["classes"]], warnings) == (["cat", "big 'dog'", "ä # b"], [])
+    assert ([one["name"] for one in project["classes"]], warnings) == (
+        ["cat", "big 'dog'", "ä # b"],
+        [],
+    )
 
 
 def test_class_names_of_classes_txt_are_read():
@@ -254,9 +313,16 @@ def test_class_names_of_classes_txt_are_read():
 
 
 def test_yolo_labels_find_their_images_by_folder_or_name():
-    sizes = [{**SIZE, "name": name} for name in ("x/images/train/a.jpg", "x/images/val/a.jpg", "c d.png")]
+    sizes = [
+        {**SIZE, "name": name} for name in ("x/images/train/a.jpg", "x/images/val/a.jpg", "c d.png")
+    ]
     label = "0 0.1 0.1 0.5 0.1 0.5 0.5"
-    files = {"x/labels/val/a.txt": label, "other/labels/c d.txt": label, "labels/a.txt": label, "train.txt": "x/a.jpg"}
+    files = {
+        "x/labels/val/a.txt": label,
+        "other/labels/c d.txt": label,
+        "labels/a.txt": label,
+        "train.txt": "x/a.jpg",
+    }
     files["labels/b.txt"] = label
     files["classes.txt"] = "cat"
     project, warnings = read(files, sizes)
@@ -272,19 +338,35 @@ def test_two_images_of_one_name_are_not_mixed_up():
     files = {"labels/train/a.txt": label, "labels/val/a.txt": label, "classes.txt": "cat"}
     project, warnings = read(files, [SIZE])
     assert [len(image["objects"]) for image in project["images"]] == [1]
-    assert warnings == ["labels/val/a.txt: labels/train/a.txt and labels/val/a.txt are both taken for the image a.jpg"]
+    assert warnings == [
+        "labels/val/a.txt: labels/train/a.txt and labels/val/a.txt are both taken for the image"
+        " a.jpg"
+    ]
     images = [{**SIZE, "name": name} for name in ("train/a.jpg", "train/a.png")]
-    exact = coco({"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "train/a.png"}])
+    exact = coco(
+        {"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "train/a.png"}]
+    )
     project, warnings = read(exact, images)
     assert ([image["name"] for image in project["images"]], warnings) == (["train/a.png"], [])
-    project, _ = read(coco({"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "val/a.jpg"}]), images)
+    project, _ = read(
+        coco({"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "val/a.jpg"}]),
+        images,
+    )
     assert [image["name"] for image in project["images"]] == ["val/a.jpg"]
     project, _ = read({"set/labels/train/a.txt": label, "classes.txt": "cat"}, images[:1])
     assert [image["name"] for image in project["images"]] == ["train/a.jpg"]
 
 
 @pytest.mark.parametrize(
-    "line", ["0 1 2", "x 0.1 0.1 0.5 0.5", "0.5 0.1 0.1 0.5 0.5", "-1 0 0 1 1", "0 nan 0 1 1", "0 10 20 30 40 50 60"]
+    "line",
+    [
+        "0 1 2",
+        "x 0.1 0.1 0.5 0.5",
+        "0.5 0.1 0.1 0.5 0.5",
+        "-1 0 0 1 1",
+        "0 nan 0 1 1",
+        "0 10 20 30 40 50 60",
+    ],
 )
 def test_damaged_yolo_labels_are_left_out_with_their_line(line):
     project, warnings = read({"a.txt": f"0 0.5 0.5 0.1 0.1\n{line}\n"}, [SIZE])
@@ -302,23 +384,34 @@ def test_image_whose_objects_were_all_left_out_is_incomplete():
 
 
 def test_one_damaged_file_does_not_stop_the_others():
-    project, warnings = read({"bad.json": "{", "latin.json": b'"\xe4"', **coco({"segmentation": rle(DISC)})})
+    project, warnings = read(
+        {"bad.json": "{", "latin.json": b'"\xe4"', **coco({"segmentation": rle(DISC)})}
+    )
     assert len(project["images"][0]["objects"]) == 1
     assert warnings[0] == "bad.json: not valid JSON"
     assert warnings[1].startswith("latin.json: byte 1 is 0xe4: not text in UTF-8")
 
 
-@pytest.mark.parametrize("files", [coco({"segmentation": rle(DISC)}), labelme({"points": [[1, 1], [9, 1], [9, 9]]})])
+@pytest.mark.parametrize(
+    "files", [coco({"segmentation": rle(DISC)}), labelme({"points": [[1, 1], [9, 1], [9, 9]]})]
+)
 def test_known_images_keep_their_names_and_sizes(files):
-    project, warnings = read(files, [{**SIZE, "name": "my photos/a.jpg"}, {**SIZE, "name": "b.jpg"}])
+    project, warnings = read(
+        files, [{**SIZE, "name": "my photos/a.jpg"}, {**SIZE, "name": "b.jpg"}]
+    )
     assert ([image["name"] for image in project["images"]], warnings) == (["my photos/a.jpg"], [])
-    try_other_size, warnings = read({**files, "b.txt": ""}, [{**SIZE, "width": 161}, {**SIZE, "name": "b.jpg"}])
+    try_other_size, warnings = read(
+        {**files, "b.txt": ""}, [{**SIZE, "width": 161}, {**SIZE, "name": "b.jpg"}]
+    )
     assert [image["name"] for image in try_other_size["images"]] == ["b.jpg"]
     assert "a.jpg: the size is 160 x 120 in the file, but should be 161 x 120" in warnings[0]
 
 
 def coco_of_classes(count: int) -> dict[str, str]:
-    return coco({"segmentation": rle(DISC)}, categories=[{"id": 7 + i, "name": f"c{i}"} for i in range(count)])
+    return coco(
+        {"segmentation": rle(DISC)},
+        categories=[{"id": 7 + i, "name": f"c{i}"} for i in range(count)],
+    )
 
 
 def test_files_with_more_than_a_thousand_classes_are_refused():
@@ -333,11 +426,17 @@ def test_project_takes_classes_with_their_ids_up_to_a_thousand_and_joins_those_o
     same = {"id": 70, "name": "other of the same id"}
     added = run("addClasses", classes=[classes[0], same, *classes[1:], {"id": 2000, "name": "c1"}])
     # Without the unused placeholder.
-    assert added["names"] == [classes[0]["name"], same["name"], *(one["name"] for one in classes[1:])]
+    assert added["names"] == [
+        classes[0]["name"],
+        same["name"],
+        *(one["name"] for one in classes[1:]),
+    ]
     ids = dict(added["ids"])
     assert all(ids[one["id"]] == one["id"] for one in classes[1:])
     assert (ids[70], ids[2000]) == (2001, 71)  # above all ids that the others have
-    with pytest.raises(FormatError, match="the project would have 1001 classes, but at most 1000 are possible"):
+    with pytest.raises(
+        FormatError, match="the project would have 1001 classes, but at most 1000 are possible"
+    ):
         run("addClasses", classes=[*classes, *({"id": 1, "name": name} for name in "xyz")])
 
 
@@ -360,7 +459,10 @@ def test_zip_files_are_unpacked():
 ZIPS = {
     "coco": ("annotations/instances.json images/a.png images/b/c.JPG", "a.png b/c.JPG"),
     "coco in a folder": ("annotations/instances.json images/train/a.png", "train/a.png"),
-    "yolo split": ("labels/train/a.txt labels/val/b/c.txt images/train/a.png images/val/b/c.webp", "a.png b/c.webp"),
+    "yolo split": (
+        "labels/train/a.txt labels/val/b/c.txt images/train/a.png images/val/b/c.webp",
+        "a.png b/c.webp",
+    ),
     "yolo equal names": (
         "labels/train/a.txt labels/val/a.txt images/train/a.png images/val/a.png",
         "train/a.png val/a.png",

@@ -13,7 +13,9 @@ MIN_IOU = 0.9999
 
 
 def logits() -> np.ndarray:
-    """Return smooth noise, (256, 256) float32: islands and holes of all sizes, also at the edges."""
+    """Return smooth noise, (256, 256) float32: islands and holes of all sizes, also at the
+    edges.
+    """
     coarse = np.random.default_rng(1).normal(0, 4, (2, 20, 20))
     places = np.linspace(0, 18.99, 256)
     low, share = places.astype(int), (places % 1)[:, None]
@@ -42,7 +44,9 @@ def test_logits_are_scaled_as_by_the_service(size_hw, region, threshold, resize)
     part_hw = y1 - y0, x1 - x0
     valid_hw = preprocessing.size_in_frame(part_hw)
     expected = np.zeros(size_hw, bool)
-    expected[y0:y1, x0:x1] = upsample(values, None if preprocessing.squashes else valid_hw, part_hw) > threshold
+    expected[y0:y1, x0:x1] = (
+        upsample(values, None if preprocessing.squashes else valid_hw, part_hw) > threshold
+    )
     found = run(
         "upsample",
         logits=base64.b64encode(values.tobytes()).decode(),
@@ -59,7 +63,10 @@ def test_logits_are_scaled_as_by_the_service(size_hw, region, threshold, resize)
 @pytest.mark.parametrize("min_area", [1, 2, 60, 900, 100_000])
 def test_small_regions_are_removed_as_by_the_service(min_area):
     height, width = 96, 150
-    masks = {**shapes(width, height), "logits": upsample(logits(), (655, 1024), (height, width)) > 0}
+    masks = {
+        **shapes(width, height),
+        "logits": upsample(logits(), (655, 1024), (height, width)) > 0,
+    }
     masks["empty"] = np.zeros((height, width), bool)
     found = run("smoothed", masks=[rle(mask) for mask in masks.values()], minArea=min_area)
     for (name, mask), smoothed in zip(masks.items(), found, strict=True):

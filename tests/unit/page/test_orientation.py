@@ -1,4 +1,6 @@
-"""The page reads the orientation of image files as the service does, and nothing else turns its copies of files."""
+"""The page reads the orientation of image files as the service does, and nothing else turns its
+copies of files.
+"""
 
 import io
 
@@ -43,7 +45,10 @@ def test_copies_have_one_orientation_by_every_rule_and_the_same_pixels(layouts):
             file, orientation = layout[copy], 1 if name.startswith("WebP") else expected
             assert read_orientation(file) == orientation, (name, copy)
             try:
-                with Image.open(io.BytesIO(FILES[name][1])) as source, Image.open(io.BytesIO(file)) as opened:
+                with (
+                    Image.open(io.BytesIO(FILES[name][1])) as source,
+                    Image.open(io.BytesIO(file)) as opened,
+                ):
                     assert np.array_equal(np.asarray(source), np.asarray(opened)), (name, copy)
                     if orientation == 1:
                         assert ImageOps.exif_transpose(opened).size == opened.size, (name, copy)
@@ -57,7 +62,13 @@ def test_copies_have_one_orientation_by_every_rule_and_the_same_pixels(layouts):
 
 
 def test_files_without_an_orientation_stay_as_they_are():
-    files = {"a.jpg": JPEG_FILE, "a.png": PNG_FILE, "a.gif": b"GIF89a", "empty": b"", "start": b"\xff\xd8\xff\xe1\0"}
+    files = {
+        "a.jpg": JPEG_FILE,
+        "a.png": PNG_FILE,
+        "a.gif": b"GIF89a",
+        "empty": b"",
+        "start": b"\xff\xd8\xff\xe1\0",
+    }
     for layout in run("layouts", files=encoded(files)):
         assert layout["orientation"] == 1
         assert decoded_files(layout, COPIES)["upright"] == files[layout["path"]]

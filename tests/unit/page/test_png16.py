@@ -17,7 +17,15 @@ from tests.unit.page.formats import FormatError, run
 SIZE_HW = (37, 53)
 KINDS = {1: 0, 2: 4, 3: 2, 4: 6}
 """PNG's colour type by number of samples."""
-PASSES = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+PASSES = [
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+]
 
 
 def paeth(left: int, above: int, corner: int) -> int:
@@ -30,7 +38,9 @@ def filtered(row: bytes, above: bytes, step: int, kind: int) -> bytes:
     made = bytearray([kind])
     for at, value in enumerate(row):
         left, corner = (row[at - step], above[at - step]) if at >= step else (0, 0)
-        expected = (0, left, above[at], (left + above[at]) // 2, paeth(left, above[at], corner))[kind]
+        expected = (0, left, above[at], (left + above[at]) // 2, paeth(left, above[at], corner))[
+            kind
+        ]
         made.append((value - expected) % 256)
     return bytes(made)
 
@@ -64,13 +74,17 @@ def seen(file: bytes) -> tuple[np.ndarray, list[int]]:
 
 def stretch(file: bytes, orientation: int = 1, **given) -> tuple[dict, np.ndarray]:
     """Return what the page makes of a file, and its picture, (H, W, 4) uint8 RGBA."""
-    found = run("stretch", content=base64.b64encode(file).decode(), orientation=orientation, **given)
+    found = run(
+        "stretch", content=base64.b64encode(file).decode(), orientation=orientation, **given
+    )
     pixels = np.frombuffer(base64.b64decode(found["picture"]), np.uint8)
     return found, pixels.reshape(found["height"], found["width"], 4)
 
 
 def noise(samples: int, low: int, high: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(low, high, (*SIZE_HW, samples), np.uint16, endpoint=True)
+    return np.random.default_rng(seed).integers(
+        low, high, (*SIZE_HW, samples), np.uint16, endpoint=True
+    )
 
 
 def bell(samples: int, centre: float, spread: float) -> np.ndarray:

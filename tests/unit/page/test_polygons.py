@@ -15,13 +15,18 @@ def masks() -> list[np.ndarray]:
     """Return masks, (H, W) bool: the shapes, noise of all densities, and smooth blobs."""
     rng = np.random.default_rng(0)
     noise = [rng.random(rng.integers(1, 40, 2)) < density for density in np.linspace(0.05, 1, 60)]
-    blobs = [cv2.GaussianBlur(rng.standard_normal((200, 300)), (0, 0), sigma) > 0.01 for sigma in (1, 2, 5, 15)]
+    blobs = [
+        cv2.GaussianBlur(rng.standard_normal((200, 300)), (0, 0), sigma) > 0.01
+        for sigma in (1, 2, 5, 15)
+    ]
     return [*shapes(160, 120).values(), *noise, *blobs]
 
 
 @cache
 def traced(frame: str, tolerance: float) -> list[dict]:
-    found: list[dict] = run("polygons", masks=[rle(mask) for mask in masks()], frame=frame, tolerance=tolerance)
+    found: list[dict] = run(
+        "polygons", masks=[rle(mask) for mask in masks()], frame=frame, tolerance=tolerance
+    )
     return found
 
 
@@ -41,7 +46,10 @@ def test_polygons_without_tolerance_are_the_mask_again_one_for_each_island_of_th
 def test_the_default_tolerance_keeps_shapes_and_drops_points(frame):
     y, x = np.mgrid[:400, :400]
     ring = ((x - 200) ** 2 + (y - 190) ** 2 < 150**2) & ((x - 220) ** 2 + (y - 190) ** 2 > 60**2)
-    exact, simple = (run("polygons", masks=[rle(ring)], frame=frame, tolerance=tolerance)[0] for tolerance in (0, 0.5))
+    exact, simple = (
+        run("polygons", masks=[rle(ring)], frame=frame, tolerance=tolerance)[0]
+        for tolerance in (0, 0.5)
+    )
     assert iou(decode(simple["again"]), ring) > 0.98
     assert len(simple["polygons"][0]) <= len(exact["polygons"][0])
     coarse = run("polygons", masks=[rle(ring)], frame=frame, tolerance=2)[0]

@@ -1,4 +1,6 @@
-"""The split into images for training and validation: which ones, where the formats have it, and reading it again."""
+"""The split into images for training and validation: which ones, where the formats have it, and
+reading it again.
+"""
 
 import json
 from pathlib import Path
@@ -8,21 +10,34 @@ import yaml
 from pycocotools.coco import COCO
 from supervision import DetectionDataset
 
-from tests.unit.page.formats import FormatError, masks_of, project_of, read, run, save, sizes_of, write
+from tests.unit.page.formats import (
+    FormatError,
+    masks_of,
+    project_of,
+    read,
+    run,
+    save,
+    sizes_of,
+    write,
+)
 
 FRAMES = [f"frames/{number:03}.jpg" for number in range(101)]
 
 
 def validation(names: list[str], share: float, seed: int) -> set[str]:
     """Return the names of the images for validation; all others are for training."""
-    images = run("split", images=[{"name": name} for name in names], split={"share": share, "seed": seed})
+    images = run(
+        "split", images=[{"name": name} for name in names], split={"share": share, "seed": seed}
+    )
     assert {image["subset"] for image in images} == {"train", "val"}
     return {image["name"] for image in images if image["subset"] == "val"}
 
 
 @pytest.fixture(scope="module")
 def project() -> dict:
-    """A project with a split; among its images, two of one file name, and folders called train and val."""
+    """A project with a split; among its images, two of one file name, and folders called train
+    and val.
+    """
     project = project_of()
     for image, name, subset in zip(
         project["images"],
@@ -31,7 +46,9 @@ def project() -> dict:
         strict=True,
     ):
         image.update(name=name, subset=subset)
-        image["objects"] = [one for one in image["objects"] if one["name"].startswith(("disc", "hole", "whole"))]
+        image["objects"] = [
+            one for one in image["objects"] if one["name"].startswith(("disc", "hole", "whole"))
+        ]
     # Of one size, so that the size does not tell which image a file belongs to.
     project["images"][1].update(width=160, height=120, objects=project["images"][0]["objects"][:1])
     return project
@@ -57,7 +74,9 @@ def test_added_image_moves_at_most_one_other():
 
 
 def test_no_share_is_no_split_and_one_image_cannot_be_split():
-    assert run("split", images=[{"name": "a.jpg"}], split={"share": 0, "seed": 1}) == [{"name": "a.jpg"}]
+    assert run("split", images=[{"name": "a.jpg"}], split={"share": 0, "seed": 1}) == [
+        {"name": "a.jpg"}
+    ]
     with pytest.raises(FormatError, match="needs at least two images"):
         validation(["a.jpg"], 0.2, 1)
 
@@ -73,7 +92,9 @@ def test_split_is_read_again_with_the_same_ids_names_and_masks(kind, project):
     found = {image["name"]: image for image in again["images"]}
     for image in given["images"]:
         objects = found[image["name"]]["objects"]
-        assert [one["categoryId"] for one in objects] == [one["categoryId"] for one in image["objects"]]
+        assert [one["categoryId"] for one in objects] == [
+            one["categoryId"] for one in image["objects"]
+        ]
         for mask, expected in zip(masks_of(found[image["name"]]), masks_of(image), strict=True):
             assert (mask == expected).all()
         if kind in ("coco", "coco-polygons", "labelme"):
@@ -82,7 +103,10 @@ def test_split_is_read_again_with_the_same_ids_names_and_masks(kind, project):
 
 def test_coco_has_a_file_of_each_subset(project, tmp_path):
     save(tmp_path, write("coco", project), project, "images")
-    for subset, names in (("train", ["photo.jpg", "train/photo.jpg"]), ("val", ["val/deep/空.v2.webp", "empty.png"])):
+    for subset, names in (
+        ("train", ["photo.jpg", "train/photo.jpg"]),
+        ("val", ["val/deep/空.v2.webp", "empty.png"]),
+    ):
         coco = COCO(tmp_path / "annotations" / f"{subset}.json")
         assert [image["file_name"] for image in coco.loadImgs(coco.getImgIds())] == names
         assert len(coco.getCatIds()) == len(project["classes"])
@@ -94,7 +118,9 @@ def test_yolo_has_folders_of_the_subsets_that_data_yaml_names(project, tmp_path)
     assert (data["train"], data["val"]) == ("images/train", "images/val")
     save(tmp_path, files, {"images": project["images"][:1]}, "images/train")
     dataset = DetectionDataset.from_yolo(
-        str(tmp_path / data["train"]), str(tmp_path / "labels" / "train"), str(tmp_path / "data.yaml")
+        str(tmp_path / data["train"]),
+        str(tmp_path / "labels" / "train"),
+        str(tmp_path / "data.yaml"),
     )
     assert [Path(path).name for path in dataset.image_paths] == ["photo.jpg"]
     assert len(next(iter(dataset.annotations.values()))) == len(project["images"][0]["objects"])
@@ -124,8 +150,12 @@ def test_labelme_has_the_images_beside_their_files(project, tmp_path):
 
 def test_data_set_in_folders_called_train_and_val_needs_no_split():
     project = project_of()
-    for image, name in zip(project["images"], ["train/a.jpg", "val/a.jpg", "train/b.jpg", "val/c.jpg"], strict=True):
+    for image, name in zip(
+        project["images"], ["train/a.jpg", "val/a.jpg", "train/b.jpg", "val/c.jpg"], strict=True
+    ):
         image["name"] = name
     again, warnings = read(write("yolo", project), sizes_of(project))
     assert warnings == []
-    assert [image["name"] for image in again["images"]] == [image["name"] for image in project["images"]]
+    assert [image["name"] for image in again["images"]] == [
+        image["name"] for image in project["images"]
+    ]

@@ -1,4 +1,6 @@
-"""ZIP files are read by Python's zipfile, and its files by the page; damaged ones give one sentence."""
+"""ZIP files are read by Python's zipfile, and its files by the page; damaged ones give one
+sentence.
+"""
 
 import base64
 import io
@@ -15,7 +17,10 @@ FILES: dict[str, bytes | str] = {
     "noise.bin": bytes(range(256)) * 3,
     "picture.png": b"\x89PNG" + bytes(1000),
 }
-CONTENTS = {path: content if isinstance(content, bytes) else content.encode() for path, content in FILES.items()}
+CONTENTS = {
+    path: content if isinstance(content, bytes) else content.encode()
+    for path, content in FILES.items()
+}
 
 
 def unzip(content: bytes) -> dict[str, bytes]:
@@ -38,11 +43,18 @@ def test_zip_is_read_by_zipfile():
         assert archive.testzip() is None
         assert {path: archive.read(path) for path in archive.namelist()} == CONTENTS
         methods = [archive.getinfo(path).compress_type for path in CONTENTS]
-    assert methods == [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED]
+    assert methods == [
+        zipfile.ZIP_DEFLATED,
+        zipfile.ZIP_STORED,
+        zipfile.ZIP_DEFLATED,
+        zipfile.ZIP_STORED,
+    ]
     assert unzip(content) == CONTENTS
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED], ids=["stored", "deflated"])
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED], ids=["stored", "deflated"]
+)
 def test_files_of_zipfile_are_read(method):
     assert unzip(packed(method)) == CONTENTS
 

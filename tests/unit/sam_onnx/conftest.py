@@ -26,10 +26,14 @@ SMALL = mobile_sam_shapes(
 
 
 def session(model: Any, *outputs: str) -> Callable[..., list[npt.NDArray[Any]]]:
-    """Return a function that runs an ONNX model; it computes these outputs, by default all but the single masks."""
+    """Return a function that runs an ONNX model; it computes these outputs, by default all but
+    the single masks.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # others would spin between runs
-    runtime = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    runtime = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     every = [output.name for output in runtime.get_outputs() if output.name != "single_masks"]
     return lambda **inputs: runtime.run(outputs or every, inputs)
 

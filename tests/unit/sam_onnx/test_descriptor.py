@@ -1,4 +1,6 @@
-"""The descriptor: what it says of each member, and the configuration of the models that is made from it."""
+"""The descriptor: what it says of each member, and the configuration of the models that is made
+from it.
+"""
 
 import re
 from pathlib import Path
@@ -19,7 +21,9 @@ from tests.family.cases import MODELS, noisy_state, sam_shapes
 from tests.unit.sam_onnx.conftest import decode, session
 
 REPOSITORY = Path(__file__).parents[3] / "model_repository"
-THREE = Descriptor(side=512, batch=1, embedding={"image_embeddings": [1, 64, 64, 256], "hq": [1, 256, 256, 32]})
+THREE = Descriptor(
+    side=512, batch=1, embedding={"image_embeddings": [1, 64, 64, 256], "hq": [1, 256, 256, 32]}
+)
 
 
 @pytest.mark.parametrize("model", ["mobile_sam_encoder", "mobile_sam_decoder"])
@@ -33,7 +37,9 @@ def test_checked_in_configuration_is_the_one_of_mobile_sam(model):
 
 def test_configuration_has_side_batch_and_tensors_of_the_descriptor():
     encoder, decoder = (
-        text_format.Parse(configured((REPOSITORY / model / "config.pbtxt").read_text(), THREE), ModelConfig())
+        text_format.Parse(
+            configured((REPOSITORY / model / "config.pbtxt").read_text(), THREE), ModelConfig()
+        )
         for model in ("mobile_sam_encoder", "mobile_sam_decoder")
     )
     assert encoder.max_batch_size == 1
@@ -50,7 +56,9 @@ def test_configuration_has_side_batch_and_tensors_of_the_descriptor():
 
 def test_versions_share_a_configuration_only_with_the_same_tensors():
     check_same_tensors(Descriptor(), {2: Descriptor("vit", batch=1)})
-    message = "these weights need another repository: beside version 2, expected a frame of 1024 pixels"
+    message = (
+        "these weights need another repository: beside version 2, expected a frame of 1024 pixels"
+    )
     with pytest.raises(ExportError, match=re.escape(message)):
         check_same_tensors(THREE, {2: Descriptor()})
 
@@ -66,10 +74,15 @@ def test_single_mask_is_the_best_of_three():
     )
     chosen = with_best_first(logits, scores)
     run = session(
-        finished_model("best", {"x": logits, "s": scores}, dict(zip(("logits", "scores"), chosen, strict=True)))
+        finished_model(
+            "best", {"x": logits, "s": scores}, dict(zip(("logits", "scores"), chosen, strict=True))
+        )
     )
     rng = np.random.default_rng(0)
-    given, rated = rng.random((9, 4, 5, 5)).astype(np.float32), rng.random((9, 4)).astype(np.float32)
+    given, rated = (
+        rng.random((9, 4, 5, 5)).astype(np.float32),
+        rng.random((9, 4)).astype(np.float32),
+    )
     rated[:, 0] = 2
     best = rated[:, 1:].argmax(axis=1) + 1
     assert set(best) == {1, 2, 3}
@@ -80,22 +93,32 @@ def test_single_mask_is_the_best_of_three():
 
 
 def test_recipe_of_tinysam_changes_the_single_mask_only(small_state):
-    (plain, networks), (descriptor, tiny) = (build(small_state, recipe) for recipe in ("", "tinysam"))
+    (plain, networks), (descriptor, tiny) = (
+        build(small_state, recipe) for recipe in ("", "tinysam")
+    )
     assert (plain.single_mask, descriptor.single_mask) == ("first", "best_of_three")
     assert networks[0].SerializeToString() == tiny[0].SerializeToString()
     embedding = np.random.default_rng(0).standard_normal((1, 64, 64, 64)).astype(np.float16)
     masks, scores = decode(session(networks[1]), embedding, [[[500, 300], [0, 0]]], [[1, -1]])
-    (single,) = decode(session(tiny[1], "single_masks"), embedding, [[[500, 300], [0, 0]]], [[1, -1]])
+    (single,) = decode(
+        session(tiny[1], "single_masks"), embedding, [[[500, 300], [0, 0]]], [[1, -1]]
+    )
     assert np.array_equal(single[0, 0], masks[0, 1 + scores[0, 1:].argmax()])
 
 
 def test_recipe_of_medsam_squashes_and_takes_boxes_only():
     descriptor = build(noisy_state(sam_shapes(**MODELS["small"])), "medsam")[0]
-    assert (descriptor.resize, descriptor.normalisation, descriptor.prompts) == ("squash", "min_max", ["boxes"])
+    assert (descriptor.resize, descriptor.normalisation, descriptor.prompts) == (
+        "squash",
+        "min_max",
+        ["boxes"],
+    )
 
 
 def test_recipe_for_another_encoder_is_refused(small_state):
-    with pytest.raises(CheckpointError, match="medsam: expected weights of a vit encoder, got a mobile_sam one"):
+    with pytest.raises(
+        CheckpointError, match="medsam: expected weights of a vit encoder, got a mobile_sam one"
+    ):
         build(small_state, "medsam")
 
 
@@ -104,7 +127,9 @@ def test_min_max_normalisation_uses_the_images_own_range():
     images = spox.argument(spox.Tensor(np.uint8, ("N", 32, 32, 3)))
     sizes_hw = spox.argument(spox.Tensor(np.int32, ("N", 2)))
     pixels = centred_pixels(images, sizes_hw, 32, MIN_MAX)
-    run = session(finished_model("pixels", {"images": images, "sizes_hw": sizes_hw}, {"pixels": pixels}))
+    run = session(
+        finished_model("pixels", {"images": images, "sizes_hw": sizes_hw}, {"pixels": pixels})
+    )
     given = rng.integers(30, 200, (2, 32, 32, 3)).astype(np.uint8)
     given[1] = 7
     (found,) = run(images=given, sizes_hw=np.full((2, 2), 32, np.int32))

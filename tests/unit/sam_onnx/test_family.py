@@ -1,4 +1,6 @@
-"""Segment Anything's ViT: parity with its authors' code, layouts of checkpoints, and what is not recognised."""
+"""Segment Anything's ViT: parity with its authors' code, layouts of checkpoints, and what is not
+recognised.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +64,9 @@ def test_answers_match_the_authors_code(name, expected):
         (embedding,) = encoder(images=image(size_hw)[None], sizes_hw=np.array([size_hw], np.int32))
         where = named(size_hw)
         found: dict[str, Array] = {}
-        assert_close(sampled(embedding[0].transpose(2, 0, 1)), expected[f"{name}/embedding/{where}"])
+        assert_close(
+            sampled(embedding[0].transpose(2, 0, 1)), expected[f"{name}/embedding/{where}"]
+        )
         for prompt, fields in PROMPTS.items():
             (masks,), (scores,) = answers(decoder, embedding, fields, found)
             found[prompt] = masks
@@ -70,18 +74,27 @@ def test_answers_match_the_authors_code(name, expected):
             assert_close(logits, expected[f"{name}/logits/{where}/{prompt}"])
             assert_close(scores, expected[f"{name}/scores/{where}/{prompt}"])
             one, other = (
-                np.unpackbits(each).astype(bool) for each in (bits, expected[f"{name}/masks/{where}/{prompt}"])
+                np.unpackbits(each).astype(bool)
+                for each in (bits, expected[f"{name}/masks/{where}/{prompt}"])
             )
             assert (one & other).sum() >= MIN_IOU * (one | other).sum() > 0
 
 
 def test_both_layouts_give_the_same_bytes(state, expected, tmp_path):
-    other = {key: state[authors] for key, authors in expected["keys"] if not key.startswith("prompt_encoder.shared")}
+    other = {
+        key: state[authors]
+        for key, authors in expected["keys"]
+        if not key.startswith("prompt_encoder.shared")
+    }
     assert len(other) == len(state)
     save_file(other, tmp_path / "model.safetensors")
     np.savez(tmp_path / "authors.npz", **state)
-    graphs = [build(load_checkpoint(tmp_path / name))[1] for name in ("model.safetensors", "authors.npz")]
-    assert [graph.SerializeToString() for graph in graphs[0]] == [graph.SerializeToString() for graph in graphs[1]]
+    graphs = [
+        build(load_checkpoint(tmp_path / name))[1] for name in ("model.safetensors", "authors.npz")
+    ]
+    assert [graph.SerializeToString() for graph in graphs[0]] == [
+        graph.SerializeToString() for graph in graphs[1]
+    ]
 
 
 @pytest.mark.parametrize("prefix", ["module.", "sam.", "module.sam_model."])
@@ -99,13 +112,19 @@ def pruned(state: dict[str, Array]) -> dict[str, Array]:
         "mlp.lin2.weight": lambda value: value[:, :100],
     }
     blocks = "image_encoder.blocks."
-    names = {key: key.removeprefix(blocks).partition(".")[2] for key in state if key.startswith(blocks)}
-    return {key: cut.get(names.get(key, ""), lambda value: value)(value) for key, value in state.items()}
+    names = {
+        key: key.removeprefix(blocks).partition(".")[2] for key in state if key.startswith(blocks)
+    }
+    return {
+        key: cut.get(names.get(key, ""), lambda value: value)(value) for key, value in state.items()
+    }
 
 
 def test_pruned_widths_are_read_from_the_tensors(state):
     encoder = session(build(pruned(state))[1][0])
-    (embedding,) = encoder(images=image((1024, 1024))[None], sizes_hw=np.array([[1024, 1024]], np.int32))
+    (embedding,) = encoder(
+        images=image((1024, 1024))[None], sizes_hw=np.array([[1024, 1024]], np.int32)
+    )
     assert np.isfinite(embedding).all()
 
 
@@ -122,8 +141,16 @@ def test_pruned_widths_are_read_from_the_tensors(state):
             (27, 17),
             "expected rel_pos_h and rel_pos_w of 2 [*] window - 1 rows",
         ),
-        ("image_encoder.blocks.0.attn.qkv.weight", (143, 48), "expected qkv.weight to hold heads of 16 rows"),
-        ("image_encoder.pos_embed", (1, 32, 32, 48), "expected image_encoder.pos_embed [(]1, 64, 64, 48[)]"),
+        (
+            "image_encoder.blocks.0.attn.qkv.weight",
+            (143, 48),
+            "expected qkv.weight to hold heads of 16 rows",
+        ),
+        (
+            "image_encoder.pos_embed",
+            (1, 32, 32, 48),
+            "expected image_encoder.pos_embed [(]1, 64, 64, 48[)]",
+        ),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(state, key, shape, message):
@@ -145,13 +172,18 @@ def test_model_that_is_not_served_is_named_in_one_line(key, name):
         encoder_kind({key: np.ones(1)})
     line = str(raised.value)
     assert line.startswith(f"this checkpoint looks like {name}")
-    assert "nearest are MobileSAM, SAM's ViT-B, L and H, SAM-HQ, EfficientViT-SAM, SAM 2 and EdgeTAM" in line
+    assert (
+        "nearest are MobileSAM, SAM's ViT-B, L and H, SAM-HQ, EfficientViT-SAM, SAM 2 and EdgeTAM"
+        in line
+    )
     missing = "; missing key: expected image_encoder.layers.... or image_encoder.blocks...."
     assert (missing in line) == line.endswith(", got no such key") == (name == "another model")
     assert "\n" not in line
 
 
-def test_hugging_face_key_that_is_missing_is_named_in_the_authors_layout(state, expected, tmp_path: Path):
+def test_hugging_face_key_that_is_missing_is_named_in_the_authors_layout(
+    state, expected, tmp_path: Path
+):
     other = {key: state[authors] for key, authors in expected["keys"]}
     del other["vision_encoder.neck.layer_norm1.weight"]
     save_file(other, tmp_path / "model.safetensors")

@@ -1,4 +1,6 @@
-"""The graphs of both architectures, a small MobileSAM and the built-in model: signatures, batches, padding."""
+"""The graphs of both architectures, a small MobileSAM and the built-in model: signatures,
+batches, padding.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +44,9 @@ class Model:
 
 def with_sessions(graphs: list[onnx.ModelProto], channels: int) -> Model:
     encoder, decoder = graphs
-    return Model({"encoder": encoder, "decoder": decoder}, session(encoder), session(decoder), channels)
+    return Model(
+        {"encoder": encoder, "decoder": decoder}, session(encoder), session(decoder), channels
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +60,13 @@ def builtin() -> Model:
 
 
 def frame_with_disc(
-    size_hw: tuple[int, int] = (768, 1024), centre_xy: tuple[int, int] = (500, 300), padding: int = 0
+    size_hw: tuple[int, int] = (768, 1024),
+    centre_xy: tuple[int, int] = (500, 300),
+    padding: int = 0,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Return (1, 1024, 1024, 3) uint8, an orange disc on green, top left, within `padding`; and the disc."""
+    """Return (1, 1024, 1024, 3) uint8, an orange disc on green, top left, within `padding`; and
+    the disc.
+    """
     image = np.full((1, 1024, 1024, 3), padding, np.uint8)
     height, width = size_hw
     y, x = np.mgrid[0:height, 0:width]
@@ -97,7 +105,10 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 def test_graphs_have_the_declared_signatures(model):
     encoder, decoder = model.graphs["encoder"].graph, model.graphs["decoder"].graph
-    assert signature(encoder.input) == {"images": ("UINT8", ["N", 1024, 1024, 3]), "sizes_hw": ("INT32", ["N", 2])}
+    assert signature(encoder.input) == {
+        "images": ("UINT8", ["N", 1024, 1024, 3]),
+        "sizes_hw": ("INT32", ["N", 2]),
+    }
     outputs = signature([*encoder.output, *decoder.output])
     assert {name: (kind, shape[1:]) for name, (kind, shape) in outputs.items()} == {
         "image_embeddings": ("FLOAT16", [64, 64, model.channels]),
@@ -122,7 +133,9 @@ def test_built_in_graphs_have_the_tensors_that_the_orchestrator_uses(builtin):
         return tuple(size if isinstance(size, int) else -1 for size in shape)
 
     def declared(values: Any) -> dict[str, Any]:
-        return {name: (kinds[kind], sizes(shape)) for name, (kind, shape) in signature(values).items()}
+        return {
+            name: (kinds[kind], sizes(shape)) for name, (kind, shape) in signature(values).items()
+        }
 
     def wanted(names: tuple[tensors.Tensor, ...], *batch: int) -> dict[str, Any]:
         return {tensor.name: (tensor.datatype, (*batch, *tensor.shape)) for tensor in names}
@@ -147,10 +160,15 @@ def test_graphs_use_standard_operators_of_supported_versions(model):
 
 def test_images_of_a_batch_are_encoded_alone_and_without_their_padding(small):
     wide, tall = (768, 1024), (1024, 699)
-    both = small.encode(np.concatenate([frame_with_disc(size_hw)[0] for size_hw in (wide, tall)]), wide, tall)
+    both = small.encode(
+        np.concatenate([frame_with_disc(size_hw)[0] for size_hw in (wide, tall)]), wide, tall
+    )
     assert both.shape == (2, 64, 64, small.channels)
     assert np.isfinite(both).all()
-    alone = [small.encode(frame_with_disc(size_hw, padding=255)[0], size_hw)[0] for size_hw in (wide, tall)]
+    alone = [
+        small.encode(frame_with_disc(size_hw, padding=255)[0], size_hw)[0]
+        for size_hw in (wide, tall)
+    ]
     assert_close(both, alone)
 
 
@@ -158,12 +176,17 @@ def test_batch_of_prompts_is_decoded_as_single_prompts(small, embedding):
     masks, scores = small.decode(embedding, CLICKS_XY, CLICK_LABELS)
     assert masks.shape == (3, 4, 256, 256)
     for index, (points, labels) in enumerate(zip(CLICKS_XY, CLICK_LABELS, strict=True)):
-        assert_close((masks[index : index + 1], scores[index : index + 1]), small.decode(embedding, [points], [labels]))
+        assert_close(
+            (masks[index : index + 1], scores[index : index + 1]),
+            small.decode(embedding, [points], [labels]),
+        )
 
 
 def test_absent_points_are_ignored(small, embedding):
     alone = small.decode(embedding, [[[500, 300]]], [[1]])
-    assert_close(small.decode(embedding, [[[500, 300], [700, 20], [1e4, -3]]], [[1, -2, -2]]), alone)
+    assert_close(
+        small.decode(embedding, [[[500, 300], [700, 20], [1e4, -3]]], [[1, -2, -2]]), alone
+    )
 
 
 def test_mask_input_is_shared_per_prompt_or_unused(small, embedding):
@@ -173,19 +196,25 @@ def test_mask_input_is_shared_per_prompt_or_unused(small, embedding):
     assert_close(shared, small.decode(embedding, points, labels, np.repeat(mask, 2, 0), [1, 1]))
     own = small.decode(embedding, points, labels, np.concatenate([mask, -mask]), [0, 1])
     assert_close([values[:1] for values in own], small.decode(embedding, points[:1], labels[:1]))
-    assert_close([values[1:] for values in own], small.decode(embedding, points[1:], labels[1:], -mask, [1]))
+    assert_close(
+        [values[1:] for values in own], small.decode(embedding, points[1:], labels[1:], -mask, [1])
+    )
     unused = small.decode(embedding, points, labels, np.full_like(mask, 30), [0])
     np.testing.assert_array_equal(unused[0], small.decode(embedding, points, labels)[0])
 
 
 def test_single_masks_are_the_first_low_res_masks(small, embedding):
-    (masks,) = decode(session(small.graphs["decoder"], "single_masks"), embedding, CLICKS_XY, CLICK_LABELS)
+    (masks,) = decode(
+        session(small.graphs["decoder"], "single_masks"), embedding, CLICKS_XY, CLICK_LABELS
+    )
     np.testing.assert_array_equal(masks, small.decode(embedding, CLICKS_XY, CLICK_LABELS)[0][:, :1])
 
 
 def test_relative_bias_depends_on_absolute_offsets():
     table = np.arange(4, dtype=np.float32).reshape(1, 4)
-    np.testing.assert_array_equal(relative_bias(table, 2)[0], [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]])
+    np.testing.assert_array_equal(
+        relative_bias(table, 2)[0], [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]]
+    )
 
 
 def test_too_few_down_samplings_are_rejected(small_state):
@@ -206,14 +235,29 @@ def test_padding_point_has_no_coordinates_and_differs_from_an_absent_point(small
 
 
 def check_openvino(decoder: onnx.ModelProto, file: Path, **embedding: tuple[int, ...]) -> None:
-    """Compare OpenVINO with ONNX Runtime for changing prompts, on embeddings of these shapes; `file` is written."""
+    """Compare OpenVINO with ONNX Runtime for changing prompts, on embeddings of these shapes;
+    `file` is written.
+    """
     run = session(decoder)
     onnx.save(decoder, file)
-    request = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+    request = (
+        openvino.Core()
+        .compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        .create_infer_request()
+    )
     rng = np.random.default_rng(1)
-    for points, objects, masks, has_mask in [(2, 1, 1, 0), (2, 3, 1, 0), (2, 1, 1, 0), (4, 2, 2, 1), (4, 2, 1, 0)]:
+    for points, objects, masks, has_mask in [
+        (2, 1, 1, 0),
+        (2, 3, 1, 0),
+        (2, 1, 1, 0),
+        (4, 2, 2, 1),
+        (4, 2, 1, 0),
+    ]:
         inputs = {
-            **{name: rng.standard_normal(shape).astype(np.float16) for name, shape in embedding.items()},
+            **{
+                name: rng.standard_normal(shape).astype(np.float16)
+                for name, shape in embedding.items()
+            },
             "point_coords": rng.uniform(0, 1024, (objects, points, 2)).astype(np.float32),
             "point_labels": rng.integers(0, 4, (objects, points)).astype(np.float32),
             "mask_input": rng.standard_normal((masks, 1, 256, 256)).astype(np.float32),
@@ -225,7 +269,9 @@ def check_openvino(decoder: onnx.ModelProto, file: Path, **embedding: tuple[int,
 
 
 def test_openvino_matches_for_changing_numbers_of_prompts_and_masks(small, tmp_path):
-    check_openvino(small.graphs["decoder"], tmp_path / "decoder.onnx", image_embeddings=(1, 64, 64, 64))
+    check_openvino(
+        small.graphs["decoder"], tmp_path / "decoder.onnx", image_embeddings=(1, 64, 64, 64)
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Weights files that are no files, damaged, or made to cost much: one printable line, in bounded memory."""
+"""Weights files that are no files, damaged, or made to cost much: one printable line, in bounded
+memory.
+"""
 
 import io
 import json
@@ -65,7 +67,9 @@ def test_huge_sparse_file_is_refused_before_it_is_read(tmp_path, run):
     with (tmp_path / "a.pt").open("wb") as file:
         file.truncate(files.MAX_FILE_BYTES + 1)
     error = run("--weights", tmp_path / "a.pt", status=1)
-    assert error.endswith(f"a.pt: expected a file of at most 6442450944 bytes, got {files.MAX_FILE_BYTES + 1}\n")
+    assert error.endswith(
+        f"a.pt: expected a file of at most 6442450944 bytes, got {files.MAX_FILE_BYTES + 1}\n"
+    )
 
 
 def npy(header: str, data: bytes = b"", version: bytes = b"\1\0") -> bytes:
@@ -74,7 +78,9 @@ def npy(header: str, data: bytes = b"", version: bytes = b"\1\0") -> bytes:
     return b"\x93NUMPY" + version + len(text).to_bytes(2, "little") + text + data
 
 
-def npz(path: Path, *arrays: bytes, name: str = "a.npy", compression: int = zipfile.ZIP_STORED) -> Path:
+def npz(
+    path: Path, *arrays: bytes, name: str = "a.npy", compression: int = zipfile.ZIP_STORED
+) -> Path:
     with warnings.catch_warnings(), zipfile.ZipFile(path, "w", compression) as archive:
         warnings.simplefilter("ignore")  # an entry twice
         for array in arrays:
@@ -86,16 +92,38 @@ def npz(path: Path, *arrays: bytes, name: str = "a.npy", compression: int = zipf
     ("header", "message"),
     [
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (2,", "damaged"),
-        ("{'descr': '<f4', 'fortran_order': False, 'shape': (1L, ''' }", "damaged"),  # tokenize.TokenError
-        ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999999,), }", "damaged"),
+        (
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (1L, ''' }",
+            "damaged",
+        ),  # tokenize.TokenError
+        (
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999999,), }",
+            "damaged",
+        ),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", "damaged"),
-        ("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 1099511627776), }", "damaged"),
-        ("{'descr': '<f4', 'fortran_order': False, 'shape': (1073741824,), }", "damaged|not enough memory"),
+        (
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 1099511627776), }",
+            "damaged",
+        ),
+        (
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (1073741824,), }",
+            "damaged|not enough memory",
+        ),
         ("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "damaged"),
         ("(" * 9000, "damaged|not enough memory"),
         ("{" * 20_000, "damaged"),
     ],
-    ids=["truncated", "tokens", "overflow", "negative", "product", "large", "objects", "deep", "long"],
+    ids=[
+        "truncated",
+        "tokens",
+        "overflow",
+        "negative",
+        "product",
+        "large",
+        "objects",
+        "deep",
+        "long",
+    ],
 )
 def test_hostile_header_of_an_array_is_one_line(tmp_path, header, message, recwarn):
     found, peak = rejection(npz(tmp_path / "a.npz", npy(header)))
@@ -124,7 +152,9 @@ def test_entries_twice_are_refused(tmp_path):
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "lzma"])
+@pytest.mark.parametrize(
+    "compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "lzma"]
+)
 def test_entries_that_python_decompresses_without_a_bound_are_refused(tmp_path, compression):
     found, peak = rejection(npz(tmp_path / "a.npz", bytes(2**26), compression=compression))
     assert found.startswith("expected stored or deflated entries, got a.npy by ")
@@ -136,7 +166,9 @@ def test_long_list_of_entries_is_refused_before_it_is_read(tmp_path, monkeypatch
         for number in range(1000):
             archive.writestr(f"{number}.npy", b"")
     monkeypatch.setattr(archives, "MAX_DIRECTORY_BYTES", 1000)
-    with pytest.raises(CheckpointError, match=r"^expected a list of entries of at most 1000 bytes, got \d+$"):
+    with pytest.raises(
+        CheckpointError, match=r"^expected a list of entries of at most 1000 bytes, got \d+$"
+    ):
         load_checkpoint(tmp_path / "a.npz")
 
 
@@ -162,12 +194,16 @@ def test_tensors_that_share_their_values_many_times_are_refused(tmp_path, write,
     values = np.zeros(10_000, np.float32)
     content = {str(number): tensor("0", (10_000,)) for number in range(20)}
     path = write(tmp_path / "a.pt", content, {"0": values})
-    with pytest.raises(CheckpointError, match=r"^expected tensors of at most \d+ bytes in a file of \d+, got more$"):
+    with pytest.raises(
+        CheckpointError, match=r"^expected tensors of at most \d+ bytes in a file of \d+, got more$"
+    ):
         load_checkpoint(path)
 
 
 def test_legacy_keys_that_name_a_storage_twice_are_refused(tmp_path):
-    path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4))}, {"0": VALUES}, keys=["0", "0"])
+    path = write_legacy(
+        tmp_path / "a.pth", {"a": tensor("0", (3, 4))}, {"0": VALUES}, keys=["0", "0"]
+    )
     with pytest.raises(CheckpointError, match="expected each storage once"):
         load_checkpoint(path)
 
@@ -215,7 +251,10 @@ def test_file_that_changes_while_it_is_read_is_not_exported_under_its_old_hash(
 
     monkeypatch.setattr(weights, "sha256_of", swapped)
     error = run("--weights", checkpoint, status=1)
-    assert error == f"error: the weights file {checkpoint} changed while it was read; run the command again\n"
+    assert (
+        error == f"error: the weights file {checkpoint} changed while it was read; run the command"
+        " again\n"
+    )
     assert not output.exists()
 
 
@@ -232,14 +271,32 @@ def seeds(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-HOSTILE = (b"\xff" * 2, b"\xff" * 4, b"\xff" * 8, b"\0" * 4, b"(", b"{", b"'", b"\n", b"1e999", b"NaN", b"9" * 20)
+HOSTILE = (
+    b"\xff" * 2,
+    b"\xff" * 4,
+    b"\xff" * 8,
+    b"\0" * 4,
+    b"(",
+    b"{",
+    b"'",
+    b"\n",
+    b"1e999",
+    b"NaN",
+    b"9" * 20,
+)
 
 
 def mutated(content: bytes, generator: random.Random) -> bytes:
-    """Return a file with bits flipped, parts overwritten, inserted, repeated or removed, or its end cut off."""
+    """Return a file with bits flipped, parts overwritten, inserted, repeated or removed, or its
+    end cut off.
+    """
     data = bytearray(content)
     for _ in range(generator.choice((1, 1, 1, 2, 3, 8))):
-        place, kind, part = generator.randrange(len(data) + 1), generator.randrange(6), generator.choice(HOSTILE)
+        place, kind, part = (
+            generator.randrange(len(data) + 1),
+            generator.randrange(6),
+            generator.choice(HOSTILE),
+        )
         length = generator.randrange(1, 60)
         if kind in {0, 1} and place < len(data):
             data[place] ^= 1 << generator.randrange(8)
@@ -275,13 +332,25 @@ def test_damaged_files_of_every_form_are_one_line_errors(tmp_path, recwarn):
 
 def test_small_tables_that_would_expand_to_gigabytes_are_refused(small_state):
     biases = "image_encoder.layers.1.blocks.0.attn.attention_biases"
-    with pytest.raises(CheckpointError, match=r"^expected at most 2097152 biases of an attention, got 2 x 256\*\*4$"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"^expected at most 2097152 biases of an attention, got 2 x 256\*\*4$",
+    ):
         build_encoder({**small_state, biases: np.zeros((2, 2**16), np.float32)})
     width = 4098
     wide = {
         key: np.zeros([width if size == 64 else size for size in value.shape], np.float32)
         for key, value in small_state.items()
-        if key.startswith(("prompt_encoder.no", "prompt_encoder.point", "mask_decoder.mask_t", "mask_decoder.iou_t"))
+        if key.startswith(
+            (
+                "prompt_encoder.no",
+                "prompt_encoder.point",
+                "mask_decoder.mask_t",
+                "mask_decoder.iou_t",
+            )
+        )
     }
-    with pytest.raises(CheckpointError, match=r"^expected an embedding of at most 4096 channels, got 4098$"):
+    with pytest.raises(
+        CheckpointError, match=r"^expected an embedding of at most 4096 channels, got 4098$"
+    ):
         build_decoder({**small_state, **wide})

@@ -1,4 +1,6 @@
-"""Hostile answers to a download of weights, from a local server: each is one line, and nothing is taken for weights."""
+"""Hostile answers to a download of weights, from a local server: each is one line, and nothing
+is taken for weights.
+"""
 
 import io
 import time
@@ -73,7 +75,11 @@ def refusal(server: Server, folder, *, size: int | None = None) -> str:
 @pytest.mark.parametrize(
     ("status", "headers", "message"),
     [
-        (200, {"Content-Type": "text/html; charset=utf-8"}, "expected a file from URL, got a page of HTML"),
+        (
+            200,
+            {"Content-Type": "text/html; charset=utf-8"},
+            "expected a file from URL, got a page of HTML",
+        ),
         (200, {"Content-Encoding": "gzip"}, "expected URL as it is, got it compressed by gzip"),
         (206, {"Content-Range": "bytes 0-1/9"}, "expected the whole of URL, got a part"),
         (302, {"Location": "file:///etc/passwd"}, "cannot download URL: InvalidSchema"),
@@ -90,7 +96,9 @@ def test_answer_that_is_no_whole_file_is_refused(server, tmp_path, status, heade
 
 def test_endless_body_ends_at_the_known_size(server, tmp_path):
     server.body, server.is_endless = b"x" * 2**16, True
-    assert refusal(server, tmp_path, size=2**20) == "expected at most 1048576 bytes from URL, got more"
+    assert (
+        refusal(server, tmp_path, size=2**20) == "expected at most 1048576 bytes from URL, got more"
+    )
 
 
 def test_slow_body_is_given_up(server, tmp_path, monkeypatch):
@@ -114,7 +122,9 @@ def redirect(url: str, target: str) -> requests.Response:
     return answer
 
 
-@pytest.mark.parametrize("target", ["http://example.org/x", "ftp://example.org/x", "//[", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "target", ["http://example.org/x", "ftp://example.org/x", "//[", "file:///etc/passwd"]
+)
 def test_redirect_out_of_https_is_refused(target):
     with pytest.raises((DownloadError, ValueError)):
         downloads._check_redirect(redirect("https://a/b", target))
@@ -145,7 +155,10 @@ INSIDE = [
 
 @pytest.mark.parametrize("host", INSIDE)
 def test_redirect_from_elsewhere_to_an_address_inside_is_refused(host):
-    with pytest.raises(DownloadError, match="expected a public address from https://a/b, got a redirect to https://"):
+    with pytest.raises(
+        DownloadError,
+        match="expected a public address from https://a/b, got a redirect to https://",
+    ):
         downloads._check_redirect(redirect("https://a/b", f"https://me:secret@{host}:8443/x"))
 
 
@@ -167,7 +180,9 @@ def test_other_redirects_are_followed(url, target):
 def test_redirect_is_refused_before_it_is_followed(server, tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "_is_inside", lambda url: "inside" in url)
     server.status, server.headers = 302, {"Location": "/inside"}
-    assert refusal(server, tmp_path).startswith("expected a public address from URL, got a redirect to ")
+    assert refusal(server, tmp_path).startswith(
+        "expected a public address from URL, got a redirect to "
+    )
     assert server.requests == 1
 
 

@@ -51,19 +51,25 @@ def test_answers_match_the_authors_code(name, expected):
             logits, bits = sampled_masks(found[prompt])
             assert_close(logits, expected[f"{name}/logits/{where}"][index])
             assert_close(scores, expected[f"{name}/scores/{where}"][index])
-            one, other = np.unpackbits([bits, expected[f"{name}/masks/{where}"][index]], axis=-1).astype(bool)
+            one, other = np.unpackbits(
+                [bits, expected[f"{name}/masks/{where}"][index]], axis=-1
+            ).astype(bool)
             assert (one & other).sum() >= MIN_IOU * (one | other).sum() > 0
 
 
 def test_descriptor_has_both_tensors_and_no_engine_in_bfloat16():
     descriptor, _ = build(state_of(MODELS["tiny_vit"]))
     tensors = {"image_embeddings": [1, 64, 64, 256], "hq_features": [1, 256, 256, 32]}
-    assert descriptor == Descriptor("mobile_sam", embedding=tensors, engines=["openvino", "onnxruntime"])
+    assert descriptor == Descriptor(
+        "mobile_sam", embedding=tensors, engines=["openvino", "onnxruntime"]
+    )
 
 
 @pytest.mark.parametrize("name", ["vit", "tiny_vit"])
 def test_hq_only_answers_with_the_mask_of_the_added_token(name, expected):
-    (plain, (_, both)), (descriptor, networks) = (build(state_of(MODELS[name]), recipe) for recipe in ("", "hq_only"))
+    (plain, (_, both)), (descriptor, networks) = (
+        build(state_of(MODELS[name]), recipe) for recipe in ("", "hq_only")
+    )
     assert (plain.single_mask, descriptor.single_mask) == ("first", "hq_only")
     assert descriptor.embedding == plain.embedding
     size_hw = SIZES_HW[0]
@@ -77,14 +83,18 @@ def test_hq_only_answers_with_the_mask_of_the_added_token(name, expected):
 def test_hq_only_needs_the_tensors_of_sam_hq(state):
     plain = {key: value for key, value in state.items() if key in sam_shapes(**MODELS["vit"])}
     assert build(plain)[0].embedding.keys() == {"image_embeddings"}
-    with pytest.raises(CheckpointError, match="hq_only: expected weights of SAM-HQ, got none of its tensors"):
+    with pytest.raises(
+        CheckpointError, match="hq_only: expected weights of SAM-HQ, got none of its tensors"
+    ):
         build(plain, "hq_only")
 
 
 def test_prompts_of_a_batch_get_the_answers_that_each_gets_alone(state):
     decoder = session(build_decoder(state))
     rng = np.random.default_rng(0)
-    embedding = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in SHAPES.items()}
+    embedding = {
+        name: rng.standard_normal(shape).astype(np.float16) for name, shape in SHAPES.items()
+    }
     batch = decode(decoder, embedding, CLICKS_XY, CLICK_LABELS)
     for index, (points, labels) in enumerate(zip(CLICKS_XY, CLICK_LABELS, strict=True)):
         for one, other in zip(batch, decode(decoder, embedding, [points], [labels]), strict=True):
@@ -96,21 +106,41 @@ def test_openvino_matches_for_changing_numbers_of_prompts_and_masks(state, tmp_p
 
 
 def test_both_layouts_give_the_same_bytes(state, expected, tmp_path):
-    other = {key: state[authors] for key, authors in expected["keys"] if not key.startswith("prompt_encoder.shared")}
+    other = {
+        key: state[authors]
+        for key, authors in expected["keys"]
+        if not key.startswith("prompt_encoder.shared")
+    }
     assert len(other) == len(state)
     save_file(other, tmp_path / "model.safetensors")
     np.savez(tmp_path / "authors.npz", **state)
-    graphs = [build(load_checkpoint(tmp_path / name))[1] for name in ("model.safetensors", "authors.npz")]
-    assert [graph.SerializeToString() for graph in graphs[0]] == [graph.SerializeToString() for graph in graphs[1]]
+    graphs = [
+        build(load_checkpoint(tmp_path / name))[1] for name in ("model.safetensors", "authors.npz")
+    ]
+    assert [graph.SerializeToString() for graph in graphs[0]] == [
+        graph.SerializeToString() for graph in graphs[1]
+    ]
 
 
 @pytest.mark.parametrize(
     ("key", "shape", "message"),
     [
         ("hf_token.weight", (1, 65), r"expected mask_decoder\.hf_token\.weight \(1, 64\)"),
-        ("compress_vit_feat.0.weight", (47, 64, 2, 2), r"compress_vit_feat\.0\.weight \(48, any, 2, 2\)"),
-        ("embedding_encoder.3.weight", (16, 7, 2, 2), r"embedding_encoder\.3\.weight \(16, 8, 2, 2\)"),
-        ("embedding_maskfeature.0.weight", (16, 9, 3, 3), r"embedding_maskfeature\.0\.weight \(any, 8, 3, 3\)"),
+        (
+            "compress_vit_feat.0.weight",
+            (47, 64, 2, 2),
+            r"compress_vit_feat\.0\.weight \(48, any, 2, 2\)",
+        ),
+        (
+            "embedding_encoder.3.weight",
+            (16, 7, 2, 2),
+            r"embedding_encoder\.3\.weight \(16, 8, 2, 2\)",
+        ),
+        (
+            "embedding_maskfeature.0.weight",
+            (16, 9, 3, 3),
+            r"embedding_maskfeature\.0\.weight \(any, 8, 3, 3\)",
+        ),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(state, key, shape, message):

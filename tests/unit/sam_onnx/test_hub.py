@@ -26,7 +26,8 @@ Command = Callable[..., list[str]]
 class Hub(ThreadingHTTPServer):
     """Hub with the models `owner/tune`, `owner/large`, `owner/gated` and `owner/pickled`.
 
-    The file of `large` is announced as larger than any of the family; the last one has no safetensors.
+    The file of `large` is announced as larger than any of the family; the last one has no
+    safetensors.
     """
 
     content: bytes
@@ -83,14 +84,34 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 @pytest.fixture
 def command(hub: Hub, tmp_path: Path, output: Path) -> Command:
-    """Function that exports weights in another process, as the client reads its settings at import."""
+    """Function that exports weights in another process, as the client reads its settings at
+    import.
+    """
 
     def command(weights: str, status: int = 0, **variables: str) -> list[str]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-        environment |= {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path / "hub")}
-        arguments = [sys.executable, "-m", "sam_onnx", "--weights", weights, "--output", str(output)]
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("HF_")
+        }
+        environment |= {
+            "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
+            "HF_HOME": str(tmp_path / "hub"),
+        }
+        arguments = [
+            sys.executable,
+            "-m",
+            "sam_onnx",
+            "--weights",
+            weights,
+            "--output",
+            str(output),
+        ]
         done = subprocess.run(
-            arguments, env={**environment, **variables}, cwd=ROOT, capture_output=True, text=True, check=False
+            arguments,
+            env={**environment, **variables},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == status, done.stderr
         return done.stderr.splitlines()
@@ -98,12 +119,17 @@ def command(hub: Hub, tmp_path: Path, output: Path) -> Command:
     return command
 
 
-def test_model_is_exported_with_its_commit_and_served_from_the_cache_without_a_network(hub, command, output):
+def test_model_is_exported_with_its_commit_and_served_from_the_cache_without_a_network(
+    hub, command, output
+):
     fetched, exported, _ = command("hf:owner/tune")
     assert fetched == f"weights: hf:owner/tune@{COMMIT}"
     assert re.fullmatch(rf"export: \d+ s \(owner/tune weights to {output}\)", exported)
     found = record(output)
-    assert (found["name"], found["sha256"]) == ("owner/tune", hashlib.sha256(hub.content).hexdigest())
+    assert (found["name"], found["sha256"]) == (
+        "owner/tune",
+        hashlib.sha256(hub.content).hexdigest(),
+    )
     assert found["note"] == f"Weights of owner/tune on the Hugging Face Hub, revision {COMMIT}."
     hub.asked.clear()
     for revision in ("", f"@{COMMIT}"):
@@ -119,7 +145,10 @@ def test_model_is_exported_with_its_commit_and_served_from_the_cache_without_a_n
 
 def test_gated_model_needs_a_token(command, output):
     (line,) = command("hf:owner/gated", status=1)
-    assert "owner/gated at main: the model is gated: accept its licence on its page, and set HF_TOKEN; or give" in line
+    assert (
+        "owner/gated at main: the model is gated: accept its licence on its page, and set HF_TOKEN;"
+        " or give" in line
+    )
     command("hf:owner/gated", HF_TOKEN=TOKEN)
     assert record(output)["name"] == "owner/gated"
 
@@ -127,12 +156,24 @@ def test_gated_model_needs_a_token(command, output):
 @pytest.mark.parametrize(
     ("weights", "variables", "reason"),
     [
-        ("hf:owner/none", {}, "none at main: no such model, or a private one, which needs HF_TOKEN"),
+        (
+            "hf:owner/none",
+            {},
+            "none at main: no such model, or a private one, which needs HF_TOKEN",
+        ),
         ("hf:owner/tune@v2", {}, "tune at v2: no such revision"),
-        ("hf:owner/pickled", {}, "the model has no model.safetensors in one piece, and no other file is read"),
+        (
+            "hf:owner/pickled",
+            {},
+            "the model has no model.safetensors in one piece, and no other file is read",
+        ),
         ("hf:owner/large", {}, "expected at most 6442450944 bytes, got 1099511627776"),
         ("hf:owner/tune/x", {}, "expected hf:owner/name"),
-        ("hf:owner/tune", {"HF_ENDPOINT": "http://127.0.0.1:1"}, r"cannot connect \(ConnectError\)"),
+        (
+            "hf:owner/tune",
+            {"HF_ENDPOINT": "http://127.0.0.1:1"},
+            r"cannot connect \(ConnectError\)",
+        ),
         ("hf:owner/tune", {"HF_HUB_OFFLINE": "1"}, r"cannot connect \(OfflineModeIsEnabled\)"),
     ],
     ids=["model", "revision", "no safetensors", "too large", "malformed", "unreachable", "offline"],
@@ -140,6 +181,7 @@ def test_gated_model_needs_a_token(command, output):
 def test_model_that_cannot_be_fetched_is_one_line(command, output, weights, variables, reason):
     (line,) = command(weights, status=1, **variables)
     assert re.fullmatch(
-        rf"error: cannot fetch model\.safetensors of http.*{reason}; or give the path of a copy .*", line
+        rf"error: cannot fetch model\.safetensors of http.*{reason}; or give the path of a copy .*",
+        line,
     )
     assert not output.exists()

@@ -61,10 +61,14 @@ class Official:
         self.encode, self.answer = cache(self._encode), cache(self._answer)
 
     def _encode(self, file: Path) -> tuple[Array, tuple[int, int], tuple[int, int]]:
-        """Return an image's embedding (1, 64, 64, 256), size_hw in the encoder's frame, and size_hw."""
+        """Return an image's embedding (1, 64, 64, 256), size_hw in the encoder's frame, and
+        size_hw.
+        """
         pixels, _ = images.decode(images.open_image(file.read_bytes(), 10**8))
         frame = images.LONGEST_SIDE.frame(pixels)
-        (embedding,) = self._encoder(images=frame.pixels[None], sizes_hw=np.array([frame.size_hw], np.int32))
+        (embedding,) = self._encoder(
+            images=frame.pixels[None], sizes_hw=np.array([frame.size_hw], np.int32)
+        )
         return embedding.copy(), frame.size_hw, (pixels.shape[0], pixels.shape[1])
 
     def _answer(self, name: str) -> Answer:
@@ -104,6 +108,8 @@ def test_embedding_matches_the_official_predictor(image, official, expected):
 def test_masks_match_the_official_predictor(name, official, expected):
     low_res, scores, masks = official.answer(name)
     assert_close(sampled_logits(low_res), expected[f"logits/{name}"])
-    np.testing.assert_allclose(scores, expected[f"scores/{name}"], atol=MAX_SCORE_DIFFERENCE, rtol=0)
+    np.testing.assert_allclose(
+        scores, expected[f"scores/{name}"], atol=MAX_SCORE_DIFFERENCE, rtol=0
+    )
     assert min(ious(packed(low_res > 0), expected[f"low_res/{name}"])) >= MIN_IOU
     assert min(ious(packed(masks), expected[f"mask/{name}"])) >= MIN_IOU

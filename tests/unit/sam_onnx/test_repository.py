@@ -70,7 +70,8 @@ def test_record_has_the_hash_of_each_network(tmp_path):
     for model in ORCHESTRATORS:
         record = json.loads((tmp_path / model / "1" / "weights.json").read_text())
         assert record["networks"] == {
-            f"{network}/model.onnx": sha256_of(tmp_path / network / "1" / "model.onnx") for network in NETWORKS
+            f"{network}/model.onnx": sha256_of(tmp_path / network / "1" / "model.onnx")
+            for network in NETWORKS
         }
 
 

@@ -1,4 +1,6 @@
-"""SAM 2 and EdgeTAM: parity with its authors' code, layouts of checkpoints, and what its decoder does differently."""
+"""SAM 2 and EdgeTAM: parity with its authors' code, layouts of checkpoints, and what its decoder
+does differently.
+"""
 
 from typing import Any
 
@@ -14,7 +16,16 @@ from sam_onnx.layouts import STACKED_POINTS, authors_layout
 from sam_onnx.model import build
 from sam_onnx.nodes import finished_model
 from tests.family.cases import Array, image, sampled_masks
-from tests.family.cases_sam2 import EXPECTED, LAYOUTS, MODELS, SIZE_HW, TENSORS, prompts_of, sam2_state, sampled
+from tests.family.cases_sam2 import (
+    EXPECTED,
+    LAYOUTS,
+    MODELS,
+    SIZE_HW,
+    TENSORS,
+    prompts_of,
+    sam2_state,
+    sampled,
+)
 from tests.unit.sam_onnx.conftest import decode, session
 from tests.unit.sam_onnx.test_family import MIN_IOU, answers, assert_close
 
@@ -41,16 +52,23 @@ def decoder(state: dict[str, Array]) -> Any:
 def embedding() -> dict[str, Array]:
     rng = np.random.default_rng(0)
     shapes = zip(TENSORS, ((256, 16), (128, 32), (64, 128)), strict=True)
-    return {name: rng.standard_normal((1, size, size, width)).astype(np.float16) for name, (size, width) in shapes}
+    return {
+        name: rng.standard_normal((1, size, size, width)).astype(np.float16)
+        for name, (size, width) in shapes
+    }
 
 
-@pytest.mark.parametrize("name", ["small", "deep", "edgetam", pytest.param("tiny", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["small", "deep", "edgetam", pytest.param("tiny", marks=pytest.mark.slow)]
+)
 def test_answers_match_the_authors_code(name, expected):
     descriptor, networks = build(authors_layout(sam2_state(**MODELS[name])))
     encoder, decoder = map(session, networks)
     found = encoder(images=image(SIZE_HW)[None], sizes_hw=np.array([[1024, 1024]], np.int32))
     embedding = dict(zip(descriptor.embedding, found, strict=True))
-    assert [list(embedding[key].shape) for key in descriptor.embedding] == [*descriptor.embedding.values()]
+    assert [list(embedding[key].shape) for key in descriptor.embedding] == [
+        *descriptor.embedding.values()
+    ]
     for key in TENSORS:
         assert_close(sampled(embedding[key][0].transpose(2, 0, 1)), expected[f"{name}/{key}"])
     earlier: dict[str, Array] = {}
@@ -60,7 +78,9 @@ def test_answers_match_the_authors_code(name, expected):
         logits, bits = sampled_masks(masks)
         assert_close(logits, expected[f"{name}/logits/{prompt}"])
         assert_close(scores, expected[f"{name}/scores/{prompt}"])
-        one, other = (np.unpackbits(each).astype(bool) for each in (bits, expected[f"{name}/masks/{prompt}"]))
+        one, other = (
+            np.unpackbits(each).astype(bool) for each in (bits, expected[f"{name}/masks/{prompt}"])
+        )
         assert (one & other).sum() >= MIN_IOU * (one | other).sum() > 0
 
 
@@ -74,14 +94,22 @@ def test_single_mask_of_the_cases_is_the_first_and_another(expected):
 def test_both_layouts_give_the_same_bytes(name, expected, tmp_path):
     state = sam2_state(**MODELS[name])
     authors = authors_layout(state)
-    points = np.concatenate([authors[STACKED_POINTS.replace("weight", f"{kind}.weight")] for kind in range(4)])
+    points = np.concatenate(
+        [authors[STACKED_POINTS.replace("weight", f"{kind}.weight")] for kind in range(4)]
+    )
     given, keys = {**authors, STACKED_POINTS: points}, expected[f"{name}/keys"]
     other = {key: given[authors_name] for key, authors_name in keys if "shared_e" not in key}
     assert len(other) == len(state) - 3
     save_file(other, tmp_path / "model.safetensors")
-    np.savez(tmp_path / "authors.npz", **state, **{"memory_attention.layers.0.norm1.weight": np.ones(3)})
-    graphs = [build(load_checkpoint(tmp_path / name))[1] for name in ("model.safetensors", "authors.npz")]
-    assert [graph.SerializeToString() for graph in graphs[0]] == [graph.SerializeToString() for graph in graphs[1]]
+    np.savez(
+        tmp_path / "authors.npz", **state, **{"memory_attention.layers.0.norm1.weight": np.ones(3)}
+    )
+    graphs = [
+        build(load_checkpoint(tmp_path / name))[1] for name in ("model.safetensors", "authors.npz")
+    ]
+    assert [graph.SerializeToString() for graph in graphs[0]] == [
+        graph.SerializeToString() for graph in graphs[1]
+    ]
 
 
 def test_fine_tune_with_a_prefix_is_read(state, tmp_path):
@@ -108,15 +136,22 @@ def test_mask_without_an_object_is_empty(state, embedding):
 
 def test_earlier_mask_is_clamped(decoder, embedding):
     mask = np.random.default_rng(0).normal(0, 100, (1, 1, 256, 256)).astype(np.float32)
-    masks = [decode(decoder, embedding, [CLICK[0]], [CLICK[1]], each, [1])[0] for each in (mask, mask.clip(-32, 32))]
+    masks = [
+        decode(decoder, embedding, [CLICK[0]], [CLICK[1]], each, [1])[0]
+        for each in (mask, mask.clip(-32, 32))
+    ]
     assert np.array_equal(*masks)
 
 
 def test_single_mask_is_the_first_while_that_is_stable():
-    logits, scores = (spox.argument(spox.Tensor(np.float32, ("N", 4, *shape))) for shape in ((10, 10), ()))
+    logits, scores = (
+        spox.argument(spox.Tensor(np.float32, ("N", 4, *shape))) for shape in ((10, 10), ())
+    )
     chosen = with_best_first(logits, scores, unless=first_is_stable(logits))
     run = session(
-        finished_model("best", {"x": logits, "s": scores}, dict(zip(("logits", "scores"), chosen, strict=True)))
+        finished_model(
+            "best", {"x": logits, "s": scores}, dict(zip(("logits", "scores"), chosen, strict=True))
+        )
     )
     given = np.full((4, 4, 100), -1, np.float32)
     given[0, 0, :50] = 1  # stable
@@ -133,8 +168,16 @@ def test_single_mask_is_the_first_while_that_is_stable():
     ("key", "shape", "message"),
     [
         ("image_encoder.trunk.blocks.0.attn.qkv.weight", (72, 23), r"attn.qkv.weight \(72, 24\)"),
-        ("image_encoder.trunk.pos_embed_window", (1, 24, 7, 7), "expected pos_embed_window to divide 256"),
-        ("image_encoder.neck.convs.0.conv.weight", (128, 48, 1, 1), r"convs.0.conv.weight \(128, 192, 1, 1\)"),
+        (
+            "image_encoder.trunk.pos_embed_window",
+            (1, 24, 7, 7),
+            "expected pos_embed_window to divide 256",
+        ),
+        (
+            "image_encoder.neck.convs.0.conv.weight",
+            (128, 48, 1, 1),
+            r"convs.0.conv.weight \(128, 192, 1, 1\)",
+        ),
         ("mask_decoder.conv_s1.weight", (32, 127, 1, 1), r"conv_s1.weight \(any, 128, 1, 1\)"),
     ],
 )
@@ -151,10 +194,14 @@ def test_heads_that_do_not_divide_the_width_are_named():
 
 def test_hq_sam_2_is_refused(state):
     with pytest.raises(CheckpointError, match="looks like HQ-SAM 2, which is not served"):
-        build({**authors_layout(state), "mask_decoder.hf_token.weight": np.ones((1, 128), np.float32)})
+        build(
+            {**authors_layout(state), "mask_decoder.hf_token.weight": np.ones((1, 128), np.float32)}
+        )
 
 
 def test_unknown_variant_is_refused(state):
     other = {key: value for key, value in authors_layout(state).items() if ".blocks.11." not in key}
-    with pytest.raises(CheckpointError, match=r"expected one of .* blocks in the stages .*, got \(1, 2, 7, 1\)"):
+    with pytest.raises(
+        CheckpointError, match=r"expected one of .* blocks in the stages .*, got \(1, 2, 7, 1\)"
+    ):
         build(other)

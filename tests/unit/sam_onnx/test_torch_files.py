@@ -1,4 +1,6 @@
-"""PyTorch's checkpoints, zip and legacy: read exactly, and nothing in them can run code or take much memory."""
+"""PyTorch's checkpoints, zip and legacy: read exactly, and nothing in them can run code or take
+much memory.
+"""
 
 import io
 import pickle
@@ -17,7 +19,11 @@ from sam_onnx.checkpoint import load_checkpoint
 from sam_onnx.torch_files import LENGTH, MAGIC, VERSION
 from sam_onnx.torch_pickle import OPCODES, unpickle
 
-LITTLE = {"protocol_version": VERSION, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
+LITTLE = {
+    "protocol_version": VERSION,
+    "little_endian": True,
+    "type_sizes": {"short": 2, "int": 4, "long": 4},
+}
 
 
 class Global:
@@ -35,7 +41,9 @@ class Call:
 
 
 class Storage:
-    """Object pickled as a persistent id, which in legacy files ends with the storage that it is a view of, or None."""
+    """Object pickled as a persistent id, which in legacy files ends with the storage that it is
+    a view of, or None.
+    """
 
     def __init__(self, kind: str, key: str, length: int, *view: Any) -> None:
         self.pid = ("storage", Global("torch", kind), key, "cpu", length, *view)
@@ -64,10 +72,24 @@ class Pickler(pickle._Pickler):
     dispatch[Call] = save_call
 
 
-def tensor(key: str, shape: tuple[int, ...], kind: str = "FloatStorage", view: tuple[Any, ...] = (), **changes: Any):
-    """Return a tensor with contiguous strides; `changes` replace `length`, `offset`, `size` or `stride`."""
+def tensor(
+    key: str,
+    shape: tuple[int, ...],
+    kind: str = "FloatStorage",
+    view: tuple[Any, ...] = (),
+    **changes: Any,
+):
+    """Return a tensor with contiguous strides; `changes` replace `length`, `offset`, `size` or
+    `stride`.
+    """
     strides = tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
-    values = {"length": int(np.prod(shape)), "offset": 0, "size": shape, "stride": strides, **changes}
+    values = {
+        "length": int(np.prod(shape)),
+        "offset": 0,
+        "size": shape,
+        "stride": strides,
+        **changes,
+    }
     storage = Storage(kind, key, values["length"], *view)
     hooks = Call(Global("collections", "OrderedDict"))
     rebuild = Global("torch._utils", "_rebuild_tensor_v2")
@@ -75,7 +97,11 @@ def tensor(key: str, shape: tuple[int, ...], kind: str = "FloatStorage", view: t
 
 
 def write_zip(
-    path: Path, content: Any, storages: dict[str, npt.NDArray[Any]], byteorder: str | None = "little", **options: Any
+    path: Path,
+    content: Any,
+    storages: dict[str, npt.NDArray[Any]],
+    byteorder: str | None = "little",
+    **options: Any,
 ) -> Path:
     with zipfile.ZipFile(path, "w", **options) as archive:
         with archive.open("archive/data.pkl", "w") as file:
@@ -121,7 +147,9 @@ def test_tensors_are_read_with_type_and_shape(tmp_path, write):
         "bfloat16": tensor("3", (3, 4), "BFloat16Storage"),
         "transposed": tensor("0", (4, 3), length=12, stride=(1, 4)),
         "column": tensor("0", (3,), length=12, offset=1, stride=(4,)),
-        "parameter": Call(Global("torch._utils", "_rebuild_parameter"), tensor("0", (3, 4)), True, {}),
+        "parameter": Call(
+            Global("torch._utils", "_rebuild_parameter"), tensor("0", (3, 4)), True, {}
+        ),
     }
     storages: dict[str, Any] = {
         "10": VALUES.astype(np.float16).ravel(),
@@ -158,7 +186,9 @@ def test_file_written_by_pytorch_is_read():
 @pytest.mark.parametrize("byteorder", ["little", "big", None])
 def test_both_byte_orders_of_zip_files_are_read(tmp_path, byteorder):
     values = VALUES.astype(">f4" if byteorder == "big" else "<f4")
-    state = load_checkpoint(write_zip(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": values}, byteorder))
+    state = load_checkpoint(
+        write_zip(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": values}, byteorder)
+    )
     np.testing.assert_array_equal(state["a"], VALUES)
 
 
@@ -169,7 +199,8 @@ def test_wrapped_and_prefixed_state_dicts_are_read(tmp_path, write, wrapper):
 
 
 @pytest.mark.parametrize(
-    "name", ["os system", "builtins eval", "torch load", "torch._utils _rebuild_tensor_v2.__globals__"]
+    "name",
+    ["os system", "builtins eval", "torch load", "torch._utils _rebuild_tensor_v2.__globals__"],
 )
 def test_other_references_are_rejected_by_name(tmp_path, write, name):
     path = write(tmp_path / "a.pt", {"a": Call(Global(*name.split()), "touch /tmp/never")}, {})
@@ -203,7 +234,9 @@ def test_tensor_outside_its_storage_is_rejected(tmp_path, write, changes):
 
 def test_compressed_storages_are_rejected(tmp_path):
     zeros = {"0": np.zeros(2**24, np.float32)}
-    path = write_zip(tmp_path / "a.pt", {"a": tensor("0", (2**24,))}, zeros, compression=zipfile.ZIP_DEFLATED)
+    path = write_zip(
+        tmp_path / "a.pt", {"a": tensor("0", (2**24,))}, zeros, compression=zipfile.ZIP_DEFLATED
+    )
     with pytest.raises(CheckpointError, match="uncompressed"):
         load_checkpoint(path)
 
@@ -234,15 +267,29 @@ TWO_LENGTHS = {"a": tensor("0", (3, 4)), "b": tensor("0", (2, 4))}
     ("changes", "message"),
     [
         pytest.param({"magic": 7}, "a pickle of something else", id="magic"),
-        pytest.param({"system": {"little_endian": False}}, "expected little-endian values", id="big-endian"),
-        pytest.param({"keys": ["1"]}, "expected the keys of the tensors' storages", id="unknown key"),
-        pytest.param({"storages": {"0": np.zeros(13, "f4")}}, "expected 12 values", id="longer storage"),
-        pytest.param({"content": TWO_LENGTHS, "storages": {"0": VALUES[:2]}}, "none of its kind and length", id="two"),
+        pytest.param(
+            {"system": {"little_endian": False}}, "expected little-endian values", id="big-endian"
+        ),
+        pytest.param(
+            {"keys": ["1"]}, "expected the keys of the tensors' storages", id="unknown key"
+        ),
+        pytest.param(
+            {"storages": {"0": np.zeros(13, "f4")}}, "expected 12 values", id="longer storage"
+        ),
+        pytest.param(
+            {"content": TWO_LENGTHS, "storages": {"0": VALUES[:2]}},
+            "none of its kind and length",
+            id="two",
+        ),
         pytest.param({"content": VIEW}, "expected a storage as persistent id", id="view"),
     ],
 )
 def test_other_legacy_pickles_are_rejected(tmp_path, changes, message):
-    file: dict[str, Any] = {"content": {"a": tensor("0", (3, 4))}, "storages": {"0": VALUES}, **changes}
+    file: dict[str, Any] = {
+        "content": {"a": tensor("0", (3, 4))},
+        "storages": {"0": VALUES},
+        **changes,
+    }
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(write_legacy(tmp_path / "a.pth", **file))
 
@@ -256,7 +303,9 @@ def pickle_file(path: Path, pickled: bytes, entry: str | None) -> Path:
 
 
 def test_other_zip_is_a_one_line_error(tmp_path):
-    with pytest.raises(CheckpointError, match=r"^expected one data\.pkl in a\.pt, got 0: not a PyTorch checkpoint$"):
+    with pytest.raises(
+        CheckpointError, match=r"^expected one data\.pkl in a\.pt, got 0: not a PyTorch checkpoint$"
+    ):
         load_checkpoint(pickle_file(tmp_path / "a.pt", b"hello", "readme.txt"))
 
 
@@ -271,17 +320,25 @@ COSTLY = {
     "large memo": (b"}r" + MEMO + b".", ""),
     "tuple as key": (b"}" + nested(17) + b"K\x00s.", "as keys, got tuple"),
     "tuples as keys": (b"}(" + nested(16) + b"K\x00u.", "as keys, got tuple"),
-    "numbers of one hash": (b"}\x8a\x08" + (2**61 - 1).to_bytes(8, "little") + b"K\x00s.", "as keys, got int"),
+    "numbers of one hash": (
+        b"}\x8a\x08" + (2**61 - 1).to_bytes(8, "little") + b"K\x00s.",
+        "as keys, got int",
+    ),
     "many arguments": (CALL + b"(" + b"N" * 9 + b"tR.", "at most 8 arguments"),
     "list as arguments": (CALL + b"]R.", "at most 8 arguments"),
-    "pairs of an ordered dict": (b"ccollections\nOrderedDict\n](K\x00K\x01\x86e\x85R.", "TypeError"),
+    "pairs of an ordered dict": (
+        b"ccollections\nOrderedDict\n](K\x00K\x01\x86e\x85R.",
+        "TypeError",
+    ),
     "long storage": (b"(" + b"N" * 9 + b"tQ.", "a storage as persistent id"),
 }
 
 
 @pytest.mark.parametrize(("pickled", "message"), COSTLY.values(), ids=COSTLY)
 @pytest.mark.parametrize("entry", ["archive/data.pkl", None], ids=["zip", "legacy"])
-def test_small_pickle_that_asks_for_much_work_or_memory_is_refused(tmp_path, pickled, message, entry):
+def test_small_pickle_that_asks_for_much_work_or_memory_is_refused(
+    tmp_path, pickled, message, entry
+):
     path = pickle_file(tmp_path / "a.pt", b"\x80\x02" + pickled, entry)
     assert path.stat().st_size < 250
     found, peak = rejection(path)
@@ -299,7 +356,9 @@ def test_sizes_and_attributes_are_not_copied():
     assert content[1] == {}
 
 
-@pytest.mark.parametrize("opcode", [code for code in pickle._Unpickler.dispatch if code not in OPCODES], ids=chr)
+@pytest.mark.parametrize(
+    "opcode", [code for code in pickle._Unpickler.dispatch if code not in OPCODES], ids=chr
+)
 def test_opcodes_that_torch_does_not_write_are_refused(opcode):
     with pytest.raises(CheckpointError, match=f"an opcode that torch.save writes, got {opcode}$"):
         unpickle(io.BytesIO(b"\x80\x02" + bytes([opcode])))
@@ -307,7 +366,9 @@ def test_opcodes_that_torch_does_not_write_are_refused(opcode):
 
 def test_large_byteorder_entry_is_not_read_completely(tmp_path):
     options: Any = {"byteorder": "x" * 2**26, "compression": zipfile.ZIP_DEFLATED}
-    message, peak = rejection(write_zip(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": VALUES}, **options))
+    message, peak = rejection(
+        write_zip(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": VALUES}, **options)
+    )
     assert message == "expected byteorder little or big, got b'xxxxxxxxxxxxxxxx'"
     assert peak < 2**20
 

@@ -1,4 +1,6 @@
-"""pip's configuration for other programs: its reading, its translation for uv, and its export for image builds."""
+"""pip's configuration for other programs: its reading, its translation for uv, and its export
+for image builds.
+"""
 
 import os
 import sys
@@ -16,8 +18,9 @@ def test_configuration_of_the_real_pip_is_read(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     (tmp_path / "pip.conf").write_text(
-        "[global]\nquiet = 2\nindex-url = https://one.example/it's\nfind-links =\n    /a\n    /b\nproxy = p.example\n"
-        "[install]\nindex-url = https://two.example/it's\n[download]\nindex-url = https://three.example/\n"
+        "[global]\nquiet = 2\nindex-url = https://one.example/it's\nfind-links =\n    /a\n   "
+        " /b\nproxy = p.example\n[install]\nindex-url ="
+        " https://two.example/it's\n[download]\nindex-url = https://three.example/\n"
     )
     monkeypatch.setenv("PIP_TRUSTED_HOST", "one.example two.example")
     monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "180")
@@ -39,10 +42,18 @@ def test_configuration_of_the_real_pip_is_read(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "variables"),
     [
-        ("index-url", "https://me:pw@one.example/simple", {"UV_DEFAULT_INDEX": "https://me:pw@one.example/simple"}),
+        (
+            "index-url",
+            "https://me:pw@one.example/simple",
+            {"UV_DEFAULT_INDEX": "https://me:pw@one.example/simple"},
+        ),
         ("extra-index-url", "https://a.example /b", {"UV_INDEX": "https://a.example /b"}),
         ("proxy", "me:pw@proxy.example:3128", {"ALL_PROXY": "me:pw@proxy.example:3128"}),
-        ("find-links", "/missing / https://links.example/page", {"UV_FIND_LINKS": "/,https://links.example/page"}),
+        (
+            "find-links",
+            "/missing / https://links.example/page",
+            {"UV_FIND_LINKS": "/,https://links.example/page"},
+        ),
         ("timeout", "180", {"UV_HTTP_TIMEOUT": "180"}),
         ("no-index", "yes", {"UV_OFFLINE": "1"}),
         ("no-index", "false", {}),
@@ -68,9 +79,9 @@ def test_export_has_certificates_and_settings_but_no_local_folders(tmp_path):
     }
     pip_config.export(configured, tmp_path)
     assert (tmp_path / "ca.crt").read_text() == "certificates"
-    assert (tmp_path / "pip.conf").read_text() == (
-        "[global]\ncert = /run/secrets/ca.crt\n"
-        "extra-index-url = https://one.example/simple\nproxy = proxy.example:3128\n"
+    assert (
+        (tmp_path / "pip.conf").read_text()
+        == "[global]\ncert = /run/secrets/ca.crt\nextra-index-url = https://one.example/simple\nproxy = proxy.example:3128\n"
     )
 
 
@@ -83,12 +94,16 @@ def test_command_writes_both_files_to_an_existing_folder(monkeypatch, tmp_path):
 
 
 def test_errors_of_the_command_are_one_line(monkeypatch, tmp_path):
-    with pytest.raises(SystemExit, match=rf"^error: {tmp_path}/absent: no such folder; make it first"):
+    with pytest.raises(
+        SystemExit, match=rf"^error: {tmp_path}/absent: no such folder; make it first"
+    ):
         pip_config.main([str(tmp_path / "absent")])
     with pytest.raises(SystemExit, match="2"):
         pip_config.main([])
     monkeypatch.setenv("PIP_CERT", str(tmp_path / "absent.crt"))
-    with pytest.raises(SystemExit, match=rf"^error: {tmp_path}/absent\.crt: No such file or directory$"):
+    with pytest.raises(
+        SystemExit, match=rf"^error: {tmp_path}/absent\.crt: No such file or directory$"
+    ):
         pip_config.main([str(tmp_path)])
     (tmp_path / "broken.conf").write_text("no section")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "broken.conf"))

@@ -17,13 +17,17 @@ from tools.prerequisites import InstallationError
         ("platform.libc_ver", ("glibc", "2.31"), r"glibc 2\.35 .* this is 2\.31"),
     ],
 )
-def test_an_unsupported_platform_is_rejected_without_a_triton_on_path(monkeypatch, function, value, message):
+def test_an_unsupported_platform_is_rejected_without_a_triton_on_path(
+    monkeypatch, function, value, message
+):
     prerequisites.check_platform()
     monkeypatch.setattr("tools.prerequisites.shutil.which", lambda _: None)
     monkeypatch.setattr(f"tools.prerequisites.{function}", lambda: value)
     with pytest.raises(InstallationError, match=message):
         prerequisites.check_platform()
-    monkeypatch.setattr("tools.prerequisites.shutil.which", lambda _: "/opt/tritonserver/bin/tritonserver")
+    monkeypatch.setattr(
+        "tools.prerequisites.shutil.which", lambda _: "/opt/tritonserver/bin/tritonserver"
+    )
     prerequisites.check_platform()
 
 
@@ -59,13 +63,25 @@ def write_program(path: Path, script: str) -> Path:
 def test_python_is_the_environments_then_the_newest_supported_on_path_then_one_of_uv(programs):
     newer = "import sys; sys.version_info = (3, 13); exec(sys.argv[1])"
     environment = programs / "env"
-    write_program(programs / "python3.12", f'exec {sys.executable} -c "{newer}" "$2"')  # not supported
+    write_program(
+        programs / "python3.12", f'exec {sys.executable} -c "{newer}" "$2"'
+    )  # not supported
     candidates = [
         (write_program(environment / "bin" / "python", "echo /env/bin/python"), "/env/bin/python"),
-        (write_program(environment / "python/cpython-3.12.9-linux/bin/python", "echo /downloaded"), "/downloaded"),
+        (
+            write_program(
+                environment / "python/cpython-3.12.9-linux/bin/python", "echo /downloaded"
+            ),
+            "/downloaded",
+        ),
         (write_program(programs / "python3.11", "echo /usr/bin/python3.11"), "/usr/bin/python3.11"),
         (write_program(programs / "python3.10", f'exec {sys.executable} "$@"'), sys.executable),
-        (write_program(programs / "uv", f"echo {write_program(programs / 'managed', 'echo /managed')}"), "/managed"),
+        (
+            write_program(
+                programs / "uv", f"echo {write_program(programs / 'managed', 'echo /managed')}"
+            ),
+            "/managed",
+        ),
     ]
     for program, found in candidates:
         assert prerequisites.other_python(environment) == found
@@ -90,4 +106,7 @@ def test_installation_starts_over_with_another_python(monkeypatch, name):
     monkeypatch.setattr("tools.environment.os.execv", execute)
     with pytest.raises(SystemExit):
         environment.main([".venv", "cpu"])
-    assert started == ["/usr/bin/python3.12", ["/usr/bin/python3.12", "-m", "tools.environment", ".venv", "cpu"]]
+    assert started == [
+        "/usr/bin/python3.12",
+        ["/usr/bin/python3.12", "-m", "tools.environment", ".venv", "cpu"],
+    ]

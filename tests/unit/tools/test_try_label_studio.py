@@ -21,15 +21,23 @@ with tempfile.TemporaryDirectory() as folder, running(["sleep", "600"], {}, None
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda number: number.name
+)
 def test_server_ends_with_the_process_that_runs_it(number, tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
         assert process.stdout
         server, folder = process.stdout.readline().split()
         os.kill(process.pid, number)
         process.send_signal(signal.SIGTERM)  # as when the parent ends by the same signal
-        assert process.wait(60) in (128 + number, -number, 128 + signal.SIGTERM)  # whichever it sees first
+        assert process.wait(60) in (
+            128 + number,
+            -number,
+            128 + signal.SIGTERM,
+        )  # whichever it sees first
     wait_until(lambda: processes.state(int(server)) in processes.DEAD)
     if number != signal.SIGKILL:
         assert not Path(folder).exists()

@@ -21,12 +21,17 @@ class Request:
 
 
 def write_model(
-    folder: Path, width: int | str = "W", *, version: str = "1", count: bool = True, batch: int | str = "N"
+    folder: Path,
+    width: int | str = "W",
+    *,
+    version: str = "1",
+    count: bool = True,
+    batch: int | str = "N",
 ) -> Path:
     """Write a model with y = x + x and, with `count`, n = size of the batch; return the file.
 
-    n's data and shape come from two nodes: ONNX Runtime's CUDA provider copies one tensor for both to the GPU, and its
-    `Expand`, which reads the shape on the CPU, then probably crashes.
+    n's data and shape come from two nodes: ONNX Runtime's CUDA provider copies one tensor for both
+    to the GPU, and its `Expand`, which reads the shape on the CPU, then probably crashes.
     """
     graph = helper.make_graph(
         [

@@ -6,7 +6,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from tests.unit.triton_backends.graphs import Request, TritonModelException, config, load, write_model, x
+from tests.unit.triton_backends.graphs import (
+    Request,
+    TritonModelException,
+    config,
+    load,
+    write_model,
+    x,
+)
 
 
 @pytest.fixture(params=["onnxruntime", "openvino"])
@@ -16,7 +23,11 @@ def backend(request, load_backend):
 
 def test_requests_of_one_call_run_as_one_batch_and_get_the_outputs_they_ask_for(backend, tmp_path):
     write_model(tmp_path)
-    requests = [Request("y", "n", x=x([1, 1])), Request("y", "n", x=x([2, 2], [3, 3])), Request("n", x=x([4, 4]))]
+    requests = [
+        Request("y", "n", x=x([1, 1])),
+        Request("y", "n", x=x([2, 2], [3, 3])),
+        Request("n", x=x([4, 4])),
+    ]
     answers = load(backend, tmp_path, config()).execute(requests)
     assert [answer.outputs["n"].tolist() for answer in answers] == [[4], [4, 4], [4]]
     assert answers[1].outputs["y"].tolist() == [[4, 4], [6, 6]]
@@ -25,7 +36,9 @@ def test_requests_of_one_call_run_as_one_batch_and_get_the_outputs_they_ask_for(
 
 def test_requests_of_different_shapes_run_separately(backend, tmp_path):
     write_model(tmp_path)
-    answers = load(backend, tmp_path, config()).execute([Request("n", x=x([1])), Request("n", x=x([1, 2]))])
+    answers = load(backend, tmp_path, config()).execute(
+        [Request("n", x=x([1])), Request("n", x=x([1, 2]))]
+    )
     assert [answer.outputs["n"].tolist() for answer in answers] == [[1], [1]]
 
 
@@ -39,7 +52,12 @@ def test_failed_request_does_not_affect_the_others(backend, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "no such file; put the model there, "), (b"", ""), (b"not a model", ""), (b"\x08\x07" * 100, "")],
+    [
+        (None, "no such file; put the model there, "),
+        (b"", ""),
+        (b"not a model", ""),
+        (b"\x08\x07" * 100, ""),
+    ],
     ids=["missing", "empty", "text", "protobuf"],
 )
 def test_missing_or_invalid_file_is_a_one_line_error(backend, tmp_path, content, message):
@@ -53,19 +71,27 @@ def test_missing_or_invalid_file_is_a_one_line_error(backend, tmp_path, content,
 
 @pytest.mark.parametrize("name", ["mobile_sam_encoder", "mobile_sam_decoder"])
 def test_missing_file_of_this_repository_s_models_names_make_weights(backend, tmp_path, name):
-    with pytest.raises(TritonModelException, match=r"model.onnx: no such file; `make weights` writes it$"):
+    with pytest.raises(
+        TritonModelException, match=r"model.onnx: no such file; `make weights` writes it$"
+    ):
         load(backend, tmp_path, config(name=name))
 
 
 def test_config_that_does_not_match_the_graph_is_an_error(backend, tmp_path):
     write_model(tmp_path)
     with pytest.raises(TritonModelException, match=r"outputs are .*config.pbtxt declares"):
-        load(backend, tmp_path, config(output=[{"name": "y", "data_type": "TYPE_FP16", "dims": [-1]}]))
+        load(
+            backend,
+            tmp_path,
+            config(output=[{"name": "y", "data_type": "TYPE_FP16", "dims": [-1]}]),
+        )
 
 
 @pytest.fixture
 def complete(backend, tmp_path, monkeypatch):
-    """Function that completes a configuration of a model in `tmp_path`, and returns the calls that it gets."""
+    """Function that completes a configuration of a model in `tmp_path`, and returns the calls
+    that it gets.
+    """
     utils = sys.modules["triton_python_backend_utils"]
     monkeypatch.setattr(utils, "get_model_dir", lambda: str(tmp_path / "1"), raising=False)
 
@@ -100,7 +126,9 @@ def test_inputs_outputs_and_batching_are_completed_from_the_file(complete, tmp_p
         pytest.param({"max_batch_size": 8, "sequence_batching": {}}, {}, id="sequence-batching"),
     ],
 )
-def test_dynamic_batching_is_added_to_a_maximum_batch_size_without_scheduler(complete, tmp_path, fields, added):
+def test_dynamic_batching_is_added_to_a_maximum_batch_size_without_scheduler(
+    complete, tmp_path, fields, added
+):
     write_model(tmp_path, width=3, count=False)
     assert complete(**fields) == {**TENSORS, **added}
 
@@ -112,7 +140,10 @@ def test_config_with_inputs_and_outputs_stays_as_it_is(complete, tmp_path):
 
 def test_maximum_batch_size_of_a_graph_with_a_fixed_batch_is_an_error(complete, tmp_path):
     write_model(tmp_path, width=3, count=False, batch=2)
-    message = r"config.pbtxt has max_batch_size 8, but the graph does not support batches: .*\[\[2, 3\], \[2, 3\]\]$"
+    message = (
+        r"config.pbtxt has max_batch_size 8, but the graph does not support batches: .*\[\[2, 3\],"
+        r" \[2, 3\]\]$"
+    )
     with pytest.raises(TritonModelException, match=message):
         complete(max_batch_size=8)
     assert set(complete()) == {"add_input", "add_output"}

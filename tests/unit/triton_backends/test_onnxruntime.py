@@ -5,7 +5,13 @@ from unittest.mock import Mock
 import onnxruntime
 import pytest
 
-from tests.unit.triton_backends.graphs import TritonModelException, config, load, parameters, write_model
+from tests.unit.triton_backends.graphs import (
+    TritonModelException,
+    config,
+    load,
+    parameters,
+    write_model,
+)
 from triton_backends.common import onnxruntime_engine
 
 
@@ -24,7 +30,9 @@ def test_session_options_are_taken_from_the_parameters():
 def test_gpu_instance_without_a_gpu_build_is_an_error(backend, tmp_path, monkeypatch):
     monkeypatch.setattr(backend.ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     write_model(tmp_path)
-    with pytest.raises(TritonModelException, match=r"asks for CUDAExecutionProvider \(GPU instance\)"):
+    with pytest.raises(
+        TritonModelException, match=r"asks for CUDAExecutionProvider \(GPU instance\)"
+    ):
         load(backend, tmp_path, config(), kind="GPU")
 
 
@@ -44,14 +52,24 @@ def test_gpu_instance_without_the_libraries_of_cuda_is_an_error(backend, tmp_pat
 def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
     names = ["CUDAExecutionProvider", "OpenVINOExecutionProvider"]
     monkeypatch.setattr(backend.ort, "get_available_providers", lambda: names)
-    gpu = parameters(cudnn_conv_algo_search="1", gpu_mem_limit="5000", arena_extend_strategy="1", use_tf32="0")
-    cuda = {"cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": "5000", "arena_extend_strategy": "kSameAsRequested"}
+    gpu = parameters(
+        cudnn_conv_algo_search="1", gpu_mem_limit="5000", arena_extend_strategy="1", use_tf32="0"
+    )
+    cuda = {
+        "cudnn_conv_algo_search": "HEURISTIC",
+        "gpu_mem_limit": "5000",
+        "arena_extend_strategy": "kSameAsRequested",
+    }
     cuda["use_tf32"] = "0"
     assert backend.execution_providers(gpu, "GPU", 2) == [
         ("CUDAExecutionProvider", {"device_id": "2", **cuda}),
         ("CPUExecutionProvider", {}),
     ]
-    cpu = {"optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": "openvino"}]}}}
+    cpu = {
+        "optimization": {
+            "execution_accelerators": {"cpu_execution_accelerator": [{"name": "openvino"}]}
+        }
+    }
     assert backend.execution_providers(cpu, "CPU", 0)[0] == ("OpenVINOExecutionProvider", {})
 
 
@@ -59,5 +77,7 @@ def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
 def test_unknown_accelerator_is_an_error(backend, device, name):
     accelerators = {f"{device}_execution_accelerator": [{"name": name}]}
     config_with = {"optimization": {"execution_accelerators": accelerators}}
-    with pytest.raises(ValueError, match=f"unknown execution accelerator '{name}', expected 'openvino'"):
+    with pytest.raises(
+        ValueError, match=f"unknown execution accelerator '{name}', expected 'openvino'"
+    ):
         backend.execution_providers(config_with, "CPU", 0)

@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def core(*capabilities):
     """Return a stand-in for `openvino.Core` with these capabilities."""
-    return SimpleNamespace(get_property=lambda *asked: {("CPU", "OPTIMIZATION_CAPABILITIES"): capabilities}[asked])
+    return SimpleNamespace(
+        get_property=lambda *asked: {("CPU", "OPTIMIZATION_CAPABILITIES"): capabilities}[asked]
+    )
 
 
 def engine(folder: Path, width: int | str = "W", **parameters: str) -> Engine:
@@ -30,19 +32,31 @@ def engine(folder: Path, width: int | str = "W", **parameters: str) -> Engine:
 
 
 @pytest.mark.parametrize(
-    ("hint", "precision"), [({}, "f32"), ({"HINT_BF16": "YES"}, "bf16"), ({"HINT_BF16": "NO"}, "f32")], ids=str
+    ("hint", "precision"),
+    [({}, "f32"), ({"HINT_BF16": "YES"}, "bf16"), ({"HINT_BF16": "NO"}, "f32")],
+    ids=str,
 )
 def test_bfloat16_is_used_if_requested(hint, precision):
-    assert openvino_engine.properties(hint, core("FP32", "BF16"))["INFERENCE_PRECISION_HINT"] == precision
+    assert (
+        openvino_engine.properties(hint, core("FP32", "BF16"))["INFERENCE_PRECISION_HINT"]
+        == precision
+    )
 
 
 def test_bfloat16_without_processor_support_is_an_error():
-    with pytest.raises(ValueError, match="config asks for HINT_BF16, this processor has no bfloat16"):
+    with pytest.raises(
+        ValueError, match="config asks for HINT_BF16, this processor has no bfloat16"
+    ):
         openvino_engine.properties({"HINT_BF16": "YES"}, core("FP32"))
 
 
 def test_model_is_compiled_with_the_properties_of_the_config(tmp_path):
-    given = {"INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1", "PERFORMANCE_HINT": "THROUGHPUT", "nice": "5"}
+    given = {
+        "INFERENCE_NUM_THREADS": "1",
+        "NUM_STREAMS": "1",
+        "PERFORMANCE_HINT": "THROUGHPUT",
+        "nice": "5",
+    }
     compiled = engine(tmp_path, **given).compile()
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 1
     assert compiled.get_property("PERFORMANCE_HINT") == "THROUGHPUT"
@@ -60,9 +74,13 @@ def other_thread():
     thread.join()
 
 
-def test_run_after_a_pause_keeps_other_threads_off_the_callers_core(other_thread, tmp_path, monkeypatch):
+def test_run_after_a_pause_keeps_other_threads_off_the_callers_core(
+    other_thread, tmp_path, monkeypatch
+):
     cores = os.sched_getaffinity(0)
-    monkeypatch.setattr(openvino_engine, "libc", lambda name, *_: min(cores) if name == "sched_getcpu" else None)
+    monkeypatch.setattr(
+        openvino_engine, "libc", lambda name, *_: min(cores) if name == "sched_getcpu" else None
+    )
     model = engine(tmp_path)
     infer, found = model.request.infer, []
 
@@ -129,7 +147,9 @@ def test_model_is_renewed_after_runs_of_other_shapes(model):
 
 def test_model_in_use_is_renewed_only_after_large_runs(model, monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(openvino_engine, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=time.sleep))
+    monkeypatch.setattr(
+        openvino_engine, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=time.sleep)
+    )
     first = model.request
 
     def renewed_by(*widths: int) -> bool:
@@ -199,7 +219,9 @@ first = None
 with model._lock:
     print(grown, memory() - before)
 """
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     busy, idle = map(int, ran.stdout.split())
     assert busy < 310  # 222 to 240 here; 416 to 418 if OpenVINO keeps 5,000 primitives, its default
@@ -207,7 +229,9 @@ with model._lock:
 
 
 def test_openvino_leaves_no_id_for_usage_data(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"HOME": str(tmp_path)}
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {
+        "HOME": str(tmp_path)
+    }
     program = "import triton_backends.common.openvino_engine"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, check=True)
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,9 @@ import pytest
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    arguments = {
+        name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
+    }
     asyncio.run(pyfuncitem.obj(**arguments))
     return True
 
@@ -27,5 +29,7 @@ def log(caplog):
     """Return a function that returns level and text of the service's log lines."""
     caplog.set_level(logging.INFO, "bentoml.mobile_sam")
     return lambda: [
-        (record.levelname, record.getMessage()) for record in caplog.records if record.name == "bentoml.mobile_sam"
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if record.name == "bentoml.mobile_sam"
     ]

@@ -1,4 +1,6 @@
-"""What settings say together about who may call the service, and the line that says that it is ready."""
+"""What settings say together about who may call the service, and the line that says that it is
+ready.
+"""
 
 import json
 from dataclasses import replace
@@ -58,10 +60,14 @@ def test_a_clients_key_without_keys_of_the_service_is_warned_of(monkeypatch, cap
     _check_deployment(None, "s3://bucket/models", plan, Settings(api_keys=KEY))
     assert "MOBILE_SAM_API_KEY is" not in caplog.text
     _check_deployment(None, "s3://bucket/models", plan, Settings())
-    assert "MOBILE_SAM_API_KEY is a key for clients and does not protect this service" in caplog.text
+    assert (
+        "MOBILE_SAM_API_KEY is a key for clients and does not protect this service" in caplog.text
+    )
 
 
-def test_services_with_other_weights_from_the_same_repository_have_queues_of_their_own(monkeypatch, tmp_path):
+def test_services_with_other_weights_from_the_same_repository_have_queues_of_their_own(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(tmp_path))
     laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
     plan = make_plan(laptop, MOBILE_SAM_ENGINES, Settings())

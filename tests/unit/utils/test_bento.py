@@ -50,7 +50,11 @@ arbiter.start(cb=ready)
 )
 def test_a_signal_stops_the_process_manager(tmp_path, case, status):
     with subprocess.Popen(
-        [sys.executable, "-c", MANAGER, tmp_path, case], cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ
+        [sys.executable, "-c", MANAGER, tmp_path, case],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ,
     ) as process:
         assert process.stdout is not None
         assert "ready\n" in iter(process.stdout.readline, "")
@@ -98,7 +102,9 @@ def test_process_manager_knows_the_url_of_the_service(manager, host, arguments, 
 )
 def test_start_on_a_public_address_logs_one_warning(manager, caplog, host, warning, lines):
     manager(host, warning=warning).start()
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", x) for x in lines]
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", x) for x in lines
+    ]
 
 
 def test_installed_packages_have_all_private_parts():

@@ -22,10 +22,16 @@ def kinds(error: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
 
 
 def test_page_lists_every_problem_with_its_status():
-    rows = re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \| \S.* \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\d{3}) \| `([a-z-]+)` \| \S.* \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     listed = [(int(status), slug) for status, slug in rows]
     of_errors = {(kind.status, kind.slug) for kind in kinds() if kind not in BASES}
-    of_images = {value[:2] for name, value in vars(problems).items() if name.isupper() and isinstance(value, tuple)}
+    of_images = {
+        value[:2]
+        for name, value in vars(problems).items()
+        if name.isupper() and isinstance(value, tuple)
+    }
     assert len(of_images) > 5
     assert sorted(listed) == sorted(of_errors | of_images)
 
@@ -33,7 +39,10 @@ def test_page_lists_every_problem_with_its_status():
 def test_error_becomes_a_problem_document_with_its_fields():
     error = InvalidRequest(errors=[FieldError(f"field{i}", "this", "that") for i in range(5)])
     document = json.loads(error.problem().encode())
-    assert (document["type"], document["title"]) == ("urn:mobile-sam:invalid-request", "The request is not valid")
+    assert (document["type"], document["title"]) == (
+        "urn:mobile-sam:invalid-request",
+        "The request is not valid",
+    )
     assert document["status"] == error.problem().status == 422
     assert document["errors"][4] == {"field": "field4", "expected": "this", "got": "that"}
     assert document["detail"].startswith("field0: expected this, got that; field1")

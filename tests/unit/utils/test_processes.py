@@ -11,11 +11,19 @@ def run(program: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_die_with_parent_notices_a_dead_parent():
-    assert run("import time; processes.die_with_parent(10**9); time.sleep(60)").returncode == -signal.SIGTERM
+    assert (
+        run("import time; processes.die_with_parent(10**9); time.sleep(60)").returncode
+        == -signal.SIGTERM
+    )
 
 
 def test_raised_descriptor_limit_is_inherited():
-    program = "import resource, subprocess; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300)); "
+    program = (
+        "import resource, subprocess; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300)); "
+    )
     assert (
-        run(program + "processes.raise_descriptor_limit(); subprocess.run('ulimit -n', shell=True)").stdout == "300\n"
+        run(
+            program + "processes.raise_descriptor_limit(); subprocess.run('ulimit -n', shell=True)"
+        ).stdout
+        == "300\n"
     )

@@ -50,8 +50,14 @@ def refused(name: str, message: str, *texts: str) -> list[tuple[str, str, str]]:
         ("INTEGRATIONS", "none", ()),
         ("INTEGRATIONS", "cvat, samapi", ("cvat", "samapi")),
         *accepted("ENGINE", "auto", "openvino-bf16"),
-        *accepted("REDIS_URL", "redis://localhost:6379/0", "rediss://host", "unix:///run/redis.sock"),
-        ("CORS_ORIGINS", "https://a.example, http://b.example:8080", ("https://a.example", "http://b.example:8080")),
+        *accepted(
+            "REDIS_URL", "redis://localhost:6379/0", "rediss://host", "unix:///run/redis.sock"
+        ),
+        (
+            "CORS_ORIGINS",
+            "https://a.example, http://b.example:8080",
+            ("https://a.example", "http://b.example:8080"),
+        ),
         ("CORS_ORIGINS", "*", ("*",)),
         ("HOSTS", "segment.example, *.example.org", ("segment.example", "*.example.org")),
         *accepted("MODEL_CONTROL_MODE", "poll"),
@@ -64,10 +70,28 @@ def test_value_is_accepted_and_converted_to_its_type(read, name, text, value):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        *refused("MAX_BODY_BYTES", "expected a positive whole number, got {!r}", "many", "0", "-5", "1.5", "nan"),
-        *refused("INFERENCE_TIMEOUT", "expected a positive number, got {!r}", "soon", "0", "-5", "nan", "inf"),
+        *refused(
+            "MAX_BODY_BYTES",
+            "expected a positive whole number, got {!r}",
+            "many",
+            "0",
+            "-5",
+            "1.5",
+            "nan",
+        ),
+        *refused(
+            "INFERENCE_TIMEOUT",
+            "expected a positive number, got {!r}",
+            "soon",
+            "0",
+            "-5",
+            "nan",
+            "inf",
+        ),
         *refused("EMBEDDING_CACHE_BYTES", "expected a positive whole number or 0, got {!r}", "-1"),
-        *refused("ENGINE", "expected one of auto, onnxruntime, openvino, openvino-bf16, got {!r}", "fast"),
+        *refused(
+            "ENGINE", "expected one of auto, onnxruntime, openvino, openvino-bf16, got {!r}", "fast"
+        ),
         *refused(
             "REDIS_URL",
             "expected a URL with redis://, rediss://, unix://",
@@ -78,7 +102,11 @@ def test_value_is_accepted_and_converted_to_its_type(read, name, text, value):
         *refused("METRICS", "expected open or key, got {!r}", "shut"),
         *refused("LOG_FORMAT", "expected text, json or console, got {!r}", "xml"),
         *refused("MODEL_CONTROL_MODE", "expected none, explicit or poll, got {!r}", "always"),
-        *refused("MODEL_REPOSITORY", "expected a folder, or a URL with s3://, gs://, as://, got {!r}", "ftp://host/a"),
+        *refused(
+            "MODEL_REPOSITORY",
+            "expected a folder, or a URL with s3://, gs://, as://, got {!r}",
+            "ftp://host/a",
+        ),
         *refused(
             "CORS_ORIGINS",
             "expected origins such as https://a.example, or *, got {!r}",
@@ -88,15 +116,21 @@ def test_value_is_accepted_and_converted_to_its_type(read, name, text, value):
         ),
         *refused(
             "HOSTS",
-            "expected host names without a port, such as segment.example or *.example.org, got {!r}",
+            "expected host names without a port, such as segment.example or *.example.org, got"
+            " {!r}",
             "https://segment.example",
             "segment.example:3000",
             "segment.example/ui",
         ),
-        *refused("CORS_ORIGINS", "expected origins such as https://a.example, or *, got ''", "https://a.example,,"),
+        *refused(
+            "CORS_ORIGINS",
+            "expected origins such as https://a.example, or *, got ''",
+            "https://a.example,,",
+        ),
         *refused(
             "IMAGE_ORIGINS",
-            "expected origins such as https://images.example, and networks such as 10.20.0.0/16, got {!r}",
+            "expected origins such as https://images.example, and networks such as 10.20.0.0/16,"
+            " got {!r}",
             "images.example",
             "10.20.0.1/16",
             "*",
@@ -118,7 +152,8 @@ def test_value_is_accepted_and_converted_to_its_type(read, name, text, value):
         ),
         *refused(
             "INTEGRATIONS",
-            "expected none, or some of x-anylabeling, roboflow, cvat, samapi, label-studio, got {!r}",
+            "expected none, or some of x-anylabeling, roboflow, cvat, samapi, label-studio, got"
+            " {!r}",
             "paint",
         ),
         *(
@@ -144,7 +179,11 @@ def test_password_is_in_no_error(monkeypatch, text):
 
 def test_both_packages_use_the_same_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert Settings.from_environment().cache_dir == cache_directory() == tmp_path / ".cache" / "mobile-sam-triton"
+    assert (
+        Settings.from_environment().cache_dir
+        == cache_directory()
+        == tmp_path / ".cache" / "mobile-sam-triton"
+    )
     for name, value, folder in [
         ("XDG_CACHE_HOME", str(tmp_path / "xdg"), tmp_path / "xdg" / "mobile-sam-triton"),
         ("MOBILE_SAM_CACHE_DIR", "~/mine", tmp_path / "mine"),
@@ -158,7 +197,12 @@ def test_both_packages_use_the_same_cache_folder(monkeypatch, tmp_path):
     [
         *(
             (url, None)
-            for url in ("s3://bucket/models", "s3://http://127.0.0.1:9000/bucket/models", "gs://b", "as://a/b")
+            for url in (
+                "s3://bucket/models",
+                "s3://http://127.0.0.1:9000/bucket/models",
+                "gs://b",
+                "as://a/b",
+            )
         ),
         ("models", Path("/here/models")),
         ("/models", Path("/models")),
@@ -191,9 +235,13 @@ def test_time_limit_follows_the_encoder_unless_it_is_set(given, encode_s, timeou
         ("MOBILE_SAM_XYZZY", "docs/deployment.md#settings lists all; unset it"),
     ],
 )
-def test_an_unknown_variable_is_an_error_that_names_the_closest_one(read, monkeypatch, name, message):
+def test_an_unknown_variable_is_an_error_that_names_the_closest_one(
+    read, monkeypatch, name, message
+):
     monkeypatch.setenv(name, "8003")
-    with pytest.raises(SettingsError, match=f"^{re.escape(f'{name}: unknown setting; {message}')}$"):
+    with pytest.raises(
+        SettingsError, match=f"^{re.escape(f'{name}: unknown setting; {message}')}$"
+    ):
         Settings.from_environment()
 
 
@@ -216,7 +264,14 @@ SERVICE_LINKS = {
 
 
 def test_variables_of_services_in_the_cluster_and_of_clients_are_no_settings():
-    check_names({**SERVICE_LINKS, "MOBILE_SAM_URL": "http://a", "MOBILE_SAM_API_KEY": "a key", "PATH": "/bin"})
+    check_names(
+        {
+            **SERVICE_LINKS,
+            "MOBILE_SAM_URL": "http://a",
+            "MOBILE_SAM_API_KEY": "a key",
+            "PATH": "/bin",
+        }
+    )
     with pytest.raises(SettingsError, match="MOBILE_SAM_PORT: unknown setting"):
         check_names({"MOBILE_SAM_PORT": "3000"})
 
@@ -228,10 +283,14 @@ FOLDERS_WITH_SETTINGS = ["docs", "deploy", "examples", "harness", "model_reposit
 def test_every_variable_that_files_name_is_known():
     folders = [path for folder in FOLDERS_WITH_SETTINGS for path in (ROOT / folder).rglob("*")]
     texts = {".md", ".yml", ".yaml", ".env", ".py", ".ipynb", ".pbtxt"}
-    files = [ROOT / name for name in FILES_WITH_SETTINGS] + [path for path in folders if path.suffix in texts]
+    files = [ROOT / name for name in FILES_WITH_SETTINGS] + [
+        path for path in folders if path.suffix in texts
+    ]
     named: dict[str, Path] = {}
     for path in files:
-        found = re.findall(r"\bMOBILE_SAM_[A-Z0-9_]*[A-Z0-9]\b(?!\*)", path.read_text(encoding="utf-8"))
+        found = re.findall(
+            r"\bMOBILE_SAM_[A-Z0-9_]*[A-Z0-9]\b(?!\*)", path.read_text(encoding="utf-8")
+        )
         named |= dict.fromkeys(found, path)
     assert len(named) > 30
     assert {name: path for name, path in named.items() if name not in known_variables()} == {}

@@ -1,6 +1,7 @@
 """Example requests that run unchanged, and the responses with the official weights.
 
-The image shows a disc in front of a hill and the sky. It is a PNG of 80 x 60 pixels, so that its base64 is short.
+The image shows a disc in front of a hill and the sky. It is a PNG of 80 x 60 pixels, so that its
+base64 is short.
 """
 
 import base64
@@ -24,7 +25,10 @@ _DATA: dict[str, Any] = orjson.loads(Path(__file__).with_name("examples.json").r
 
 def _with_image(example: dict[str, Any]) -> dict[str, Any]:
     value = example["value"]
-    return {**example, "value": value if {"image_id", "image_ids"} & value.keys() else {**EXAMPLE_IMAGE, **value}}
+    return {
+        **example,
+        "value": value if {"image_id", "image_ids"} & value.keys() else {**EXAMPLE_IMAGE, **value},
+    }
 
 
 REQUESTS: dict[str, Examples] = {
@@ -39,7 +43,11 @@ IMAGE: dict[str, Any] = _DATA["image"]
 RUN_LENGTHS: dict[str, Any] = _DATA["rle"]
 RESULT: dict[str, Any] = {**IMAGE, "masks": [_DATA["mask"]]}
 DOCUMENT: dict[str, Any] = {**IMAGE, "masks": [{**_DATA["mask"], "rle": RUN_LENGTHS}]}
-EVERYTHING: dict[str, Any] = {**IMAGE, "engine": _DATA["everything_engine"], "masks": _DATA["records"]}
+EVERYTHING: dict[str, Any] = {
+    **IMAGE,
+    "engine": _DATA["everything_engine"],
+    "masks": _DATA["records"],
+}
 _IDENTITY = {name: IMAGE[name] for name in ("weights", "engine")}
 INFO: dict[str, Any] = {
     **{"version": VERSION, **_IDENTITY, **_DATA["info"]},
@@ -50,12 +58,19 @@ MODELS: dict[str, Any] = {"models": _DATA["models"]}
 
 PICTURE = "(the bytes of a PNG file)"
 _ANSWER = AnswerParts(orjson.dumps(RUN_LENGTHS), PICTURE.encode(), orjson.dumps(RESULT))
-MULTIPART = b"".join(map(bytes, multipart_pieces(_ANSWER, "rle", "87a9560fdf4120bebfb5cbb98cb06f78"))).decode()
+MULTIPART = b"".join(
+    map(bytes, multipart_pieces(_ANSWER, "rle", "87a9560fdf4120bebfb5cbb98cb06f78"))
+).decode()
 """Response of `/mobile_sam` with a placeholder for the picture."""
-PROGRESS = [*({"done": done, "total": 4} for done in range(4)), {"done": 4, "total": 4, "result": EVERYTHING}]
+PROGRESS = [
+    *({"done": done, "total": 4} for done in range(4)),
+    {"done": 4, "total": 4, "result": EVERYTHING},
+]
 LINES = "".join(f"{orjson.dumps(step).decode()}\n" for step in PROGRESS)
 """Stream of `/everything`."""
-METRICS = """# HELP mobile_sam_answers_total Answers by path, status and reason: ok, or the problem's type
+METRICS = """\
+# HELP mobile_sam_answers_total Answers by path, status and reason: ok, or the problem's \
+type
 # TYPE mobile_sam_answers_total counter
 mobile_sam_answers_total{path="/mobile_sam",reason="ok",status="200"} 20.0
 """

@@ -12,8 +12,24 @@ from utils.api.forms import FORM
 from utils.api.inputs import MAX_TOTAL_POINTS
 from utils.api.openapi import examples, problems
 from utils.api.openapi.problems import UNAUTHORIZED, problem_responses, reference, response
-from utils.api.requests import DecoderRequest, EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
-from utils.api.responses import Document, EmbedJob, Everything, Failure, Image, Info, ModelList, Parts, Progress
+from utils.api.requests import (
+    DecoderRequest,
+    EmbedRequest,
+    EverythingRequest,
+    ImageFields,
+    SegmentRequest,
+)
+from utils.api.responses import (
+    Document,
+    EmbedJob,
+    Everything,
+    Failure,
+    Image,
+    Info,
+    ModelList,
+    Parts,
+    Progress,
+)
 from utils.errors import Problem
 from utils.inference.everything import MAX_GRID_POINTS
 from utils.triton.versions import LOAD_ORDER
@@ -27,7 +43,9 @@ Methods = dict[str, dict[str, Any]]
 
 
 class Tool(Protocol):
-    """Paths in the protocol of one annotation tool, as `utils.integrations.adapter.Adapter` has them."""
+    """Paths in the protocol of one annotation tool, as `utils.integrations.adapter.Adapter` has
+    them.
+    """
 
     @property
     def name(self) -> str:
@@ -55,7 +73,9 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
             "segmented_image": {"contentType": PNG},
             "result": {"contentType": JSON},
         },
-        "examples": _example("rle", "RLE, a picture, and score, area and box of the mask", examples.MULTIPART),
+        "examples": _example(
+            "rle", "RLE, a picture, and score, area and box of the mask", examples.MULTIPART
+        ),
     }
     picture = {
         "schema": _binary("the mask, or the picture if `segmented_image` is `overlay` or `cutout`"),
@@ -64,7 +84,9 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
     lines = {
         "schema": {
             "type": "array",
-            "description": "JSON lines if `progress` is true, the last with the result or the failure",
+            "description": (
+                "JSON lines if `progress` is true, the last with the result or the failure"
+            ),
             "items": {"oneOf": [reference(Progress), reference(Failure)]},
         },
         "examples": _example("lines", "With progress", examples.LINES),
@@ -73,10 +95,10 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
     segment = operation(
         "mobile_sam",
         "Segment objects in an image",
-        "A request has either `input_image` or `image_id`, and one object (points, a `box`, or both) or several in "
-        f"`prompts`, with at most {MAX_TOTAL_POINTS} points together. By default the response is "
-        "`multipart/form-data`; with `Accept: application/json` it is one JSON document, with `Accept: image/png` the "
-        "mask or the picture alone.",
+        "A request has either `input_image` or `image_id`, and one object (points, a `box`, or"
+        f" both) or several in `prompts`, with at most {MAX_TOTAL_POINTS} points together. By"
+        " default the response is `multipart/form-data`; with `Accept: application/json` it is one"
+        " JSON document, with `Accept: image/png` the mask or the picture alone.",
         "parts, one JSON document, or the mask or the picture alone, by the header `Accept`",
         # Swagger UI asks for the first one, and does not show the parts.
         {**_json(Document, "Masks as RLE", examples.DOCUMENT), FORM: parts, PNG: picture},
@@ -86,9 +108,10 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
     embed = operation(
         "embed",
         "Encode an image",
-        "Does the expensive part in advance. Requests with the returned `image_id` are fast. Several images "
-        "(`images`, `image_ids`, or parts `image` of a form) are encoded in the background, one at a time, while no "
-        "caller waits; each counts as a request in the rate limit.",
+        "Does the expensive part in advance. Requests with the returned `image_id` are fast."
+        " Several images (`images`, `image_ids`, or parts `image` of a form) are encoded in the"
+        " background, one at a time, while no caller waits; each counts as a request in the rate"
+        " limit.",
         "id and size of the image",
         _json(Image, "An encoded image", examples.IMAGE),
         problems=[*problems.SERVICE, *problems.IMAGE, *problems.QUEUE],
@@ -98,23 +121,41 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
         _add_header(described, "X-Image-Orientation", "ImageOrientation")
     progress = _json(EmbedJob, "One of two images is encoded", examples.JOB)
     embed["responses"]["202"] = response(202, "the job of several images", progress)
-    id_of_job = {"name": "job", "in": "path", "required": True, "description": "id", "schema": {"type": "string"}}
+    id_of_job = {
+        "name": "job",
+        "in": "path",
+        "required": True,
+        "description": "id",
+        "schema": {"type": "string"},
+    }
     job = partial(operation, returns="the job", content=progress, parameters=[id_of_job, IMAGE_ID])
     everything = operation(
         "everything",
         "Segment everything in an image",
-        "Returns the masks of a grid of points that reach the thresholds, without duplicates. With `progress` the "
-        f"response has no time limit. The grids of all crops have at most {MAX_GRID_POINTS} points together.",
+        "Returns the masks of a grid of points that reach the thresholds, without duplicates. With"
+        " `progress` the response has no time limit. The grids of all crops have at most"
+        f" {MAX_GRID_POINTS} points together.",
         "the masks as Segment Anything's automatic-mask records",
-        {**_json(Everything, "Without progress", examples.EVERYTHING), "application/x-ndjson": lines},
+        {
+            **_json(Everything, "Without progress", examples.EVERYTHING),
+            "application/x-ndjson": lines,
+        },
         problems=[*problems.SERVICE, *problems.IMAGE, *problems.RECORDS],
         requestBody=_body(EverythingRequest, "everything"),
     )
     _add_header(everything, "X-Image-Orientation", "ImageOrientation")
     jobs = {
-        "get": job("embed_progress", "Progress of a job", "Jobs are kept over restarts.", problems=problems.JOB),
+        "get": job(
+            "embed_progress",
+            "Progress of a job",
+            "Jobs are kept over restarts.",
+            problems=problems.JOB,
+        ),
         "delete": job(
-            "embed_cancel", "Cancel a job", "Encoded images stay.", problems=[*problems.JOB, problems.FOREIGN_PAGE]
+            "embed_cancel",
+            "Cancel a job",
+            "Encoded images stay.",
+            problems=[*problems.JOB, problems.FOREIGN_PAGE],
         ),
     }
     posts = segment, embed, everything
@@ -123,17 +164,24 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
 
 
 def local_paths(need_key: bool) -> dict[str, Methods]:
-    """Return the operations for callers who decode by themselves, by path; `need_key` if they require an API key."""
-    image_id = {"name": "image_id", "in": "path", "required": True, "description": "id of a known image"}
+    """Return the operations for callers who decode by themselves, by path; `need_key` if they
+    require an API key.
+    """
+    image_id = {
+        "name": "image_id",
+        "in": "path",
+        "required": True,
+        "description": "id of a known image",
+    }
     operation = partial(_operation, tag="Segmentation", need_key=need_key)
     embedding = operation(
         "embedding",
         "Embedding of an image",
-        "The tensors that the decoder takes, in float16 by the names of its inputs. The metadata name `image_id`, "
-        "`width`, `height`, `orientation` and `range` of the image, the `region`, `frame_width` and `frame_height` of "
-        "it in the frame of the "
-        "decoder's points, `squashed` (whether it fills the frame), `weights`, `weights_sha256` and `model_version`. "
-        "A region that is not encoded yet is encoded.",
+        "The tensors that the decoder takes, in float16 by the names of its inputs. The metadata"
+        " name `image_id`, `width`, `height`, `orientation` and `range` of the image, the `region`,"
+        " `frame_width` and `frame_height` of it in the frame of the decoder's points, `squashed`"
+        " (whether it fills the frame), `weights`, `weights_sha256` and `model_version`. A region"
+        " that is not encoded yet is encoded.",
         "a safetensors file",
         _file("(the bytes of a safetensors file)"),
         problems=[*problems.WITHOUT_BODY, problems.IMAGE[0]],
@@ -146,7 +194,8 @@ def local_paths(need_key: bool) -> dict[str, Methods]:
     decoder = operation(
         "decoder",
         "Decoder of a loaded version",
-        "Takes an embedding and prompts, returns logits and scores. With `weights` the file never changes.",
+        "Takes an embedding and prompts, returns logits and scores. With `weights` the file never"
+        " changes.",
         "an ONNX file",
         _file("(the bytes of an ONNX file)"),
         problems=[*problems.WITHOUT_BODY, problems.OTHER_WEIGHTS],
@@ -154,12 +203,16 @@ def local_paths(need_key: bool) -> dict[str, Methods]:
     )
     for download in (embedding, decoder):
         _add_header(download, "ETag", "ETag")
-        download["responses"]["304"] = response(304, "the file that `If-None-Match` names is current", {})
+        download["responses"]["304"] = response(
+            304, "the file that `If-None-Match` names is current", {}
+        )
     return {"/embeddings/{image_id}": {"get": embedding}, "/decoder.onnx": {"get": decoder}}
 
 
 def service_paths(metrics_need_key: bool) -> dict[str, Methods]:
-    """Return information, probes and metrics by path; `metrics_need_key` if `/metrics` requires an API key."""
+    """Return information, probes and metrics by path; `metrics_need_key` if `/metrics` requires
+    an API key.
+    """
     info = _json(Info, "A service without API keys", examples.INFO)
     alive, ready = _text("Alive", "alive\n"), _text("Ready", "ready\n")
     metrics = _text("An excerpt", examples.METRICS)
@@ -174,7 +227,12 @@ def service_paths(metrics_need_key: bool) -> dict[str, Methods]:
         is_ready("readyz", "Readiness probe", probed),
         is_ready("health", "Readiness probe", "The same as `/readyz`."),
         _operation(
-            "metrics", "Prometheus metrics", measured, "Prometheus text format", metrics, need_key=metrics_need_key
+            "metrics",
+            "Prometheus metrics",
+            measured,
+            "Prometheus text format",
+            metrics,
+            need_key=metrics_need_key,
         ),
     ]
     return {f"/{described['operationId']}": {"get": described} for described in operations}
@@ -185,25 +243,43 @@ def admin_paths() -> dict[str, Methods]:
     operation = partial(
         _operation,
         returns="the current state of all models",
-        content=_json(ModelList, "Version 2 has replaced version 1", examples.MODELS, name="models"),
+        content=_json(
+            ModelList, "Version 2 has replaced version 1", examples.MODELS, name="models"
+        ),
         need_key=True,
         tag="Administration",
     )
     schema = {"type": "string", "enum": list(LOAD_ORDER)}
-    model = {"name": "model", "in": "path", "required": True, "description": "name of the model", "schema": schema}
+    model = {
+        "name": "model",
+        "in": "path",
+        "required": True,
+        "description": "name of the model",
+        "schema": schema,
+    }
     change = partial(operation, problems=[*problems.MODEL_CHANGE, problems.UNAVAILABLE])
     change_model = partial(change, parameters=[model])
-    followed = "Follows the model repository without dropping a request; answers when all changes are done."
+    followed = (
+        "Follows the model repository without dropping a request; answers when all changes are"
+        " done."
+    )
     loaded = "Loads the versions it had before it was unloaded."
     unloaded = "Completes current requests first. The service is not ready afterwards."
-    listed = operation("models", "List models", "Returns the state of every version.", problems=[problems.UNAVAILABLE])
+    listed = operation(
+        "models",
+        "List models",
+        "Returns the state of every version.",
+        problems=[problems.UNAVAILABLE],
+    )
     return {
         "/admin/models": {"get": listed},
         "/admin/models/load": {
             "post": change("load_models", "Load added and unload removed model versions", followed),
         },
         "/admin/models/{model}/load": {"post": change_model("load_model", "Load a model", loaded)},
-        "/admin/models/{model}/unload": {"post": change_model("unload_model", "Unload a model", unloaded)},
+        "/admin/models/{model}/unload": {
+            "post": change_model("unload_model", "Unload a model", unloaded)
+        },
     }
 
 
@@ -216,7 +292,10 @@ def tool_paths(tools: Iterable[Tool], need_key: bool) -> dict[str, Methods]:
     """
     paths: dict[str, Methods] = {}
     for tool in tools:
-        for method, names, keyed in (("get", tool.pages, tool.pages_need_key), ("post", tool.work, True)):
+        for method, names, keyed in (
+            ("get", tool.pages, tool.pages_need_key),
+            ("post", tool.work, True),
+        ):
             for path in names:
                 operation = _operation(
                     re.sub(r"\W+", "_", method + path),
@@ -228,7 +307,9 @@ def tool_paths(tools: Iterable[Tool], need_key: bool) -> dict[str, Methods]:
                     need_key=need_key and keyed,
                 )
                 # Errors are in the tool's own form, too.
-                operation["responses"] = {"default": {"description": "an answer or an error that the tool understands"}}
+                operation["responses"] = {
+                    "default": {"description": "an answer or an error that the tool understands"}
+                }
                 paths.setdefault(path, {})[method] = operation
     return paths
 
@@ -269,19 +350,29 @@ def _body(model: type[ImageFields], operation: str) -> dict[str, Any]:
     body = {"schema": reference(model), "examples": examples.REQUESTS[operation]}
     fields = {"image": _binary("a PNG, JPEG or WebP file"), "request": reference(model)}
     form = {
-        "schema": {"type": "object", "description": "the image file and the other fields", "properties": fields},
+        "schema": {
+            "type": "object",
+            "description": "the image file and the other fields",
+            "properties": fields,
+        },
         "encoding": {"request": {"contentType": JSON}},
     }
-    points = "`x` and `y` of a point, repeated for several, and " if "pos_coords" in model.model_fields else ""
+    points = (
+        "`x` and `y` of a point, repeated for several, and "
+        if "pos_coords" in model.model_fields
+        else ""
+    )
     file = _binary(
-        f"a PNG, JPEG or WebP file, also as `image/...`; the query has {points}the fields whose values are not nested, "
-        "as it may with the other types of body"
+        f"a PNG, JPEG or WebP file, also as `image/...`; the query has {points}the fields whose"
+        " values are not nested, as it may with the other types of body"
     )
     return {"required": True, "content": {JSON: body, FORM: form, FILE: {"schema": file}}}
 
 
 def _query(model: type[BaseModel], *names: str) -> list[dict[str, Any]]:
-    """Return optional fields of a model as parameters of a query, where lists are separated by commas."""
+    """Return optional fields of a model as parameters of a query, where lists are separated by
+    commas.
+    """
     fields = model.model_json_schema()["properties"]
     return [
         {
@@ -296,7 +387,12 @@ def _query(model: type[BaseModel], *names: str) -> list[dict[str, Any]]:
 
 
 def _file(example: str) -> dict[str, Any]:
-    return {FILE: {"schema": {"type": "string", "format": "binary"}, "examples": _example("file", "A file", example)}}
+    return {
+        FILE: {
+            "schema": {"type": "string", "format": "binary"},
+            "examples": _example("file", "A file", example),
+        }
+    }
 
 
 def _binary(description: str) -> dict[str, str]:
@@ -307,10 +403,14 @@ def _example(name: str, summary: str, value: Any) -> examples.Examples:
     return {name: {"summary": summary, "value": value}}
 
 
-def _json(model: type[BaseModel], summary: str, example: dict[str, Any], *, name: str = "") -> dict[str, Any]:
+def _json(
+    model: type[BaseModel], summary: str, example: dict[str, Any], *, name: str = ""
+) -> dict[str, Any]:
     shown = _example(name or model.__name__.lower(), summary, example)
     return {JSON: {"schema": reference(model), "examples": shown}}
 
 
 def _text(summary: str, example: str) -> dict[str, Any]:
-    return {"text/plain": {"schema": {"type": "string"}, "examples": _example("text", summary, example)}}
+    return {
+        "text/plain": {"schema": {"type": "string"}, "examples": _example("text", summary, example)}
+    }

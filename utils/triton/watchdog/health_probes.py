@@ -1,4 +1,6 @@
-"""Health of the models of one Triton run, from counters of callers' requests and from probes of idle models."""
+"""Health of the models of one Triton run, from counters of callers' requests and from probes of
+idle models.
+"""
 
 import time
 from collections import deque
@@ -92,7 +94,12 @@ class HealthProbes:
         idle_s, encoder_idle_s = timings.idle_before_probe_s, timings.encoder_idle_before_probe_s
         self._engines = Probe("engines", self._check_engines, idle_s)
         self._probes = [
-            Probe(new, partial(click, triton, new), encoder_idle_s, (new, tensors.ENCODER, tensors.DECODER)),
+            Probe(
+                new,
+                partial(click, triton, new),
+                encoder_idle_s,
+                (new, tensors.ENCODER, tensors.DECODER),
+            ),
             # Always needed: callers' requests succeed in it without its decoder if the image is
             # unknown.
             Probe(cached, partial(click, triton, cached), idle_s),
@@ -132,7 +139,8 @@ class HealthProbes:
 
     @property
     def encode_s(self) -> float:
-        """Seconds that the encoder takes for an image: the median of the last times, 0 before the first.
+        """Seconds that the encoder takes for an image: the median of the last times, 0 before the
+        first.
 
         The runs at the start are slow, as several run at once on an engine that was never used. The
         fastest of them counts only as long as there are no others.
@@ -149,7 +157,11 @@ class HealthProbes:
         """Return why Triton counts as failing, or an empty string if it does not."""
         if errors := [str(probe.error) for probe in self._probes if probe.errors]:
             return "; ".join(dict.fromkeys(errors))
-        late = (f"{name} has not answered for {s:.0f} s" for name, s, late_s, _ in self._silences() if s > late_s)
+        late = (
+            f"{name} has not answered for {s:.0f} s"
+            for name, s, late_s, _ in self._silences()
+            if s > late_s
+        )
         return next(late, "")
 
     def restart_reason(self) -> RestartReason | None:
@@ -157,7 +169,11 @@ class HealthProbes:
         for probe in self._probes:
             if probe.errors >= MAX_CONSECUTIVE_ERRORS:
                 return RestartReason(FAILED, f"{probe.errors} errors in a row: {probe.error}")
-        hung = (f"no answer from {name} for {s:.0f} s" for name, s, _, hung_s in self._silences() if s > hung_s)
+        hung = (
+            f"no answer from {name} for {s:.0f} s"
+            for name, s, _, hung_s in self._silences()
+            if s > hung_s
+        )
         return next((RestartReason(HUNG, detail) for detail in hung), None)
 
     def stub_presumed_dead(self) -> bool:
@@ -174,10 +190,13 @@ class HealthProbes:
             check_engines(self._triton, timeout_s)
         except EngineError as error:
             engines = self._triton.engines(timeout_s)
-            raise EngineError(f"{error} ({engines}): set MOBILE_SAM_ENGINE to openvino or onnxruntime") from None
+            raise EngineError(
+                f"{error} ({engines}): set MOBILE_SAM_ENGINE to openvino or onnxruntime"
+            ) from None
 
     def _silences(self) -> Iterator[tuple[str, float, float, float]]:
-        """Yield names with the seconds since their last answer, and after how many they count as failing and as hung.
+        """Yield names with the seconds since their last answer, and after how many they count as
+        failing and as hung.
 
         Triton's metrics do not depend on the models. A model that answers callers is not silent
         while its probe waits.
@@ -186,14 +205,23 @@ class HealthProbes:
         yield "Triton", self._now - self._read_at, timeout_s / 2, timeout_s
         for probe in self._probes:
             if probe.pending:
-                answers = [self._success_at.get(model, NEVER) for model in (probe.name, *probe.models)]
+                answers = [
+                    self._success_at.get(model, NEVER) for model in (probe.name, *probe.models)
+                ]
                 silence_s = self._now - max(probe.began_at, probe.succeeded_at, *answers)
                 late_s, hung_s = LATE_RUNS * probe.fastest_s, self._hung_after_s(probe)
-                yield probe.name, silence_s, min(max(self._timings.late_after_s, late_s), hung_s), hung_s
+                yield (
+                    probe.name,
+                    silence_s,
+                    min(max(self._timings.late_after_s, late_s), hung_s),
+                    hung_s,
+                )
 
     def _hung_after_s(self, probe: Probe) -> float:
         started = probe.succeeded_at > NEVER
-        return max(self._hang_timeout_s * (1 if started else START_FACTOR), HUNG_RUNS * probe.fastest_s)
+        return max(
+            self._hang_timeout_s * (1 if started else START_FACTOR), HUNG_RUNS * probe.fastest_s
+        )
 
     def _is_due(self, probe: Probe, *, started: bool) -> bool:
         if probe.errors:
@@ -218,16 +246,27 @@ class HealthProbes:
         """Record successes of callers' requests: models that answer them need no probe."""
         if self._reading and self._reading.done():
             if self._reading.exception() is None:
-                self._read_at, before, self._counts = self._now, self._counts, self._reading.result()
-                self._success_at |= dict.fromkeys(self._counts.successes - before.successes, self._now)
+                self._read_at, before, self._counts = (
+                    self._now,
+                    self._counts,
+                    self._reading.result(),
+                )
+                self._success_at |= dict.fromkeys(
+                    self._counts.successes - before.successes, self._now
+                )
                 self._update_encode_times(before)
                 for probe in self._probes if started else ():
-                    used_at = min((self._success_at.get(model, NEVER) for model in probe.models), default=NEVER)
+                    used_at = min(
+                        (self._success_at.get(model, NEVER) for model in probe.models),
+                        default=NEVER,
+                    )
                     probe.succeeded_at = max(probe.succeeded_at, used_at)
             self._reading = None
         elif self._reading is None:
             self._reads_after_start = started
-            self._reading = self._threads.submit(self._triton.counts, self._timings.metrics_timeout_s)
+            self._reading = self._threads.submit(
+                self._triton.counts, self._timings.metrics_timeout_s
+            )
 
     def _update_encode_times(self, before: Counts) -> None:
         """Record the mean time of the encoder's runs since the counters before."""

@@ -27,10 +27,15 @@ REQUEST_ID = "probe"
 """Triton request id of probes: the orchestrator leaves them out of its metrics, and encodes their
 image again."""
 ENCODE_US = re.compile(
-    rf'^nv_inference_compute_infer_duration_us\{{[^}}]*\bmodel="{tensors.ENCODER}"[^}}]*\}} (\d+)', re.MULTILINE
+    rf'^nv_inference_compute_infer_duration_us\{{[^}}]*\bmodel="{tensors.ENCODER}"[^}}]*\}} (\d+)',
+    re.MULTILINE,
 )
-SUCCESSES = re.compile(r'^nv_inference_request_success\{[^}]*\bmodel="([^"]+)"[^}]*\} (\d+)', re.MULTILINE)
-LOADED = re.compile(rf'^mobile_sam_loaded_timestamp_seconds.*\bmodel="{tensors.SEGMENT}".*', re.MULTILINE)
+SUCCESSES = re.compile(
+    r'^nv_inference_request_success\{[^}]*\bmodel="([^"]+)"[^}]*\} (\d+)', re.MULTILINE
+)
+LOADED = re.compile(
+    rf'^mobile_sam_loaded_timestamp_seconds.*\bmodel="{tensors.SEGMENT}".*', re.MULTILINE
+)
 ENGINE = re.compile(r'\b(encoder|decoder)="([^"]+)"')
 
 # A grey PNG of 8 x 8 pixels.
@@ -83,7 +88,12 @@ class LocalTriton:
     metrics_port: int = 0
 
     def infer(
-        self, model: str, inputs: Values, outputs: list[str], timeout_s: float, version: int | None = None
+        self,
+        model: str,
+        inputs: Values,
+        outputs: list[str],
+        timeout_s: float,
+        version: int | None = None,
     ) -> Values:
         """Run a model, by default its newest version, and return the outputs."""
         infer_inputs = [infer_input(name, value) for name, value in inputs.items()]
@@ -92,7 +102,12 @@ class LocalTriton:
         with self._client(timeout_s) as client:
             try:
                 result = client.infer(
-                    model, infer_inputs, str(version or ""), infer_outputs, REQUEST_ID, headers=headers
+                    model,
+                    infer_inputs,
+                    str(version or ""),
+                    infer_outputs,
+                    REQUEST_ID,
+                    headers=headers,
                 )
             except InferenceServerException as error:
                 unloaded = [name for name in LOAD_ORDER if not client.is_model_ready(name)]
@@ -102,7 +117,9 @@ class LocalTriton:
                 raise kind(f"{model}: {str(error)[:200]}") from None
             return {name: result.as_numpy(name) for name in outputs}
 
-    def tensors(self, model: str, timeout_s: float, version: int | None = None) -> dict[str, list[int]]:
+    def tensors(
+        self, model: str, timeout_s: float, version: int | None = None
+    ) -> dict[str, list[int]]:
         """Return the shape of each input and output of a model, by name."""
         with self._client(timeout_s) as client:
             headers = dict(self.key_header)
@@ -143,7 +160,9 @@ class LocalTriton:
     @contextlib.contextmanager
     def _client(self, timeout_s: float) -> Iterator[InferenceServerClient]:
         address = f"127.0.0.1:{self.port}"
-        client = InferenceServerClient(address, connection_timeout=timeout_s, network_timeout=timeout_s)
+        client = InferenceServerClient(
+            address, connection_timeout=timeout_s, network_timeout=timeout_s
+        )
         with contextlib.closing(client):
             yield client
 
@@ -176,7 +195,8 @@ def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
 
 
 def check_engines(triton: LocalTriton, timeout_s: float, version: int | None = None) -> None:
-    """Check that two images have different embeddings, and that a box around a white square has a mask.
+    """Check that two images have different embeddings, and that a box around a white square has a
+    mask.
 
     An engine that runs without an error may still be wrong: a half-precision build has been seen to
     give the same embedding for every image.

@@ -1,4 +1,6 @@
-"""Processes that the watchdog looks after: Triton's server, the Python processes below it, and the API workers."""
+"""Processes that the watchdog looks after: Triton's server, the Python processes below it, and
+the API workers.
+"""
 
 import contextlib
 import logging
@@ -34,7 +36,8 @@ LOAD_ERROR = re.compile(
 FINAL_ERROR = re.compile(r"^error: (?P<cause>.+)")
 ERROR_LINES_KEPT = 200
 HARMLESS_WITHOUT_GPU = re.compile(
-    rb"CudaDriverHelper has not been initialized|unable to create stream for ensemble|no pinned memory pool"
+    rb"CudaDriverHelper has not been initialized|unable to create stream for ensemble|no pinned"
+    rb" memory pool"
 )
 """Messages that Triton logs on a machine without an NVIDIA driver."""
 WORKER_COMMAND = "http_api_server"
@@ -59,7 +62,12 @@ class TritonServer:
     """One run of the real server with all its processes."""
 
     def __init__(
-        self, command: Sequence[str], shm_prefix: str, timings: Timings, *, models_change: bool = False
+        self,
+        command: Sequence[str],
+        shm_prefix: str,
+        timings: Timings,
+        *,
+        models_change: bool = False,
     ) -> None:
         """Start the server in its own session, so that Ctrl-C in a terminal does not reach it.
 
@@ -72,7 +80,11 @@ class TritonServer:
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             processes.die_with_parent(parent)
 
-        options: dict[str, Any] = {"start_new_session": True, "preexec_fn": prepare, "stderr": subprocess.PIPE}
+        options: dict[str, Any] = {
+            "start_new_session": True,
+            "preexec_fn": prepare,
+            "stderr": subprocess.PIPE,
+        }
         self._process: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
         self.pid = self._process.pid
         self._errors: deque[str] = deque(maxlen=ERROR_LINES_KEPT)
@@ -108,7 +120,9 @@ class TritonServer:
                 sys.stderr.buffer.flush()
 
     def start_error(self) -> str:
-        """Return why the server ended while it was starting: the model and the cause, or an empty string if unknown."""
+        """Return why the server ended while it was starting: the model and the cause, or an
+        empty string if unknown.
+        """
         self._copying.join(timeout=1)
         for line in self._errors:
             load_error = LOAD_ERROR.search(line)
@@ -124,13 +138,22 @@ class TritonServer:
         """Return which process has died or was stopped (`DIED`, `STOPPED`), or None if all run."""
         status = self.exit_status()
         if status is not None:
-            return RestartReason(DIED, f"Triton ended with {'signal' if status < 0 else 'status'} {abs(status)}")
+            return RestartReason(
+                DIED, f"Triton ended with {'signal' if status < 0 else 'status'} {abs(status)}"
+            )
         states = {pid: processes.state(pid) for pid in (self.pid, *self._stubs)}
         now, before = time.monotonic(), self._dead_since
-        self._dead_since = {pid: before.get(pid, now) for pid, state in states.items() if state in processes.DEAD}
-        dead = [pid for pid, since in self._dead_since.items() if now - since >= self._reap_timeout_s]
+        self._dead_since = {
+            pid: before.get(pid, now) for pid, state in states.items() if state in processes.DEAD
+        }
+        dead = [
+            pid for pid, since in self._dead_since.items() if now - since >= self._reap_timeout_s
+        ]
         stopped = [pid for pid, state in states.items() if state == "T"]
-        for cause, pids, event in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
+        for cause, pids, event in (
+            (DIED, dead, "has died"),
+            (STOPPED, stopped, "was stopped by a signal"),
+        ):
             if pids:
                 name = STUB_NAME if pids[0] in self._stubs else "tritonserver"
                 return RestartReason(cause, f"process {pids[0]} ({name}) {event}")
@@ -143,10 +166,17 @@ class TritonServer:
         dead, and waits for its end without killing it.
         """
         now = time.monotonic()
-        self._waits_since = (self._waits_since or now) if processes.waits_for_child(self.pid) else None
-        if self._waits_since is None or now - self._waits_since < self._timings.start_reap_timeout_s:
+        self._waits_since = (
+            (self._waits_since or now) if processes.waits_for_child(self.pid) else None
+        )
+        if (
+            self._waits_since is None
+            or now - self._waits_since < self._timings.start_reap_timeout_s
+        ):
             return None
-        return RestartReason(HUNG, "Triton took a model's process for dead while it loaded the model")
+        return RestartReason(
+            HUNG, "Triton took a model's process for dead while it loaded the model"
+        )
 
     def stop(self) -> None:
         """Ask the server to stop, then kill what is left."""
@@ -154,7 +184,9 @@ class TritonServer:
         try:
             self._process.wait(self._timings.stop_timeout_s)
         except subprocess.TimeoutExpired:
-            logger.warning("Triton did not stop within %g s, and is killed", self._timings.stop_timeout_s)
+            logger.warning(
+                "Triton did not stop within %g s, and is killed", self._timings.stop_timeout_s
+            )
         self.kill()
 
     def kill(self) -> None:
@@ -165,13 +197,17 @@ class TritonServer:
         self._process.wait()
         while any(processes.state(pid) not in processes.DEAD for pid in self._stubs):
             time.sleep(0.01)
-        self._copying.join(timeout=1)  # at its exit, Python aborts if a thread is writing to standard error
+        self._copying.join(
+            timeout=1
+        )  # at its exit, Python aborts if a thread is writing to standard error
         for region in SHARED_MEMORY.glob(f"{self._shm_prefix}*"):
             region.unlink(missing_ok=True)
 
 
 class Workers:
-    """API workers of one service: BentoML restarts dead workers but does not notice stopped ones."""
+    """API workers of one service: BentoML restarts dead workers but does not notice stopped
+    ones.
+    """
 
     def __init__(self, manager: int) -> None:
         """Initialize without searching; BentoML's process manager is the parent of the workers."""
@@ -186,12 +222,17 @@ class Workers:
             children = processes.children(self._manager)
             pids = [pid for pid, _, command_line in children if WORKER_COMMAND in command_line]
             self._stopped_checks = {pid: self._stopped_checks.get(pid, 0) for pid in pids}
-        if processes.state(self._manager) == "T":  # the whole service is suspended (Ctrl-Z): nothing would restart it
+        if (
+            processes.state(self._manager) == "T"
+        ):  # the whole service is suspended (Ctrl-Z): nothing would restart it
             return
         for pid, checks in self._stopped_checks.items():
             self._stopped_checks[pid] = checks + 1 if processes.state(pid) == "T" else 0
             if self._stopped_checks[pid] == MIN_STOPPED_CHECKS:
-                line = f"API worker {pid} was stopped by a signal; killing it so that BentoML starts another"
+                line = (
+                    f"API worker {pid} was stopped by a signal; killing it so that BentoML starts"
+                    " another"
+                )
                 LOG.log("stopped API workers", line)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

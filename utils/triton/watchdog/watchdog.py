@@ -38,7 +38,16 @@ from utils.triton.versions import Deployment
 from utils.triton.watchdog import Timings
 from utils.triton.watchdog.health_probes import HealthProbes
 from utils.triton.watchdog.probes import LocalTriton
-from utils.triton.watchdog.process import DIED, FAILED, HUNG, LOG, STOPPED, RestartReason, TritonServer, Workers
+from utils.triton.watchdog.process import (
+    DIED,
+    FAILED,
+    HUNG,
+    LOG,
+    STOPPED,
+    RestartReason,
+    TritonServer,
+    Workers,
+)
 
 logger = logging.getLogger("watchdog")
 
@@ -52,7 +61,9 @@ STATES = "states of Triton"
 class Watchdog:
     """Supervisor of Triton: starts, monitors, restarts and stops it."""
 
-    def __init__(self, command: Sequence[str], run: RunState, manager: int, timings: Timings) -> None:
+    def __init__(
+        self, command: Sequence[str], run: RunState, manager: int, timings: Timings
+    ) -> None:
         """Initialize without starting Triton.
 
         Args:
@@ -68,7 +79,9 @@ class Watchdog:
         self._local = LocalTriton(int(options["http-port"]), run.key_header, run.metrics_port)
         self._hang_timeout_s = run.timeout_s + timings.hang_margin_s
         self._models_change = options["model-control-mode"] != "none"
-        self._deployment = Deployment(Path(run.source), Path(options["model-repository"])) if run.source else None
+        self._deployment = (
+            Deployment(Path(run.source), Path(options["model-repository"])) if run.source else None
+        )
         self._restarts: Counter[str] = Counter()
         self._started_at = time.monotonic()
         self._last: tuple[State, str] = ("starting", STARTING)
@@ -105,22 +118,35 @@ class Watchdog:
         Return the cause of a restart, or an empty string after a stop signal.
         """
         self._started_at = time.monotonic()
-        self._publish(*(("restarting", "Triton is restarting") if self._restarts else ("starting", STARTING)))
+        self._publish(
+            *(("restarting", "Triton is restarting") if self._restarts else ("starting", STARTING))
+        )
         damage = self._check_weights()
         if damage is None:
             self._publish("stopped")
             return ""
         if damage:
-            self._fail(f"the weights that this service started with were changed or removed: {damage}; start it again")
+            self._fail(
+                f"the weights that this service started with were changed or removed: {damage};"
+                " start it again"
+            )
             return ""
         health.consume_fault(self._file)  # of the run before
-        triton = TritonServer(self._command, self._run.shm_prefix, self._timings, models_change=self._models_change)
+        triton = TritonServer(
+            self._command, self._run.shm_prefix, self._timings, models_change=self._models_change
+        )
         probe_models, ready = self._run.probe_models, False
         probes = HealthProbes(
-            self._local, self._hang_timeout_s, self._timings, models=probe_models, encode_s=self._encode_s
+            self._local,
+            self._hang_timeout_s,
+            self._timings,
+            models=probe_models,
+            encode_s=self._encode_s,
         )
         try:
-            while not self._wait_for_stop(self._timings.tick_s if ready else self._timings.tick_s / 2):
+            while not self._wait_for_stop(
+                self._timings.tick_s if ready else self._timings.tick_s / 2
+            ):
                 probes.update()
                 self._repair_service()
                 became_ready = not ready and probes.all_succeeded()
@@ -153,7 +179,9 @@ class Watchdog:
             probes.close()
 
     def _check_weights(self) -> str | None:
-        """Return which file of the snapshot has changed, an empty string if none has, or None after a stop signal."""
+        """Return which file of the snapshot has changed, an empty string if none has, or None
+        after a stop signal.
+        """
         if self._deployment is None:
             return ""
         # In a thread, because gigabytes take seconds, and readers reject a stale health record.
@@ -166,7 +194,9 @@ class Watchdog:
         return checking.result()
 
     def _read_version(self) -> None:
-        """Read Triton's version, and log a warning once if it is old and can be reached from other machines."""
+        """Read Triton's version, and log a warning once if it is old and can be reached from
+        other machines.
+        """
         was_known = bool(self._version)
         with contextlib.suppress(Exception):
             self._version = self._local.version(self._timings.tick_s)
@@ -174,11 +204,15 @@ class Watchdog:
         if warning:
             logger.warning("%s", warning)
 
-    def _restart_reason(self, triton: TritonServer, probes: HealthProbes, *, ready: bool) -> RestartReason | None:
+    def _restart_reason(
+        self, triton: TritonServer, probes: HealthProbes, *, ready: bool
+    ) -> RestartReason | None:
         """Return why Triton must be restarted, or None if it need not be."""
         now = time.monotonic()
         fault = triton.process_fault()
-        self._stopped_since = (self._stopped_since or now) if fault and fault.cause == STOPPED else None
+        self._stopped_since = (
+            (self._stopped_since or now) if fault and fault.cause == STOPPED else None
+        )
         if fault and fault.cause == DIED:
             error = "" if ready else triton.start_error()
             # On a busy machine another try may succeed; a process that ends by itself will end
@@ -246,14 +280,20 @@ class Watchdog:
             if reason:
                 LOG.log(STATES, f"Triton is {state}: {reason}", level=logging.WARNING)
             else:
-                after = f" after {time.monotonic() - self._started_at:.0f} s" if self._last[0] in STARTS else ""
+                after = (
+                    f" after {time.monotonic() - self._started_at:.0f} s"
+                    if self._last[0] in STARTS
+                    else ""
+                )
                 version = f" {self._version}" if after else ""
                 LOG.log(STATES, f"Triton{version} is {state}{after}", level=logging.INFO)
         self._last = (state, reason)
         # After the service was killed, the file is gone, and so are its readers.
         with contextlib.suppress(OSError):
             restarts = dict(self._restarts)
-            health.write_health(self._file, Health(state, reason, restarts, self._version, self._encode_s))
+            health.write_health(
+                self._file, Health(state, reason, restarts, self._version, self._encode_s)
+            )
 
 
 def main(command: Sequence[str], timings: Timings | None = None) -> int:

@@ -37,7 +37,12 @@ INFO: dict[str, Any] = {
     "limits": {"max_body_bytes": 1000, "max_image_pixels": 2000, "max_objects": 3},
     "model_versions": [1, 3],
     "loaded": [
-        {"version": version, "weights": WEIGHTS, "engine": IMAGE["engine"], "descriptor": DESCRIPTOR}
+        {
+            "version": version,
+            "weights": WEIGHTS,
+            "engine": IMAGE["engine"],
+            "descriptor": DESCRIPTOR,
+        }
         for version in (1, 3)
     ],
     "encode_s": 0.4,
@@ -48,7 +53,9 @@ Reply = Callable[[httpx.Request], httpx.Response]
 
 
 class FakeService:
-    """Returns the queued replies in order, the last one repeatedly; or `default_reply` if there are none."""
+    """Returns the queued replies in order, the last one repeatedly; or `default_reply` if there
+    are none.
+    """
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
@@ -67,7 +74,10 @@ class FakeService:
     @property
     def images(self) -> list[str | bytes]:
         """Image of each request: its id or the bytes of its file."""
-        return [fields.get("image_id") or base64.b64decode(fields["input_image"]) for fields in self.fields]
+        return [
+            fields.get("image_id") or base64.b64decode(fields["input_image"])
+            for fields in self.fields
+        ]
 
     def reply_with(self, *replies: Reply) -> None:
         self.replies += replies
@@ -92,8 +102,12 @@ class Awaited:
         self.loop.close()
 
 
-def make_client(kind: type[Client] | type[AsyncClient], handler: Reply, url: str = URL, **settings: Any) -> Any:
-    """Create a client of either kind with blocking calls, whose requests must name their image in a header."""
+def make_client(
+    kind: type[Client] | type[AsyncClient], handler: Reply, url: str = URL, **settings: Any
+) -> Any:
+    """Create a client of either kind with blocking calls, whose requests must name their image
+    in a header.
+    """
 
     def checked(request: httpx.Request) -> httpx.Response:
         assert request.headers.get("X-Image-Id") == named_image(request)
@@ -110,10 +124,14 @@ def named_image(request: httpx.Request) -> str | None:
         return name
     fields = json.loads(request.content or b"{}")
     texts = fields.get("images", [fields["input_image"]] if "input_image" in fields else [])
-    return fields.get("image_id") or next((hashlib.sha256(base64.b64decode(text)).hexdigest() for text in texts), None)
+    return fields.get("image_id") or next(
+        (hashlib.sha256(base64.b64decode(text)).hexdigest() for text in texts), None
+    )
 
 
-def make_reply(content: bytes, content_type: str = "application/json", status: int = 200, **headers: str) -> Reply:
+def make_reply(
+    content: bytes, content_type: str = "application/json", status: int = 200, **headers: str
+) -> Reply:
     extra = {name.replace("_", "-"): value for name, value in headers.items()}
     headers = {"Content-Type": content_type, "X-Request-ID": "the-request", **extra}
     return lambda _: httpx.Response(status, content=content, headers=headers)
@@ -123,7 +141,9 @@ def json_reply(document: Any) -> Reply:
     return make_reply(json.dumps(document).encode())
 
 
-def problem_reply(status: int, slug: str = "some", detail: str = "not now", **headers: str) -> Reply:
+def problem_reply(
+    status: int, slug: str = "some", detail: str = "not now", **headers: str
+) -> Reply:
     document = {"type": f"urn:mobile-sam:{slug}", "title": "No", "status": status, "detail": detail}
     return make_reply(json.dumps(document).encode(), "application/problem+json", status, **headers)
 
@@ -176,13 +196,23 @@ def mask_result(number: int, score: float = 0.5, area: int = 3) -> dict[str, Any
 
 def multipart(parts: Iterable[tuple[str, bytes]]) -> bytes:
     head = b'--the-boundary\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
-    return b"".join([*(head % (name.encode(), data) for name, data in parts), b"--the-boundary--\r\n"])
+    return b"".join(
+        [*(head % (name.encode(), data) for name, data in parts), b"--the-boundary--\r\n"]
+    )
 
 
-def segment_reply(masks: Any = None, rles: Any = None, picture: bytes | None = None, **image: Any) -> Reply:
-    """Reply of /mobile_sam: by default one mask of three pixels, and masks of the areas in their results."""
+def segment_reply(
+    masks: Any = None, rles: Any = None, picture: bytes | None = None, **image: Any
+) -> Reply:
+    """Reply of /mobile_sam: by default one mask of three pixels, and masks of the areas in their
+    results.
+    """
     if rles is None:
-        rles = [rle(mask_with_area(mask["area"])) for mask in masks] if masks else rle(mask_with_area(3))
+        rles = (
+            [rle(mask_with_area(mask["area"])) for mask in masks]
+            if masks
+            else rle(mask_with_area(3))
+        )
     masks = masks or [mask_result(0)]
     parts = [("mask", json.dumps(rles).encode())]
     parts += [] if picture is None else [("segmented_image", picture)]
@@ -217,9 +247,14 @@ def final_line(*areas: int) -> dict[str, Any]:
 
 
 def three_candidates() -> list[dict[str, Any]]:
-    """Return results of three masks of an object, the second being the best, with logits that equal the score."""
+    """Return results of three masks of an object, the second being the best, with logits that
+    equal the score.
+    """
     scored = ((0.5, 3), (0.9, 5), (0.7, 4))
-    return [{**mask_result(0, score, area), "low_res_mask": low_res_mask(score)} for score, area in scored]
+    return [
+        {**mask_result(0, score, area), "low_res_mask": low_res_mask(score)}
+        for score, area in scored
+    ]
 
 
 def lines_reply(*steps: Any) -> Reply:

@@ -8,7 +8,12 @@ from urllib3 import encode_multipart_formdata
 from mobile_sam_client import NotThisService, Prompt
 from mobile_sam_client._answers import parse_multipart, parse_retry_after
 from tests.unit.client.mobile_sam_client import fake_service as fake
-from tests.unit.client.mobile_sam_client.fake_service import make_reply, mask_result, multipart, segment_reply
+from tests.unit.client.mobile_sam_client.fake_service import (
+    make_reply,
+    mask_result,
+    multipart,
+    segment_reply,
+)
 
 TYPE = "multipart/form-data; boundary=the-boundary"
 PICTURE = b"\x89PNG\r\n\x1a\n\r\n\r\n--\r\n\x00\xff\r"
@@ -18,17 +23,33 @@ MASK = mask_result(0)
 def test_body_encoded_by_urllib3_is_parsed():
     fields: dict[str, Any] = {"mask": ("mask.png", PICTURE), "result": b'{"a": 1}', "empty": b""}
     body, content_type = encode_multipart_formdata(fields)
-    assert parse_multipart(content_type, body) == {"mask": PICTURE, "result": b'{"a": 1}', "empty": b""}
+    assert parse_multipart(content_type, body) == {
+        "mask": PICTURE,
+        "result": b'{"a": 1}',
+        "empty": b"",
+    }
 
 
 @pytest.mark.parametrize(
     ("content_type", "body", "expected"),
     [
-        ("application/json", b"{}", "expected multipart/form-data with a boundary, got application/json"),
+        (
+            "application/json",
+            b"{}",
+            "expected multipart/form-data with a boundary, got application/json",
+        ),
         (TYPE, b"", "expected a multipart body with a closing boundary, got 0 bytes"),
         (TYPE, multipart([("a", b"1")])[:-5], "expected a multipart body with a closing boundary"),
-        (TYPE, b"junk\r\n" + multipart([("a", b"1")]), "expected a multipart body with a closing boundary"),
-        (TYPE, b"--the-boundary\r\nA: b\r\n\r\n1\r\n--the-boundary--\r\n", "a part of the multipart body has no name"),
+        (
+            TYPE,
+            b"junk\r\n" + multipart([("a", b"1")]),
+            "expected a multipart body with a closing boundary",
+        ),
+        (
+            TYPE,
+            b"--the-boundary\r\nA: b\r\n\r\n1\r\n--the-boundary--\r\n",
+            "a part of the multipart body has no name",
+        ),
     ],
 )
 def test_malformed_multipart_body_is_rejected(content_type, body, expected):
@@ -37,13 +58,16 @@ def test_malformed_multipart_body_is_rejected(content_type, body, expected):
 
 
 @pytest.mark.parametrize(
-    ("header", "seconds"), [(" 3 ", 3.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), ("²", None)]
+    ("header", "seconds"),
+    [(" 3 ", 3.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), ("²", None)],
 )
 def test_retry_after_is_parsed_if_it_is_seconds(header, seconds):
     assert parse_retry_after(header) == seconds
 
 
-FOREIGN = "{url} is not a MobileSAM service: expected 200 or application/problem+json, got 502 with "
+FOREIGN = (
+    "{url} is not a MobileSAM service: expected 200 or application/problem+json, got 502 with "
+)
 FOREIGN += "text/html: <h1>Bad Gateway</h1>"
 
 
@@ -51,14 +75,26 @@ FOREIGN += "text/html: <h1>Bad Gateway</h1>"
     ("content_type", "status", "body", "message"),
     [
         *[
-            ("application/problem+json", 422, body, "{url} answered 422 with a malformed problem document")
+            (
+                "application/problem+json",
+                422,
+                body,
+                "{url} answered 422 with a malformed problem document",
+            )
             for body in (b"{", b"[]", b'{"errors": [5]}')
         ],
-        ("text/html", 308, b"", "{url} answered 308, a redirect to https://a.example/: use that URL instead"),
+        (
+            "text/html",
+            308,
+            b"",
+            "{url} answered 308, a redirect to https://a.example/: use that URL instead",
+        ),
         ("text/html", 502, b"<h1>Bad\tGateway</h1>\n<hr>\n", FOREIGN),
     ],
 )
-def test_foreign_error_is_described_in_one_line(client, service, content_type, status, body, message):  # noqa: PLR0917
+def test_foreign_error_is_described_in_one_line(  # noqa: PLR0917
+    client, service, content_type, status, body, message
+):
     service.reply_with(make_reply(body, content_type, status, Location="https://a.example/"))
     with pytest.raises(NotThisService) as raised:
         client.info()
@@ -66,7 +102,9 @@ def test_foreign_error_is_described_in_one_line(client, service, content_type, s
 
 
 TRANSPOSED = fake.rle(fake.mask_with_area(3).T)
-TRANSPOSED_RECORD = {"result": {**fake.IMAGE, "masks": [{**fake.record(2), "segmentation": TRANSPOSED}]}}
+TRANSPOSED_RECORD = {
+    "result": {**fake.IMAGE, "masks": [{**fake.record(2), "segmentation": TRANSPOSED}]}
+}
 
 
 @pytest.mark.parametrize(
@@ -78,9 +116,17 @@ TRANSPOSED_RECORD = {"result": {**fake.IMAGE, "masks": [{**fake.record(2), "segm
         ("segment", segment_reply([MASK, mask_result(1)]), r".*objects 0 to 0, got \[0, 1\]"),
         ("segment", segment_reply([{**MASK, "low_res_mask": "AAAA"}]), ".*allow_pickle"),
         ("segment", segment_reply([{**MASK, "box": [1, 2, 3]}]), "not enough values"),
-        ("segment", segment_reply(rles=TRANSPOSED), r"expected a mask of 4 x 6 pixels, got \[6, 4\]"),
+        (
+            "segment",
+            segment_reply(rles=TRANSPOSED),
+            r"expected a mask of 4 x 6 pixels, got \[6, 4\]",
+        ),
         ("everything", make_reply(b"<html>\n", "text/html"), "expected JSON, got '<html>'"),
-        ("everything", fake.lines_reply({**fake.final_line(), **TRANSPOSED_RECORD}), "expected a mask of 4 x 6 pixels"),
+        (
+            "everything",
+            fake.lines_reply({**fake.final_line(), **TRANSPOSED_RECORD}),
+            "expected a mask of 4 x 6 pixels",
+        ),
     ],
 )
 def test_malformed_answer_is_reported(client, service, call, reply, reason):

@@ -9,7 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from mobile_sam_client import AsyncClient, Client, ImageNotCached, MobileSamError, Unauthorized, _background
+from mobile_sam_client import (
+    AsyncClient,
+    Client,
+    ImageNotCached,
+    MobileSamError,
+    Unauthorized,
+    _background,
+)
 from tests.unit.client.mobile_sam_client import fake_service as fake
 
 
@@ -43,7 +50,9 @@ class FakeQueue:
             return fake.problem_reply(404, "not-found")(request)
         states = self.jobs[job]
         assert image_id == states[0].get("image_id", image_id)
-        return fake.json_reply({"images": [states.pop(0) if len(states) > 1 else states[0]]})(request)
+        return fake.json_reply({"images": [states.pop(0) if len(states) > 1 else states[0]]})(
+            request
+        )
 
 
 @pytest.fixture
@@ -51,7 +60,9 @@ def queue() -> FakeQueue:
     return FakeQueue()
 
 
-def found(kind: type[Client] | type[AsyncClient], handler: fake.Reply, images: Any, **options: Any) -> list[Any]:
+def found(
+    kind: type[Client] | type[AsyncClient], handler: fake.Reply, images: Any, **options: Any
+) -> list[Any]:
     """Return all results of `embed_ahead`."""
     client = kind(fake.URL, transport=httpx.MockTransport(handler))
     if isinstance(client, Client):
@@ -113,7 +124,11 @@ def test_unusable_image_has_its_error_and_the_others_their_ids(kind, queue):
         return answer
 
     results = dict(found(kind, handler, [b"bad", b"a", b"evicted", b"b"]))
-    assert [type(results[image]).__name__ for image in (b"bad", b"a", b"b")] == ["BodyTooLarge", "str", "str"]
+    assert [type(results[image]).__name__ for image in (b"bad", b"a", b"b")] == [
+        "BodyTooLarge",
+        "str",
+        "str",
+    ]
     assert isinstance(results[b"evicted"], ImageNotCached)
 
 

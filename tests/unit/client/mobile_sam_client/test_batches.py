@@ -12,7 +12,9 @@ from mobile_sam_client.batches import Batch, CannotWrite, LabelledImage, check_p
 from tests.unit.client.mobile_sam_client import fake_service as fake
 from tests.unit.client.mobile_sam_client.commands.fake_sam import FakeSam, picture
 
-REQUESTS: dict[str, dict[str, Any]] = {name: {"everything": {}} for name in ("a.png", "b.png", "c.png")}
+REQUESTS: dict[str, dict[str, Any]] = {
+    name: {"everything": {}} for name in ("a.png", "b.png", "c.png")
+}
 
 
 class Results:

@@ -37,7 +37,9 @@ def test_image_is_uploaded_once_and_then_sent_as_id(client, service, tmp_path):
     assert service.images == [FILE, "the id", "the id", b"another file", "another"]
 
 
-def test_ids_of_embeddings_are_shared_between_clients_and_those_of_files_are_not(client, service, make):
+def test_ids_of_embeddings_are_shared_between_clients_and_those_of_files_are_not(
+    client, service, make
+):
     embedding = client.embed(FILE)
     another = make(service, api_key="another-key")
     for one, image in ((client, embedding), (another, embedding), (client, FILE), (another, FILE)):
@@ -91,7 +93,9 @@ def test_other_statuses_are_not_retried(client, service, waits, status):
     "failure",
     [
         fake.failing_reply(httpx.ConnectError, "Connection refused"),
-        fake.failing_reply(httpx.RemoteProtocolError, "Server disconnected without sending a response."),
+        fake.failing_reply(
+            httpx.RemoteProtocolError, "Server disconnected without sending a response."
+        ),
         fake.make_reply(b"<h1>Service Unavailable</h1>", "text/html", 503),
     ],
     ids=["refused", "closed", "busy proxy"],
@@ -110,7 +114,12 @@ def test_connection_lost_during_the_response_is_not_retried(client, service, wai
 
 
 def test_problem_in_streamed_answer_is_raised_with_request_id(client, service, waits):
-    problem = {"type": "urn:mobile-sam:overloaded", "title": "No", "status": 503, "detail": "too much"}
+    problem = {
+        "type": "urn:mobile-sam:overloaded",
+        "title": "No",
+        "status": 503,
+        "detail": "too much",
+    }
     service.reply_with(lines_reply({"done": 0, "total": 2}, {"problem": problem}))
     steps = []
     with pytest.raises(Unavailable, match=r"^503 overloaded: too much \(request the-request\)$"):
@@ -143,9 +152,13 @@ def test_error_in_callback_closes_the_response(client, service):
 
 def test_retries_are_logged_without_the_key(make, service, caplog):
     caplog.set_level(logging.DEBUG)
-    service.reply_with(problem_reply(503, "overloaded", "busy", Retry_After="1"), fake.json_reply(fake.IMAGE))
+    service.reply_with(
+        problem_reply(503, "overloaded", "busy", Retry_After="1"), fake.json_reply(fake.IMAGE)
+    )
     make(service, api_key="the-secret-key").embed(FILE)
-    messages = [record.getMessage() for record in caplog.records if record.name == "mobile_sam_client"]
+    messages = [
+        record.getMessage() for record in caplog.records if record.name == "mobile_sam_client"
+    ]
     assert messages == ["retrying in 1.0 s (1 of 5): 503 overloaded: busy (request the-request)"]
     assert "the-secret-key" not in caplog.text
 
@@ -198,12 +211,16 @@ def test_results_have_the_orientation_and_the_range_of_the_answer(client, servic
 
 
 def test_orientation_is_none_from_a_service_that_does_not_name_it(client, service):
-    service.replies = [fake.json_reply({name: fake.IMAGE[name] for name in fake.IMAGE if name != "orientation"})]
+    service.replies = [
+        fake.json_reply({name: fake.IMAGE[name] for name in fake.IMAGE if name != "orientation"})
+    ]
     assert client.embed(FILE).orientation is None
 
 
 def test_automatic_region_is_for_all_objects(client, service):
-    service.replies = [fake.segment_reply([fake.mask_result(0), fake.mask_result(1)], region=REGION)]
+    service.replies = [
+        fake.segment_reply([fake.mask_result(0), fake.mask_result(1)], region=REGION)
+    ]
     found = client.segment_many(FILE, [Prompt(box=[0, 0, 3, 3])] * 2, region="auto")
     assert service.fields[0]["region"] == "auto"
     assert [each.region for each in found] == [(0, 0, 4, 4)] * 2

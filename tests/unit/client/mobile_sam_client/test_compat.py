@@ -22,25 +22,31 @@ from tests.unit.client.mobile_sam_client import fake_service as fake
 from tests.unit.client.mobile_sam_client.fake_service import mask_with_area
 
 GENERATOR = (
-    "model, points_per_side=32, points_per_batch=64, pred_iou_thresh=0.88, stability_score_thresh=0.95, "
-    "stability_score_offset=1.0, box_nms_thresh=0.7, crop_n_layers=0, crop_nms_thresh=0.7, "
-    f"crop_overlap_ratio={512 / 1500}, crop_n_points_downscale_factor=1, point_grids=None, min_mask_region_area=0, "
-    "output_mode='binary_mask'"
+    "model, points_per_side=32, points_per_batch=64, pred_iou_thresh=0.88,"
+    " stability_score_thresh=0.95, stability_score_offset=1.0, box_nms_thresh=0.7,"
+    f" crop_n_layers=0, crop_nms_thresh=0.7, crop_overlap_ratio={512 / 1500},"
+    " crop_n_points_downscale_factor=1, point_grids=None, min_mask_region_area=0,"
+    " output_mode='binary_mask'"
 )
 SIGNATURES: dict[Any, str] = {
     SamPredictor.__init__: "sam_model",
     SamPredictor.set_image: "image, image_format='RGB'",
     SamPredictor.set_torch_image: "transformed_image, original_image_size",
-    SamPredictor.predict: "point_coords=None, point_labels=None, box=None, mask_input=None, multimask_output=True, "
-    "return_logits=False",
-    SamPredictor.predict_torch: "point_coords, point_labels, boxes=None, mask_input=None, multimask_output=True, "
-    "return_logits=False",
+    SamPredictor.predict: (
+        "point_coords=None, point_labels=None, box=None, mask_input=None, multimask_output=True, "
+        "return_logits=False"
+    ),
+    SamPredictor.predict_torch: (
+        "point_coords, point_labels, boxes=None, mask_input=None, multimask_output=True, "
+        "return_logits=False"
+    ),
     SamPredictor.get_image_embedding: "",
     SamPredictor.reset_image: "",
     SamAutomaticMaskGenerator.__init__: GENERATOR,
     SamAutomaticMaskGenerator.generate: "image",
 }
-"""Parameters and defaults of the methods in the packages segment_anything 1.0 and mobilesam-mirror 1.0.0."""
+"""Parameters and defaults of the methods in the packages segment_anything 1.0 and
+mobilesam-mirror 1.0.0."""
 RGB = np.arange(72, dtype=np.uint8).reshape(4, 6, 3)
 
 
@@ -52,7 +58,9 @@ def model(service):
 
 @pytest.fixture
 def predictor(service, model) -> SamPredictor:
-    """Return a predictor whose image is set; its service answers with three candidates, the second being the best."""
+    """Return a predictor whose image is set; its service answers with three candidates, the
+    second being the best.
+    """
     made = SamPredictor(model)
     made.set_image(RGB)
     service.replies = [fake.segment_reply(fake.three_candidates())]
@@ -78,7 +86,9 @@ def test_predict_returns_the_candidates_in_the_order_of_the_model(predictor):
 
 def test_prompt_is_sent_with_the_id_of_the_image(predictor, service):
     mask_input = np.full((1, 256, 256), 0.25, np.float32)
-    predictor.predict(np.array([[1, 2], [3, 1]]), np.array([1, 0]), np.array([[0, 0, 5, 3]]), mask_input)
+    predictor.predict(
+        np.array([[1, 2], [3, 1]]), np.array([1, 0]), np.array([[0, 0, 5, 3]]), mask_input
+    )
     assert service.fields[-1] == {
         "image_id": "the id",
         "prompts": [
@@ -122,7 +132,9 @@ def test_image_is_set_until_it_is_reset(predictor):
 def test_invalid_image_is_rejected(model, service, image, image_format, message):
     with pytest.raises(ValueError, match=message):
         SamPredictor(model).set_image(image, image_format)
-    with pytest.raises(TypeError, match=r"such as numpy.asarray\(PIL.Image.open\(path\).* got 'photo.jpg'"):
+    with pytest.raises(
+        TypeError, match=r"such as numpy.asarray\(PIL.Image.open\(path\).* got 'photo.jpg'"
+    ):
         SamPredictor(model).set_image("photo.jpg")  # type: ignore[arg-type]
     assert not service.requests
 
@@ -133,11 +145,18 @@ def test_points_without_labels_are_rejected(predictor):
 
 
 def test_batches_of_boxes_and_points_are_one_request_in_pixels_of_the_image(predictor, service):
-    service.replies = [fake.segment_reply([fake.three_candidates()[0], {**fake.three_candidates()[1], "object": 1}])]
+    service.replies = [
+        fake.segment_reply(
+            [fake.three_candidates()[0], {**fake.three_candidates()[1], "object": 1}]
+        )
+    ]
     boxes = np.array([[0, 0, 6, 4], [1, 2, 5, 3]])
     points = predictor.transform.apply_coords(np.array([[[1, 2]], [[3.5, 1]]]), (4, 6))
     masks, scores, low_res = predictor.predict_torch(
-        points, np.ones((2, 1)), predictor.transform.apply_boxes_torch(boxes, (4, 6)), multimask_output=False
+        points,
+        np.ones((2, 1)),
+        predictor.transform.apply_boxes_torch(boxes, (4, 6)),
+        multimask_output=False,
     )
     assert service.fields[-1]["prompts"] == [
         {"pos_coords": [[1, 2]], "labels": [1], "box": [0, 0, 6, 4]},
@@ -150,8 +169,12 @@ def test_batches_of_boxes_and_points_are_one_request_in_pixels_of_the_image(pred
 
 
 def test_batch_of_images_has_masks_in_their_original_sizes(service, monkeypatch):
-    monkeypatch.setattr("mobile_sam_client.compat.Sam", lambda local: fake.make_client(Sam, service))
-    with pytest.warns(UserWarning, match="sam_vit_h.pth is not loaded: the service answers with its own weights"):
+    monkeypatch.setattr(
+        "mobile_sam_client.compat.Sam", lambda local: fake.make_client(Sam, service)
+    )
+    with pytest.warns(
+        UserWarning, match="sam_vit_h.pth is not loaded: the service answers with its own weights"
+    ):
         sam = sam_model_registry["vit_h"](checkpoint="sam_vit_h.pth")
     service.replies = [fake.json_reply({**fake.IMAGE, "width": 1024, "height": 683})]
     service.replies += [fake.segment_reply(fake.three_candidates()[:1]), fake.json_reply(fake.INFO)]
@@ -175,14 +198,23 @@ def test_logits_are_scaled_as_by_the_service(size_hw):
     low_res = np.random.default_rng(0).normal(0, 10, (256, 256)).astype(np.float32)
     for squashed, frame_hw in ((False, LONGEST_SIDE.size_in_frame(size_hw)), (True, None)):
         expected = upsample(low_res, frame_hw, size_hw)
-        np.testing.assert_allclose(upsampled(low_res, size_hw, squashed=squashed), expected, atol=1e-4)
+        np.testing.assert_allclose(
+            upsampled(low_res, size_hw, squashed=squashed), expected, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize(
     ("version", "resize", "squashes"),
-    [(None, "longest_side", False), (None, "squash", True), (1, "longest_side", True), (3, "longest_side", False)],
+    [
+        (None, "longest_side", False),
+        (None, "squash", True),
+        (1, "longest_side", True),
+        (3, "longest_side", False),
+    ],
 )
-def test_predictor_asks_the_service_once_how_its_version_scales_images(service, model, version, resize, squashes):
+def test_predictor_asks_the_service_once_how_its_version_scales_images(
+    service, model, version, resize, squashes
+):
     model.model_version, predictor = version, SamPredictor(model)
     first, newest = fake.INFO["loaded"]
     descriptors = ({**fake.DESCRIPTOR, "resize": each} for each in ("squash", resize))
@@ -190,13 +222,20 @@ def test_predictor_asks_the_service_once_how_its_version_scales_images(service, 
     service.reply_with(fake.json_reply({**fake.INFO, "loaded": versions}))
     plane = np.arange(256 * 256, dtype=np.float32).reshape(256, 256)
     for _ in range(2):
-        assert np.array_equal(predictor.upsampled(plane, (4, 6)), upsampled(plane, (4, 6), squashed=squashes))
+        assert np.array_equal(
+            predictor.upsampled(plane, (4, 6)), upsampled(plane, (4, 6), squashed=squashes)
+        )
     assert len(service.requests) == 1
 
 
 def test_generator_sends_its_parameters_and_returns_official_records(service, model):
-    first, second = SamAutomaticMaskGenerator(model, points_per_side=4, pred_iou_thresh=0.5).generate(RGB)
-    official = {each.name: each.default for each in inspect.signature(SamAutomaticMaskGenerator).parameters.values()}
+    first, second = SamAutomaticMaskGenerator(
+        model, points_per_side=4, pred_iou_thresh=0.5
+    ).generate(RGB)
+    official = {
+        each.name: each.default
+        for each in inspect.signature(SamAutomaticMaskGenerator).parameters.values()
+    }
     for name in ("model", "points_per_batch", "point_grids", "output_mode"):
         del official[name]
     expected = {**official, "points_per_side": 4, "pred_iou_thresh": 0.5}
@@ -206,7 +245,9 @@ def test_generator_sends_its_parameters_and_returns_official_records(service, mo
     assert second == {**fake.record(5), "bbox": [0, 0, 5, 1]}
 
 
-@pytest.mark.parametrize("mask", [mask_with_area(5), ~mask_with_area(5), mask_with_area(0), mask_with_area(24)])
+@pytest.mark.parametrize(
+    "mask", [mask_with_area(5), ~mask_with_area(5), mask_with_area(0), mask_with_area(24)]
+)
 def test_uncompressed_rle_has_the_official_form(service, model, mask):
     result = {**fake.IMAGE, "masks": [fake.record_of(mask, (0, 0, 6, 4))]}
     service.reply_with(fake.lines_reply({"done": 1, "total": 1, "result": result}))
@@ -219,5 +260,7 @@ def test_unavailable_options_are_rejected(model):
     for options in ({"point_grids": [np.ones((1, 2))]}, {"points_per_side": None}):
         with pytest.raises(NotImplementedError, match="takes no point_grids"):
             SamAutomaticMaskGenerator(model, **options)
-    with pytest.raises(ValueError, match="output_mode: expected binary_mask, uncompressed_rle, coco_rle, got 'png'"):
+    with pytest.raises(
+        ValueError, match="output_mode: expected binary_mask, uncompressed_rle, coco_rle, got 'png'"
+    ):
         SamAutomaticMaskGenerator(model, output_mode="png")

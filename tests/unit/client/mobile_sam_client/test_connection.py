@@ -14,9 +14,17 @@ KEY = "a-key-of-16-characters"
 
 @pytest.mark.parametrize(
     ("given", "variable", "sent"),
-    [(KEY, "other", KEY), (f" {KEY}\n", "", KEY), (None, KEY, KEY), ("", KEY, None), (None, "", None)],
+    [
+        (KEY, "other", KEY),
+        (f" {KEY}\n", "", KEY),
+        (None, KEY, KEY),
+        ("", KEY, None),
+        (None, "", None),
+    ],
 )
-def test_key_at_creation_is_sent_as_bearer_token(*, make, service, monkeypatch, tmp_path, given, variable, sent):
+def test_key_at_creation_is_sent_as_bearer_token(
+    *, make, service, monkeypatch, tmp_path, given, variable, sent
+):
     (tmp_path / "netrc").write_text("default login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("MOBILE_SAM_API_KEY", variable)
@@ -26,7 +34,9 @@ def test_key_at_creation_is_sent_as_bearer_token(*, make, service, monkeypatch, 
     assert service.requests[0].headers.get("Authorization") == (sent and f"Bearer {sent}")
 
 
-@pytest.mark.parametrize("key", ["geheimer-schlüssel", "two\nlines-of-a-key"], ids=["not ASCII", "two lines"])
+@pytest.mark.parametrize(
+    "key", ["geheimer-schlüssel", "two\nlines-of-a-key"], ids=["not ASCII", "two lines"]
+)
 def test_invalid_key_is_rejected_without_showing_it(make, service, monkeypatch, key):
     with pytest.raises(ValueError, match=r"^api_key: expected printable ASCII$"):
         make(service, api_key=key)
@@ -41,10 +51,19 @@ URL_EXPECTED = r"^url: expected a URL such as http://127\.0\.0\.1:3000, "
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        *[({"url": url}, URL_EXPECTED) for url in ("ftp://a.example", "http://a.example/?x=1", "http://a:b:c", "")],
+        *[
+            ({"url": url}, URL_EXPECTED)
+            for url in ("ftp://a.example", "http://a.example/?x=1", "http://a:b:c", "")
+        ],
         ({"url": "http://a.example:65536"}, "url: expected a port .*, got 65536"),
-        *[({"timeout": value}, "timeout: expected a positive, finite") for value in (0, float("nan"), "5")],
-        *[({"retries": value}, f"retries: expected an integer .*, got {value}") for value in (-1, 1.5)],
+        *[
+            ({"timeout": value}, "timeout: expected a positive, finite")
+            for value in (0, float("nan"), "5")
+        ],
+        *[
+            ({"retries": value}, f"retries: expected an integer .*, got {value}")
+            for value in (-1, 1.5)
+        ],
         ({"model_version": 0}, "model_version: expected an integer of at least 1, or None"),
     ],
     ids=str,
@@ -66,7 +85,10 @@ def test_url_is_read_from_environment_unless_given(kind, monkeypatch):
     assert kind().url == "https://sam.example.org"
     assert kind("a.example:3001").url == "http://a.example:3001"
     monkeypatch.setenv("MOBILE_SAM_URL", "ftp://sam.example.org")
-    with pytest.raises(ValueError, match=r"^MOBILE_SAM_URL: expected a URL such as .*, got 'ftp://sam\.example\.org'$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^MOBILE_SAM_URL: expected a URL such as .*, got 'ftp://sam\.example\.org'$",
+    ):
         kind()
 
 
@@ -115,7 +137,12 @@ def test_timeout_does_not_limit_uploads(*, make, service, timeout, size, read, w
     ("error", "expected"),
     [
         (httpx.ReadError("reset"), ServiceUnreachable),
-        (httpx.RemoteProtocolError("peer closed connection without sending complete message body"), ServiceUnreachable),
+        (
+            httpx.RemoteProtocolError(
+                "peer closed connection without sending complete message body"
+            ),
+            ServiceUnreachable,
+        ),
         (httpx.ReadTimeout("slow"), ServiceTimeout),
         (httpx.RemoteProtocolError("illegal status line: bytearray(b'SSH-2.0')"), NotThisService),
     ],

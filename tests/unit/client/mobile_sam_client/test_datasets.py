@@ -17,9 +17,13 @@ def dataset(tmp_path) -> supervision.DetectionDataset:
         (tmp_path / path).write_bytes(picture(number))
     boxes = np.array([[1, 2, 11, 14], [50, 30, 70, 50], [5, 5, 5, 9], [61, 1, 70, 5]], float)
     classes = np.array([1, 0, 1, 1])
-    found = supervision.Detections(boxes, class_id=classes, data={"by": np.array(["me", "you", "me", "me"])})
+    found = supervision.Detections(
+        boxes, class_id=classes, data={"by": np.array(["me", "you", "me", "me"])}
+    )
     return supervision.DetectionDataset(
-        ["cat", "dog"], paths, dict(zip(paths, (found, supervision.Detections.empty()), strict=True))
+        ["cat", "dog"],
+        paths,
+        dict(zip(paths, (found, supervision.Detections.empty()), strict=True)),
     )
 
 
@@ -35,7 +39,12 @@ def test_each_box_gets_a_mask(make, dataset):
     assert first.mask.sum(axis=(1, 2)).tolist() == [120, 100, 0, 0]
     assert first.data["mask_score"].tolist() == [0.75, 0.75, 0, 0]
     assert first.data["box_iou"].tolist() == [1, 1, 0, 0]
-    assert list(first.data["note"]) == ["", "cut to the image", "the box is empty", "outside of the image"]
+    assert list(first.data["note"]) == [
+        "",
+        "cut to the image",
+        "the box is empty",
+        "outside of the image",
+    ]
     assert list(first.data["by"]) == ["me", "you", "me", "me"]
     assert list(first.data["class_name"]) == ["dog", "cat", "dog", "dog"]
     assert second.mask.shape == (0, 40, 60)
@@ -47,7 +56,9 @@ def test_masks_can_be_saved_by_supervision(make, dataset, tmp_path):
     found = make(FakeSam()).masks_for(dataset)
     with pytest.warns(UserWarning, match="returned no polygons"):  # of the boxes without a mask
         found.as_coco(annotations_path=str(tmp_path / "masks.json"))
-    again = supervision.DetectionDataset.from_coco(str(tmp_path), str(tmp_path / "masks.json"), force_masks=True)
+    again = supervision.DetectionDataset.from_coco(
+        str(tmp_path), str(tmp_path / "masks.json"), force_masks=True
+    )
     (name,) = (path for path in again.image_paths if path.endswith("a.png"))
     assert again.annotations[name].mask[0, 2:14, 1:11].all()
 

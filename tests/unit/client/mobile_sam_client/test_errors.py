@@ -16,7 +16,11 @@ DOCUMENT = {
 def test_problem_keeps_the_document():
     problem = problem_from_document(DOCUMENT, "the-request", 2.0)
     assert problem.type == "urn:mobile-sam:invalid-request"
-    assert (problem.slug, problem.title, problem.status) == ("invalid-request", "The request is not valid", 422)
+    assert (problem.slug, problem.title, problem.status) == (
+        "invalid-request",
+        "The request is not valid",
+        422,
+    )
     assert problem.detail == "box: expected x,\n got y"
     assert problem.errors == [{"field": "box", "expected": "x", "got": "y"}]
     assert (problem.request_id, problem.retry_after) == ("the-request", 2.0)
@@ -41,7 +45,10 @@ def test_problem_keeps_the_document():
     ],
 )
 def test_problem_class_depends_on_slug_and_status(status, slug, kind):
-    assert type(problem_from_document({"type": f"urn:mobile-sam:{slug}", "status": status})).__name__ == kind
+    assert (
+        type(problem_from_document({"type": f"urn:mobile-sam:{slug}", "status": status})).__name__
+        == kind
+    )
 
 
 def test_long_detail_is_cut():

@@ -65,7 +65,11 @@ def polygons_of(feature: dict[str, Any]) -> list[list[list[list[int]]]]:
     geometry = feature["geometry"]
     if geometry is None:
         return []
-    return [geometry["coordinates"]] if geometry["type"] == "Polygon" else list(geometry["coordinates"])
+    return (
+        [geometry["coordinates"]]
+        if geometry["type"] == "Polygon"
+        else list(geometry["coordinates"])
+    )
 
 
 def test_geojson_rings_are_closed_and_oriented_as_rfc_7946_says():
@@ -77,5 +81,7 @@ def test_geojson_rings_are_closed_and_oriented_as_rfc_7946_says():
 
 
 def test_unknown_kind_of_label_studio_results_is_rejected():
-    with pytest.raises(ValueError, match=r"^kind: expected brushlabels or polygonlabels, got 'keypointlabels'$"):
+    with pytest.raises(
+        ValueError, match=r"^kind: expected brushlabels or polygonlabels, got 'keypointlabels'$"
+    ):
         segmentation(RINGS).to_label_studio("Balloon", kind="keypointlabels")  # type: ignore[arg-type]

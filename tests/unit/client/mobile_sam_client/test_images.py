@@ -48,13 +48,17 @@ def test_heic_is_sent_as_jpeg_with_the_extra(monkeypatch):
         assert picture.size == (80, 60)
     assert displayed_pixels(buffer.getvalue())[30, 40].tolist() == pytest.approx([255, 0, 0], abs=3)
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(ValueError, match=r"HEIC needs another package: pip install 'mobile-sam-client\[heic\]'"):
+    with pytest.raises(
+        ValueError, match=r"HEIC needs another package: pip install 'mobile-sam-client\[heic\]'"
+    ):
         load_source(buffer.getvalue())
 
 
 def test_heic_is_turned_by_its_own_means_alone():
     """EXIF of HEIC says what the container has done already."""
-    stored = Image.fromarray(np.dstack([np.linspace(0, 255, 80).astype(np.uint8)[None].repeat(60, axis=0)] * 3))
+    stored = Image.fromarray(
+        np.dstack([np.linspace(0, 255, 80).astype(np.uint8)[None].repeat(60, axis=0)] * 3)
+    )
     file = pillow_heif.from_pillow(stored)
     file.save(plain := io.BytesIO())
     file.save(turned := io.BytesIO(), exif=rotated_90().tobytes())
@@ -147,7 +151,10 @@ def test_16_bit_samples_are_sent_whole_and_shown_as_the_service_shows_them(image
     ("image", "got"),
     [
         (Image.fromarray(GREY.astype(np.float32)), r"expected a PIL image of mode .*, got F$"),
-        (Image.fromarray(np.array([[70_000]], np.int32)), "expected samples of 0 to 65535 .* got 70000 to 70000$"),
+        (
+            Image.fromarray(np.array([[70_000]], np.int32)),
+            "expected samples of 0 to 65535 .* got 70000 to 70000$",
+        ),
         (Image.new("RGB", (0, 5)), r"got shape \(5, 0, 3\)$"),
     ],
     ids=["F", "above 16 bits", "empty"],
@@ -161,7 +168,11 @@ def test_unreadable_file_is_rejected(tmp_path):
     path = tmp_path / "empty.jpg"
     path.touch()
     for image, name in ((path, str(path)), (b"", "image")):
-        with pytest.raises(ValueError, match=f"^{name}: expected a PNG, JPEG or WebP file, got 0 bytes$"):
+        with pytest.raises(
+            ValueError, match=f"^{name}: expected a PNG, JPEG or WebP file, got 0 bytes$"
+        ):
             load_source(image)
-    with pytest.raises(ValueError, match=r"^image: expected an image file that Pillow can read, got 8 other bytes$"):
+    with pytest.raises(
+        ValueError, match=r"^image: expected an image file that Pillow can read, got 8 other bytes$"
+    ):
         displayed_pixels(b"no image")

@@ -1,4 +1,6 @@
-"""Local decoding: when the service answers all the same, changes of weights, and the steps after the decoder."""
+"""Local decoding: when the service answers all the same, changes of weights, and the steps after
+the decoder.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -14,7 +16,10 @@ from tests.unit.client.mobile_sam_client import fake_service as fake
 from tests.unit.client.mobile_sam_client.fake_service import FILE, make_reply, problem_reply
 
 CLICK: dict[str, Any] = {"pos_coords": (1, 2)}
-TENSORS = {"image_embeddings": np.arange(6, dtype=np.float16).reshape(1, 2, 3), "more": np.ones((2, 1), np.float16)}
+TENSORS = {
+    "image_embeddings": np.arange(6, dtype=np.float16).reshape(1, 2, 3),
+    "more": np.ones((2, 1), np.float16),
+}
 ABOUT = {"frame_width": "1024", "frame_height": "683", "squashed": "false"}
 FETCHED = ["embed", "embeddings", "info", "decoder.onnx"]
 FIRST, SECOND = "1" * 64, "2" * 64
@@ -25,7 +30,11 @@ class LocalService(fake.FakeService):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sha256, self.prompts, self.special = FIRST, fake.DESCRIPTOR["prompts"], dict[str, fake.Reply]()
+        self.sha256, self.prompts, self.special = (
+            FIRST,
+            fake.DESCRIPTOR["prompts"],
+            dict[str, fake.Reply](),
+        )
 
     def __call__(self, request):
         self.requests.append(request)
@@ -38,7 +47,9 @@ class LocalService(fake.FakeService):
             "embed": fake.json_reply({**fake.IMAGE, "weights": weights}),
             "mobile_sam": fake.segment_reply(),
             "embeddings": make_reply(save(TENSORS, about), "application/octet-stream"),
-            "decoder.onnx": make_reply(request.url.params.get("weights", "").encode(), "application/octet-stream"),
+            "decoder.onnx": make_reply(
+                request.url.params.get("weights", "").encode(), "application/octet-stream"
+            ),
         }
         name = request.url.path.split("/")[1]
         return self.special.get(name, replies[name])(request)
@@ -77,7 +88,12 @@ def test_image_is_encoded_and_fetched_once(make, service):
     client = make(service, local=True)
     for image in (FILE, FILE, client.embed(FILE)):
         found = client.segment(image, **CLICK)
-        assert (found.area, found.box_xyxy, found.weights.sha256, found.picture_png) == (24, (0, 0, 6, 4), FIRST, None)
+        assert (found.area, found.box_xyxy, found.weights.sha256, found.picture_png) == (
+            24,
+            (0, 0, 6, 4),
+            FIRST,
+            None,
+        )
     many = client.segment_many(FILE, [Prompt(**CLICK)] * 2, multimask_output=True)
     assert [len(each.candidates) for each in many] == [3, 3]
     assert service.paths() == ["embed", *FETCHED, *FETCHED[:2]]
@@ -120,7 +136,9 @@ def test_embeddings_are_decoded_by_their_own_weights_only(make, service, ran):
     assert client.segment(FILE, **CLICK).weights.sha256 == SECOND
     assert ran == [FIRST, FIRST, SECOND, SECOND]
     assert service.paths().count("decoder.onnx") == 2
-    embeddings = make_reply(save(TENSORS, ABOUT | {"weights_sha256": FIRST}), "application/octet-stream")
+    embeddings = make_reply(
+        save(TENSORS, ABOUT | {"weights_sha256": FIRST}), "application/octet-stream"
+    )
     service.special = {"embeddings": embeddings}  # changed between two requests
     assert client.segment(b"a third", **CLICK).area == 3
     assert len(ran) == 4
@@ -154,11 +172,19 @@ def test_missing_packages_are_named(monkeypatch):
 @pytest.mark.parametrize("min_area", [0, 40, 10**6])
 @pytest.mark.parametrize("threshold", [0, 3])
 def test_mask_is_that_of_the_service(squashed, min_area, threshold):
-    logits = np.random.default_rng(1).normal(0, 1, (16, 16)).repeat(16, 0).repeat(16, 1).astype(np.float32)
+    logits = (
+        np.random.default_rng(1)
+        .normal(0, 1, (16, 16))
+        .repeat(16, 0)
+        .repeat(16, 1)
+        .astype(np.float32)
+    )
     size_hw, frame_hw = (90, 120), (1024, 1024) if squashed else (768, 1024)
     expected = upsample(logits, None if squashed else frame_hw, size_hw) > threshold
     expected, _ = remove_small_regions(expected, min_area)
-    image: Any = SimpleNamespace(region=None, height=90, width=120, frame_wh=frame_hw[::-1], squashed=squashed)
+    image: Any = SimpleNamespace(
+        region=None, height=90, width=120, frame_wh=frame_hw[::-1], squashed=squashed
+    )
     mask = _local_decoding._LocalImage._mask(image, logits, threshold, min_area)
     assert mask["rle"] == fake.rle(expected)
     assert mask["area"] == expected.sum()

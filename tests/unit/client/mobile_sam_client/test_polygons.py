@@ -25,19 +25,25 @@ def distance_from_edge(ring: np.ndarray, mask: np.ndarray) -> float:
     """Return the largest distance of the mask's edge from the ring around it, in pixels."""
     (exact,) = (shapes[0] for shapes in polygons(mask, 0))
     around = ring.astype(np.float32)[:, None]
-    return max(abs(cv2.pointPolygonTest(around, corner, True)) for corner in exact.astype(float).tolist())
+    return max(
+        abs(cv2.pointPolygonTest(around, corner, True)) for corner in exact.astype(float).tolist()
+    )
 
 
 @pytest.mark.parametrize("mask", NOISE, ids=[f"noise {number}" for number in range(len(NOISE))])
 def test_exact_rings_enclose_the_pixels_of_the_mask(mask):
     found = polygons(mask, 0)
     assert sum(area(ring) for polygon in found for ring in polygon) == mask.sum()
-    assert all(area(outer) > 0 > max([area(hole) for hole in holes], default=-1) for outer, *holes in found)
+    assert all(
+        area(outer) > 0 > max([area(hole) for hole in holes], default=-1) for outer, *holes in found
+    )
 
 
 @pytest.mark.parametrize("mask", [*NOISE, RINGS, np.zeros((3, 4), bool)])
 def test_polygons_and_holes_are_those_of_the_service(mask):
-    counts, expected = (sorted(map(len, found)) for found in (polygons(mask, 0), polygons_of_the_service(mask)))
+    counts, expected = (
+        sorted(map(len, found)) for found in (polygons(mask, 0), polygons_of_the_service(mask))
+    )
     assert counts == expected
 
 
@@ -55,5 +61,7 @@ def test_ring_does_not_vanish_under_a_large_tolerance():
 
 @pytest.mark.parametrize("tolerance", [-1, float("nan")])
 def test_invalid_tolerance_is_rejected(tolerance):
-    with pytest.raises(ValueError, match=r"^tolerance: expected a number of pixels of at least 0, got"):
+    with pytest.raises(
+        ValueError, match=r"^tolerance: expected a number of pixels of at least 0, got"
+    ):
         polygons(RINGS, tolerance)

@@ -31,14 +31,32 @@ def test_only_given_fields_are_sent(given, sent):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"pos_coords": 320}, "pos_coords: expected one point (x, y) or (N, 2) numbers, x then y, got shape ()"),
-        ({"pos_coords": [[1, 2], [3]]}, "one point (x, y) or (N, 2) numbers, x then y, got lists of different"),
+        (
+            {"pos_coords": 320},
+            "pos_coords: expected one point (x, y) or (N, 2) numbers, x then y, got shape ()",
+        ),
+        (
+            {"pos_coords": [[1, 2], [3]]},
+            "one point (x, y) or (N, 2) numbers, x then y, got lists of different",
+        ),
         ({"neg_coords": [["1", "2"]]}, "one point (x, y) or (N, 2) numbers, x then y, got strings"),
-        ({"neg_coords": [[1, float("nan")]]}, "neg_coords: expected finite numbers, got NaN or infinity"),
-        ({"labels": [0.5]}, "labels: expected integers from 0 to 3, one per point of pos_coords, got [0.5]"),
+        (
+            {"neg_coords": [[1, float("nan")]]},
+            "neg_coords: expected finite numbers, got NaN or infinity",
+        ),
+        (
+            {"labels": [0.5]},
+            "labels: expected integers from 0 to 3, one per point of pos_coords, got [0.5]",
+        ),
         ({"box": [[1, 2], [3, 4]]}, "box: expected four numbers, x0, y0, x1, y1, got shape (2, 2)"),
-        ({"mask_input": np.ones((4, 4))}, "mask_input: expected the low_res_mask of an earlier result, (256, 256)"),
-        ({"mask_input": np.full((256, 256), 1e39)}, "mask_input: expected finite float32 numbers, got NaN"),
+        (
+            {"mask_input": np.ones((4, 4))},
+            "mask_input: expected the low_res_mask of an earlier result, (256, 256)",
+        ),
+        (
+            {"mask_input": np.full((256, 256), 1e39)},
+            "mask_input: expected finite float32 numbers, got NaN",
+        ),
     ],
 )
 def test_invalid_field_is_rejected_with_expected_and_actual_value(given, message):
@@ -47,18 +65,35 @@ def test_invalid_field_is_rejected_with_expected_and_actual_value(given, message
     assert message in str(raised.value)
 
 
-FIELDS = {"a": [[1.5, 2]], "b": "ü", "c": np.int64(3), "d": np.float32(0.5), "e": np.bool_(True), "f": None}
+FIELDS = {
+    "a": [[1.5, 2]],
+    "b": "ü",
+    "c": np.int64(3),
+    "d": np.float32(0.5),
+    "e": np.bool_(True),
+    "f": None,
+}
 SENT = {"a": [[1.5, 2]], "b": "ü", "c": 3, "d": 0.5, "e": True, "f": None}
 
 
-@pytest.mark.parametrize(("fields", "sent"), [(FIELDS, SENT), ({}, {})], ids=["fields", "image only"])
+@pytest.mark.parametrize(
+    ("fields", "sent"), [(FIELDS, SENT), ({}, {})], ids=["fields", "image only"]
+)
 def test_body_contains_image_and_fields(fields, sent):
     file = bytes(range(256))
     assert json.loads(request_body("the id", fields)) == {"image_id": "the id", **sent}
-    assert json.loads(request_body(file, fields)) == {"input_image": base64.b64encode(file).decode(), **sent}
+    assert json.loads(request_body(file, fields)) == {
+        "input_image": base64.b64encode(file).decode(),
+        **sent,
+    }
 
 
-@pytest.mark.parametrize("value", [float("nan"), np.float64("inf"), {1, 2}], ids=["NaN", "infinity", "set"])
+@pytest.mark.parametrize(
+    "value", [float("nan"), np.float64("inf"), {1, 2}], ids=["NaN", "infinity", "set"]
+)
 def test_value_without_json_form_is_rejected(value):
-    with pytest.raises(ValueError, match=r"^crop_n_layers: expected finite numbers, bools, strings or lists of these"):
+    with pytest.raises(
+        ValueError,
+        match=r"^crop_n_layers: expected finite numbers, bools, strings or lists of these",
+    ):
         request_body(b"file", {"points_per_side": 3, "crop_n_layers": value})

@@ -23,7 +23,12 @@ LARGE = SMALL.repeat(2, 0).repeat(2, 1)
 def answer(mask, **fields):
     """Return the answer of /everything with one record about an image of the mask's size."""
     height, width = mask.shape
-    return {**fake.IMAGE, "width": width, "height": height, "masks": [{**fake.record_of(mask, (0, 0, 1, 1)), **fields}]}
+    return {
+        **fake.IMAGE,
+        "width": width,
+        "height": height,
+        "masks": [{**fake.record_of(mask, (0, 0, 1, 1)), **fields}],
+    }
 
 
 @pytest.fixture
@@ -36,11 +41,18 @@ def test_mask_is_scaled_back_to_the_nearest_pixels():
     for size_wh, sent_wh in (((97, 61), (40, 25)), ((61, 97), (61, 96)), ((300, 1), (7, 1))):
         small = random.random(sent_wh[::-1]) < random.random()
         columns, rows = (
-            ((np.arange(large) + 0.5) * sent / large).astype(int) for large, sent in zip(size_wh, sent_wh, strict=True)
+            ((np.arange(large) + 0.5) * sent / large).astype(int)
+            for large, sent in zip(size_wh, sent_wh, strict=True)
         )
         expected = small[rows][:, columns]
-        for mask, whole in ((small, expected), (~small, ~expected), (small & False, expected & False)):
-            (sent,) = _answers.parse_everything(answer(mask), lambda: np.zeros((1, 1, 3), np.uint8)).masks
+        for mask, whole in (
+            (small, expected),
+            (~small, ~expected),
+            (small & False, expected & False),
+        ):
+            (sent,) = _answers.parse_everything(
+                answer(mask), lambda: np.zeros((1, 1, 3), np.uint8)
+            ).masks
             found = Scaling(size_wh, sent_wh).displayed(sent)
             assert found.rle == fake.rle(whole)
             x, y, width, height = coco.toBbox(fake.rle(whole)).astype(int).tolist()
@@ -56,7 +68,11 @@ def test_prompts_and_masks_of_larger_images_have_the_frame_of_the_displayed_imag
     expected = {"pos_coords": [[29.5, 19.5]], "box": [0, 0, 30, 20], "min_mask_region_area": 25}
     assert service.fields[0].items() >= expected.items()
     np.testing.assert_array_equal(found.mask, LARGE)
-    assert (found.width, found.height, found.area, found.box_xyxy) == (*SIZE, LARGE.sum(), (0, 10, 60, 40))
+    assert (found.width, found.height, found.area, found.box_xyxy) == (
+        *SIZE,
+        LARGE.sum(),
+        (0, 10, 60, 40),
+    )
     assert (found.overlay().size, found.orientation) == (SIZE, 6)
     assert client.segment(FILE, pos_coords=(1, 1)).area == found.area
     client.segment(small := fake.png(), pos_coords=(1, 1))
@@ -81,7 +97,9 @@ def test_embedding_keeps_the_frame_of_the_displayed_image(client, service):
     service.replies = [fake.json_reply({**fake.IMAGE, **HALF})]
     photo = client.embed(FILE)
     assert (photo.width, photo.height, photo.orientation) == (*SIZE, 6)
-    service.replies = [fake.lines_reply({"done": 1, "total": 1, "result": answer(SMALL, crop_box=[15, 0, 15, 20])})]
+    service.replies = [
+        fake.lines_reply({"done": 1, "total": 1, "result": answer(SMALL, crop_box=[15, 0, 15, 20])})
+    ]
     (found,) = everything = client.everything(photo)
     np.testing.assert_array_equal(found.mask, LARGE)
     assert (found.point_coords, found.crop_box) == (((3.0, 1.0),), (30, 0, 30, 40))
@@ -91,20 +109,34 @@ def test_embedding_keeps_the_frame_of_the_displayed_image(client, service):
 def test_unusable_arguments_are_rejected_before_sending(client, service):
     with pytest.raises(
         ValueError,
-        match=r"^box: expected x of 0 to 60 and y of 0 to 40, or clip=True, got \[\[0.0, 0.0\], \[61.0, 4.0\]\]$",
+        match=(
+            r"^box: expected x of 0 to 60 and y of 0 to 40, or clip=True, got \[\[0.0, 0.0\],"
+            r" \[61.0, 4.0\]\]$"
+        ),
     ):
         client.segment(FILE, box=[0, 0, 61, 4])
-    with pytest.raises(ValueError, match=r"^image: expected an image file that Pillow can read, got 5 other bytes$"):
+    with pytest.raises(
+        ValueError, match=r"^image: expected an image file that Pillow can read, got 5 other bytes$"
+    ):
         client.embed(b"bytes")
     assert not service.requests
 
 
 def test_what_is_outside_stays_outside_for_the_service_to_clip(client, service):
     mask = {**fake.mask_result(0), "area": int(SMALL.sum())}
-    service.replies = [fake.segment_reply([mask], fake.rle(SMALL), **HALF, clipped=["box", "pos_coords[1]", "region"])]
+    service.replies = [
+        fake.segment_reply(
+            [mask], fake.rle(SMALL), **HALF, clipped=["box", "pos_coords[1]", "region"]
+        )
+    ]
     fields: dict[str, Any] = {"pos_coords": [[60, 40], [62, -2]], "box": [-4, 0, 60, 44]}
     found = client.segment(FILE, **fields, region=[-1, -1, 50, 41], clip=True)
-    expected = {"pos_coords": [[30, 20], [31, -1]], "box": [-2, 0, 30, 22], "region": [0, 0, 25, 20], "clip": True}
+    expected = {
+        "pos_coords": [[30, 20], [31, -1]],
+        "box": [-2, 0, 30, 22],
+        "region": [0, 0, 25, 20],
+        "clip": True,
+    }
     assert service.fields[0].items() >= expected.items()
     assert found.clipped == ("box", "pos_coords[1]", "region")
 
@@ -114,12 +146,20 @@ def test_what_is_outside_stays_outside_for_the_service_to_clip(client, service):
     [
         (
             {"box": [60, 0, 70, 9]},
-            r"^box: expected a part inside the image of 60 x 40 pixels, got \[60.0, 0.0, 70.0, 9.0\]$",
+            (
+                r"^box: expected a part inside the image of 60 x 40 pixels, got \[60.0, 0.0, 70.0,"
+                r" 9.0\]$"
+            ),
         ),
-        ({"box": [0, 0, 9, 9], "region": [0, -50, 60, 0]}, r"^region: expected a part inside the image of 60 x 40"),
+        (
+            {"box": [0, 0, 9, 9], "region": [0, -50, 60, 0]},
+            r"^region: expected a part inside the image of 60 x 40",
+        ),
     ],
     ids=["box", "region"],
 )
-def test_box_without_a_part_in_the_image_is_rejected_in_the_frame_of_the_displayed_image(client, fields, message):
+def test_box_without_a_part_in_the_image_is_rejected_in_the_frame_of_the_displayed_image(
+    client, fields, message
+):
     with pytest.raises(ValueError, match=message):
         client.segment(FILE, **fields, clip=True)

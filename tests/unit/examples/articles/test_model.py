@@ -38,8 +38,12 @@ def model(monkeypatch) -> Any:
     return SimpleNamespace(**runpy.run_path(str(MODEL)))
 
 
-def loaded(model: Any, repository: Path, logits: Any, **descriptor: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the initialised model, with a decoder that answers the logits, and the inputs that the two others get."""
+def loaded(
+    model: Any, repository: Path, logits: Any, **descriptor: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Return the initialised model, with a decoder that answers the logits, and the inputs that
+    the two others get.
+    """
     record = repository / "mobile_sam" / "1" / "weights.json"
     record.parent.mkdir(parents=True)
     (repository / "mobile_sam_encoder").mkdir()
@@ -53,13 +57,19 @@ def loaded(model: Any, repository: Path, logits: Any, **descriptor: Any) -> tupl
     made = model.TritonPythonModel()
     made.segment.__globals__["call"] = call
     config = json.dumps({"parameters": {"max_image_pixels": {"string_value": "100"}}})
-    made.initialize({"model_config": config, "model_repository": str(record.parents[1]), "model_version": "1"})
+    made.initialize(
+        {"model_config": config, "model_repository": str(record.parents[1]), "model_version": "1"}
+    )
     return made, sent
 
 
-def points(model: Any, positive: Any, negative: Any, labels: Any) -> tuple[list[list[float]], list[int]]:
+def points(
+    model: Any, positive: Any, negative: Any, labels: Any
+) -> tuple[list[list[float]], list[int]]:
     """Return the points and their labels as lists."""
-    arrays = [np.array(values, np.int64) for values in (positive, np.reshape(negative, (-1, 2)), labels)]
+    arrays = [
+        np.array(values, np.int64) for values in (positive, np.reshape(negative, (-1, 2)), labels)
+    ]
     points_xy, point_labels = model.to_points(*arrays, PIXELS)
     assert (points_xy.dtype, point_labels.dtype) == (np.float32, np.int32)
     return points_xy.tolist(), point_labels.tolist()
@@ -71,8 +81,14 @@ def points(model: Any, positive: Any, negative: Any, labels: Any) -> tuple[list[
         pytest.param(([[4, 5]], FILLER, [1]), ([[4, 5]], [1]), id="click"),
         pytest.param(([[0, 0]], FILLER, [1]), ([[0, 0]], [1]), id="click in the corner"),
         pytest.param(([[4, 5]], [], [1]), ([[4, 5]], [1]), id="no filler"),
-        pytest.param(([[4, 5]], [[0, 7], [0, 0]], [1]), ([[4, 5], [0, 7]], [1, 0]), id="negative point"),
-        pytest.param(([[4, 5], [9, 9]], FILLER, [1, 0]), ([[4, 5], [9, 9]], [1, 0]), id="label of a negative point"),
+        pytest.param(
+            ([[4, 5]], [[0, 7], [0, 0]], [1]), ([[4, 5], [0, 7]], [1, 0]), id="negative point"
+        ),
+        pytest.param(
+            ([[4, 5], [9, 9]], FILLER, [1, 0]),
+            ([[4, 5], [9, 9]], [1, 0]),
+            id="label of a negative point",
+        ),
         pytest.param(([[1, 2], [40, 30]], FILLER, [2, 3]), ([[1, 2], [40, 30]], [2, 3]), id="box"),
     ],
 )
@@ -83,13 +99,33 @@ def test_points_keep_their_labels_and_fillers_are_dropped(model, given, expected
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        pytest.param(([], FILLER, []), "labels: expected one per point, got 0 for 0", id="no point"),
-        pytest.param(([[4, 5]], FILLER, [1, 1]), "labels: expected one per point, got 2 for 1", id="too many labels"),
-        pytest.param(([[4, 5]], FILLER, [4]), r"labels: expected 0, 1, 2 or 3, got \[4\]", id="label"),
+        pytest.param(
+            ([], FILLER, []), "labels: expected one per point, got 0 for 0", id="no point"
+        ),
+        pytest.param(
+            ([[4, 5]], FILLER, [1, 1]),
+            "labels: expected one per point, got 2 for 1",
+            id="too many labels",
+        ),
+        pytest.param(
+            ([[4, 5]], FILLER, [4]), r"labels: expected 0, 1, 2 or 3, got \[4\]", id="label"
+        ),
         pytest.param(([[4, 5]], FILLER, [2]), "labels: expected one box", id="half a box"),
-        pytest.param(([[9, 9], [4, 4]], FILLER, [2, 3]), "pos_coords: expected a box from top left", id="flipped box"),
-        pytest.param(([[41, 5]], FILLER, [1]), r"0 <= x <= 40, 0 <= y <= 30, got \[41, 5\]", id="point outside"),
-        pytest.param(([[4, 5]], [[-1, 5]], [1]), r"neg_coords: expected .*, got \[-1, 5\]", id="negative outside"),
+        pytest.param(
+            ([[9, 9], [4, 4]], FILLER, [2, 3]),
+            "pos_coords: expected a box from top left",
+            id="flipped box",
+        ),
+        pytest.param(
+            ([[41, 5]], FILLER, [1]),
+            r"0 <= x <= 40, 0 <= y <= 30, got \[41, 5\]",
+            id="point outside",
+        ),
+        pytest.param(
+            ([[4, 5]], [[-1, 5]], [1]),
+            r"neg_coords: expected .*, got \[-1, 5\]",
+            id="negative outside",
+        ),
     ],
 )
 def test_invalid_points_are_rejected(model, given, message):
@@ -112,11 +148,19 @@ def test_black_image_and_one_of_zeros_and_ones_are_accepted(model):
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        pytest.param(np.full((2, 3, 3), 256), "values from 0 to 255, got 256 to 256", id="above 255"),
+        pytest.param(
+            np.full((2, 3, 3), 256), "values from 0 to 255, got 256 to 256", id="above 255"
+        ),
         pytest.param(np.full((2, 3, 3), -0.5), "values from 0 to 255, got -0.5", id="negative"),
-        pytest.param(np.full((2, 3, 3), np.nan), "values from 0 to 255, got nan", id="not a number"),
+        pytest.param(
+            np.full((2, 3, 3), np.nan), "values from 0 to 255, got nan", id="not a number"
+        ),
         pytest.param(np.full((2, 3, 3), np.inf), "values from 0 to 255, got inf", id="infinite"),
-        pytest.param(np.linspace(0, 1, 18).reshape(2, 3, 3), "got 0 to 1: multiply by 255", id="divided by 255"),
+        pytest.param(
+            np.linspace(0, 1, 18).reshape(2, 3, 3),
+            "got 0 to 1: multiply by 255",
+            id="divided by 255",
+        ),
         pytest.param(np.zeros((0, 3, 3)), "expected 1 to 10 pixels, got 3 x 0", id="empty"),
         pytest.param(np.zeros((4, 3, 3)), "expected 1 to 10 pixels, got 3 x 4", id="too large"),
     ],
@@ -133,7 +177,9 @@ def test_invalid_pixels_are_rejected(model, image, message):
         pytest.param("squash", [1024, 1024], 25, id="squash"),
     ],
 )
-def test_image_and_points_are_scaled_as_the_weights_need_it(model, tmp_path, resize, frame_hw, rows):
+def test_image_and_points_are_scaled_as_the_weights_need_it(
+    model, tmp_path, resize, frame_hw, rows
+):
     top_quarter = np.where(np.arange(256) < 64, 1, -1)[:, None].repeat(256, axis=1)
     made, sent = loaded(model, tmp_path, top_quarter, resize=resize)
     mask = made.segment(np.full((100, 200, 3), 9, np.uint8), *CLICK)
@@ -163,5 +209,9 @@ def test_weights_for_boxes_only_refuse_clicks(model, tmp_path):
 def test_missing_weights_name_make_weights(model, tmp_path):
     config = json.dumps({"parameters": {"max_image_pixels": {"string_value": "100"}}})
     folder = str(tmp_path / "mobile_sam")
-    with pytest.raises(TritonModelException, match=r"weights.json: no such file; `make weights` writes it"):
-        model.TritonPythonModel().initialize({"model_config": config, "model_repository": folder, "model_version": "1"})
+    with pytest.raises(
+        TritonModelException, match=r"weights.json: no such file; `make weights` writes it"
+    ):
+        model.TritonPythonModel().initialize(
+            {"model_config": config, "model_repository": folder, "model_version": "1"}
+        )

@@ -12,7 +12,9 @@ from examples.classification.prepare import REPOSITORY
 def pixels_module() -> Any:
     """Return the module of the model."""
     sys.modules.setdefault("triton_python_backend_utils", ModuleType("triton_python_backend_utils"))
-    return SimpleNamespace(**runpy.run_path(str(REPOSITORY / "classification_pixels" / "1" / "model.py")))
+    return SimpleNamespace(
+        **runpy.run_path(str(REPOSITORY / "classification_pixels" / "1" / "model.py"))
+    )
 
 
 def pixels_model(resize_size: int = 256) -> Any:

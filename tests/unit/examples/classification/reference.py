@@ -1,7 +1,8 @@
-"""Networks and pictures whose results in PyTorch are in expected.npz, so that the tests need no PyTorch.
+"""Networks and pictures whose results in PyTorch are in expected.npz, so that the tests need no
+PyTorch.
 
-expected.npz has the logits of torchvision's bottleneck ResNets, written in plain torch 2.13.0 (CPU) with these weights:
-`logits` in this file as of commit c4b53cf.
+expected.npz has the logits of torchvision's bottleneck ResNets, written in plain torch 2.13.0 (CPU)
+with these weights: `logits` in this file as of commit c4b53cf.
 """
 
 from pathlib import Path
@@ -13,7 +14,9 @@ from examples.classification.untrained import NARROW, resnet_shapes
 EXPECTED = Path(__file__).with_name("expected.npz")
 NETS = {
     "wide": NARROW,
-    "ordinary": resnet_shapes(stem=8, planes=(8, 16, 24, 32), depths=(2, 1, 1, 2), width_per_group=64, classes=10),
+    "ordinary": resnet_shapes(
+        stem=8, planes=(8, 16, 24, 32), depths=(2, 1, 1, 2), width_per_group=64, classes=10
+    ),
 }
 
 

@@ -22,10 +22,15 @@ def test_every_variant_of_the_network_has_the_same_tensors_and_batches(platform)
     assert (config.platform or config.backend.removesuffix("runtime")) == platform
     assert max(config.dynamic_batching.preferred_batch_size) == config.max_batch_size
     assert config.max_batch_size in {warmup.batch_size for warmup in config.model_warmup}
-    tensors = [(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in (*config.input, *config.output)]
+    tensors = [
+        (tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in (*config.input, *config.output)
+    ]
     suffix = "__0" if platform == "pytorch_libtorch" else ""
     assert tensors == [
         (f"actual_input_1{suffix}", DataType.TYPE_FP32, [3, 224, 224]),
         (f"output_1{suffix}", DataType.TYPE_FP32, [1000]),
     ]
-    assert {name for warmup in config.model_warmup for name in warmup.inputs} == {f"actual_input_1{suffix}"}
+    assert {name for warmup in config.model_warmup for name in warmup.inputs} == {
+        f"actual_input_1{suffix}"
+    }

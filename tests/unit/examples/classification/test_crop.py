@@ -10,7 +10,9 @@ CROP = pixels_model().crop
 
 
 def picture(width, height, seed=0):
-    values = np.random.default_rng(seed).integers(0, 256, (height // 32 + 2, width // 32 + 2, 3), np.uint8)
+    values = np.random.default_rng(seed).integers(
+        0, 256, (height // 32 + 2, width // 32 + 2, 3), np.uint8
+    )
     return Image.fromarray(values).resize((width, height))
 
 
@@ -25,7 +27,11 @@ def resized_then_cropped(image, size):
     shorter = min(image.size)
     width, height = (int(size * side / shorter) for side in image.size)
     left, top = round((width - 224) / 2), round((height - 224) / 2)
-    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 224, top + 224)))
+    return np.asarray(
+        image.resize((width, height), Image.Resampling.BILINEAR).crop(
+            (left, top, left + 224, top + 224)
+        )
+    )
 
 
 @pytest.mark.parametrize("resize_size", [224, 232, 256])

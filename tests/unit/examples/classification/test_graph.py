@@ -10,7 +10,9 @@ from tests.unit.examples.classification.reference import EXPECTED, NETS, pixels
 
 
 def logits(state, images):
-    """Return the network's logits of pictures, (N, 224, 224, 3) uint8, normalised by the step before it."""
+    """Return the network's logits of pictures, (N, 224, 224, 3) uint8, normalised by the step
+    before it.
+    """
     normalised = np.stack([pixels_module().normalise(image) for image in images])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -32,7 +34,10 @@ def test_results_equal_those_of_pytorch(name):
     ("change", "message"),
     [
         ({"fc.bias": None}, r"missing key: expected fc\.bias \(1000\)"),
-        ({"layer2.1.conv2.weight": (32, 16, 3, 3)}, r"expected layer2\.1\.conv2\.weight \(32, 32, 3, 3\), got"),
+        (
+            {"layer2.1.conv2.weight": (32, 16, 3, 3)},
+            r"expected layer2\.1\.conv2\.weight \(32, 32, 3, 3\), got",
+        ),
         ({"layer1.0.bn3.bias": None}, r"missing key: expected layer1\.0\.bn3\.bias"),
     ],
     ids=["no bias", "grouped", "no bottleneck"],

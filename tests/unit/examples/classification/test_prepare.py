@@ -25,7 +25,9 @@ def repository(tmp_path, monkeypatch):
     for name in ("WEIGHTS", "LABELS"):
         monkeypatch.delenv(name, raising=False)
     # A port without a listener.
-    monkeypatch.setattr(prepare, "OFFICIAL", WebFile("http://127.0.0.1:9/net.npz", 1, prepare.OFFICIAL.sha256))
+    monkeypatch.setattr(
+        prepare, "OFFICIAL", WebFile("http://127.0.0.1:9/net.npz", 1, prepare.OFFICIAL.sha256)
+    )
     return folder
 
 
@@ -85,7 +87,9 @@ def test_wrong_labels_are_rejected(weights, labels, repository, names, message):
 def test_number_of_classes_must_match_the_configuration(weights, repository):
     config = repository / prepare.CONFIG
     config.write_text(config.read_text().replace("dims: [ 1000 ]", "dims: [ 10 ]"))
-    with pytest.raises(CheckpointError, match=r"expected 10 classes as in .*config\.pbtxt, got 1000"):
+    with pytest.raises(
+        CheckpointError, match=r"expected 10 classes as in .*config\.pbtxt, got 1000"
+    ):
         prepare.prepare(str(weights), None, repository)
 
 
@@ -101,8 +105,12 @@ def test_failed_download_falls_back_to_a_narrow_network_with_a_warning(repositor
     assert prepare.main() == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("note: no LABELS file: classes are named by number")
-    assert lines[1].startswith("warning: cannot download http://127.0.0.1:9/net.npz: cannot connect")
-    assert lines[1].endswith("serving an untrained narrow network instead; its answers are meaningless")
+    assert lines[1].startswith(
+        "warning: cannot download http://127.0.0.1:9/net.npz: cannot connect"
+    )
+    assert lines[1].endswith(
+        "serving an untrained narrow network instead; its answers are meaningless"
+    )
     assert lines[2] == f"{repository} holds random weights"
     assert name_in(repository) == "random"
     untrained = [f"class {number} (untrained)" for number in range(1000)]
@@ -116,12 +124,16 @@ def test_failed_download_of_requested_official_weights_is_an_error(repository, m
     assert not (repository / prepare.RECORD).exists()
 
 
-def test_download_is_checked_against_the_published_digest_prefix(weights, repository, tmp_path, monkeypatch):
+def test_download_is_checked_against_the_published_digest_prefix(
+    weights, repository, tmp_path, monkeypatch
+):
     cache = tmp_path / "cache"
     cache.mkdir()
     weights.rename(cache / "net.npz")
     digest, size = sha256_of(cache / "net.npz"), (cache / "net.npz").stat().st_size
-    monkeypatch.setattr(prepare, "OFFICIAL", WebFile("http://127.0.0.1:9/net.npz", size, digest[:8]))
+    monkeypatch.setattr(
+        prepare, "OFFICIAL", WebFile("http://127.0.0.1:9/net.npz", size, digest[:8])
+    )
     prepare.prepare("official", None, repository)
     assert name_in(repository) == "official"
     with pytest.raises(DownloadError):

@@ -1,4 +1,6 @@
-"""Embeddings by version and region; the decoder's file: which version it is of, and that its weights are loaded."""
+"""Embeddings by version and region; the decoder's file: which version it is of, and that its
+weights are loaded.
+"""
 
 import json
 import os
@@ -40,14 +42,20 @@ def decoding(tmp_path: Path) -> LocalDecoding:
 def write(repository: Path, version: int, weights: str) -> None:
     for model, name, text in (
         ("mobile_sam_decoder", "model.onnx", f"decoder of {weights}"),
-        ("mobile_sam", "weights.json", json.dumps({"sha256": weights, "fingerprint": f"made of {weights}"})),
+        (
+            "mobile_sam",
+            "weights.json",
+            json.dumps({"sha256": weights, "fingerprint": f"made of {weights}"}),
+        ),
     ):
         file = repository / model / str(version) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
 
-async def ask(decoding: LocalDecoding, query: str = "", path: str = "/decoder.onnx", **headers: Any) -> httpx.Response:
+async def ask(
+    decoding: LocalDecoding, query: str = "", path: str = "/decoder.onnx", **headers: Any
+) -> httpx.Response:
     app = decoding.decoder if path == "/decoder.onnx" else decoding.embedding
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
         return await client.get(path + query, headers=headers)
@@ -62,9 +70,14 @@ async def test_embedding_is_that_of_the_asked_region_and_version_and_owner(decod
     assert (source.image_id, source.owner, source.region) == ("an-id", "alice", (0, 8, 64.5, 72))
     assert (request.model_version, request.inputs, request.options) == (2, {}, {"embedding": True})
     assert answer.content == save(segmenter.embedding)
-    assert (answer.headers["etag"], answer.headers["cache-control"]) == ('"the tag"', "private, no-cache")
+    assert (answer.headers["etag"], answer.headers["cache-control"]) == (
+        '"the tag"',
+        "private, no-cache",
+    )
     assert answer.headers["content-type"] == "application/octet-stream"
-    assert (await ask(decoding, "", "/embeddings/an-id", **{"If-None-Match": '"the tag"'})).status_code == 304
+    assert (
+        await ask(decoding, "", "/embeddings/an-id", **{"If-None-Match": '"the tag"'})
+    ).status_code == 304
 
 
 async def test_paths_that_are_off_name_the_setting(tmp_path):
@@ -87,14 +100,21 @@ async def test_decoder_is_that_of_the_asked_version_or_weights(decoding, query, 
     answer = await ask(decoding, query)
     assert answer.text == f"decoder of {weights}"
     kept = "public, max-age=31536000, immutable" if "weights" in query else "no-cache"
-    assert (answer.headers["etag"], answer.headers["cache-control"]) == (f'"made of {weights}"', kept)
+    assert (answer.headers["etag"], answer.headers["cache-control"]) == (
+        f'"made of {weights}"',
+        kept,
+    )
     for known in (answer.headers["etag"], "*"):
         assert (await ask(decoding, query, **{"If-None-Match": known})).status_code == 304
 
 
 async def test_decoder_that_needed_a_key_is_not_kept_by_shared_caches(decoding):
     token = CALLER.set("alice")
-    assert (await ask(decoding, f"?weights={NEW}")).headers["cache-control"].startswith("private, max-age")
+    assert (
+        (await ask(decoding, f"?weights={NEW}"))
+        .headers["cache-control"]
+        .startswith("private, max-age")
+    )
     CALLER.reset(token)
 
 
@@ -108,7 +128,9 @@ async def test_decoder_of_other_weights_is_a_409_with_those_served(decoding, que
 
 async def test_files_that_triton_has_not_loaded_are_not_served(decoding, tmp_path):
     write(tmp_path, 2, OTHER)
-    with pytest.raises(OtherWeights, match=f"weights: expected {NEW}, which are loaded, got {OTHER}"):
+    with pytest.raises(
+        OtherWeights, match=f"weights: expected {NEW}, which are loaded, got {OTHER}"
+    ):
         await ask(decoding)
     (tmp_path / "mobile_sam" / "2" / "weights.json").unlink()  # as while another decoder is written
     with pytest.raises(OtherWeights, match="got none"):
@@ -134,7 +156,10 @@ async def test_unchanged_decoder_is_not_opened(decoding, monkeypatch):
 
 async def test_request_for_a_version_loaded_a_moment_ago_has_triton_asked_again(decoding):
     current = decoding.info.recent.return_value
-    decoding.info.recent.side_effect = [current.model_copy(update={"loaded": current.loaded[:1]}), current]
+    decoding.info.recent.side_effect = [
+        current.model_copy(update={"loaded": current.loaded[:1]}),
+        current,
+    ]
     assert (await ask(decoding, "?model_version=2")).text == f"decoder of {NEW}"
 
 
@@ -161,7 +186,9 @@ async def test_decoder_replaced_while_it_is_sent_stays_the_one_that_was_opened(d
     assert list(pieces) == [b"a"]
 
 
-async def test_decoder_and_its_record_are_of_one_snapshot_while_links_change_one_after_another(decoding, tmp_path):
+async def test_decoder_and_its_record_are_of_one_snapshot_while_links_change_one_after_another(
+    decoding, tmp_path
+):
     taken = tmp_path / "taken"
     for name, weights in (("old", NEW), ("new", OTHER)):
         write(tmp_path / name, 2, weights)
@@ -171,5 +198,7 @@ async def test_decoder_and_its_record_are_of_one_snapshot_while_links_change_one
     for model, name in (("mobile_sam_decoder", "new"), ("mobile_sam", "old")):
         shutil.rmtree(tmp_path / model / "2")
         (tmp_path / model / "2").symlink_to(taken / name / model)
-    with pytest.raises(OtherWeights, match=f"got {OTHER}"):  # the old one is loaded, its decoder's link is gone
+    with pytest.raises(
+        OtherWeights, match=f"got {OTHER}"
+    ):  # the old one is loaded, its decoder's link is gone
         await ask(decoding, "?model_version=2")

@@ -3,7 +3,13 @@
 import pytest
 from python_multipart.multipart import MultipartParser
 
-from utils.api.forms import MAX_CONTENT_TYPE_CHARS, MAX_PADDING_BYTES, MAX_PARTS, PIECE_BYTES, form_parts
+from utils.api.forms import (
+    MAX_CONTENT_TYPE_CHARS,
+    MAX_PADDING_BYTES,
+    MAX_PARTS,
+    PIECE_BYTES,
+    form_parts,
+)
 from utils.api.requests import MAX_IMAGES
 from utils.errors import InvalidRequest, MalformedForm
 
@@ -13,7 +19,12 @@ IMAGE = HEAD + b'"image"; filename="a"'
 
 def form(*parts: bytes, boundary: bytes = b"b") -> bytes:
     """Return a form of parts with their headers."""
-    return b"".join(b"--" + boundary + b"\r\n" + part + b"\r\n" for part in parts) + b"--" + boundary + b"--\r\n"
+    return (
+        b"".join(b"--" + boundary + b"\r\n" + part + b"\r\n" for part in parts)
+        + b"--"
+        + boundary
+        + b"--\r\n"
+    )
 
 
 def read(body: bytes, boundary: str = "b", **options: int) -> dict[str, list[bytes]]:
@@ -40,7 +51,9 @@ def test_full_list_of_images_is_read_and_one_more_is_refused(parsed):
     found = read(form(*parts, request), max_images=MAX_IMAGES)
     assert found["image"] == [b"%d" % number for number in range(MAX_IMAGES)]
     assert found["request"] == [b"{}"]
-    with pytest.raises(InvalidRequest, match=f"image: expected at most {MAX_IMAGES} files, got more"):
+    with pytest.raises(
+        InvalidRequest, match=f"image: expected at most {MAX_IMAGES} files, got more"
+    ):
         read(form(*parts, IMAGE + b"\r\n\r\n"), max_images=MAX_IMAGES)
 
 
@@ -74,14 +87,20 @@ def test_part_of_another_name_is_refused_before_its_content(parsed):
 
 @pytest.mark.parametrize("blank", [b" ", b"\t", b" \t"])
 def test_long_padding_of_a_boundary_is_refused_before_it_is_parsed(parsed, blank):
-    body = form(IMAGE + b"\r\n\r\n").replace(b"--b\r\n", b"--b" + blank * (MAX_PADDING_BYTES + 1) + b"\r\n", 1)
-    with pytest.raises(MalformedForm, match=f"more than {MAX_PADDING_BYTES} spaces after a boundary"):
+    body = form(IMAGE + b"\r\n\r\n").replace(
+        b"--b\r\n", b"--b" + blank * (MAX_PADDING_BYTES + 1) + b"\r\n", 1
+    )
+    with pytest.raises(
+        MalformedForm, match=f"more than {MAX_PADDING_BYTES} spaces after a boundary"
+    ):
         read(body)
     assert not parsed
 
 
 def test_short_padding_of_a_boundary_is_accepted():
-    body = form(IMAGE + b"\r\n\r\n1", HEAD + b'"request"\r\n\r\n{}').replace(b"1\r\n--b\r\n", b"1\r\n--b  \r\n")
+    body = form(IMAGE + b"\r\n\r\n1", HEAD + b'"request"\r\n\r\n{}').replace(
+        b"1\r\n--b\r\n", b"1\r\n--b  \r\n"
+    )
     assert read(body) == {"image": [b"1"], "request": [b"{}"]}
 
 
@@ -120,7 +139,9 @@ def test_content_in_base64_is_decoded_and_in_other_encodings_refused():
     encoded = IMAGE + b"\r\nContent-Transfer-Encoding: %b\r\n\r\nZmls\r\nZQ=="
     assert read(form(encoded % b"BASE64"))["image"] == [b"file"]
     assert read(form(encoded % b"8bit"))["image"] == [b"Zmls\r\nZQ=="]
-    with pytest.raises(MalformedForm, match="Content-Transfer-Encoding 'quoted-printable' in place of binary"):
+    with pytest.raises(
+        MalformedForm, match="Content-Transfer-Encoding 'quoted-printable' in place of binary"
+    ):
         read(form(encoded % b"quoted-printable"))
     with pytest.raises(MalformedForm):
         read(form(encoded.replace(b"ZQ==", b"ZQ=") % b"base64"))

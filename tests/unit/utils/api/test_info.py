@@ -16,11 +16,23 @@ from utils.errors import InferenceUnavailable
 from utils.settings import Settings
 from utils.triton.health import Health
 
-LABELS = ("model", "version", "name", "sha256", "trained", "note", "encoder", "decoder", "descriptor")
+LABELS = (
+    "model",
+    "version",
+    "name",
+    "sha256",
+    "trained",
+    "note",
+    "encoder",
+    "decoder",
+    "descriptor",
+)
 DESCRIPTOR = INFO["loaded"][0]["descriptor"]
 
 
-def loaded(name: str, *, version: int = 1, model: str = "mobile_sam", trained: str = "true") -> tuple[str, ...]:
+def loaded(
+    name: str, *, version: int = 1, model: str = "mobile_sam", trained: str = "true"
+) -> tuple[str, ...]:
     """Return the metric labels of a model with weights of that name."""
     return (
         model,
@@ -36,7 +48,9 @@ def loaded(name: str, *, version: int = 1, model: str = "mobile_sam", trained: s
 
 
 def metrics_of(series: Sequence[tuple[str, ...]]) -> bytes:
-    """Return Triton's metrics after these models were loaded in turn; the series are in reverse order."""
+    """Return Triton's metrics after these models were loaded in turn; the series are in reverse
+    order.
+    """
     registry = CollectorRegistry()
     Gauge("nv_gpu_utilization", "Another metric", registry=registry).set(1)
     gauge = Gauge(LOADED_METRIC, "Loaded weights", LABELS, registry=registry)
@@ -59,12 +73,19 @@ def read_back(metrics: bytes) -> dict[int, dict[str, Any]]:
 
 
 def test_loaded_by_version_returns_the_latest_weights_and_engine_of_each_version():
-    others = [loaded("other", model=model) for model in ("mobile_sam_cached", "mobile_sam_everything")]
+    others = [
+        loaded("other", model=model) for model in ("mobile_sam_cached", "mobile_sam_everything")
+    ]
     series = [loaded("old"), loaded("new"), loaded("tenth", version=10, trained="false"), *others]
-    assert read_back(metrics_of(series)) == {1: loaded_as("new"), 10: loaded_as("tenth", 10, trained=False)}
+    assert read_back(metrics_of(series)) == {
+        1: loaded_as("new"),
+        10: loaded_as("tenth", 10, trained=False),
+    }
 
 
-@pytest.mark.parametrize("name", ['a "quoted" name', "back\\slash, {brace} = 1", "two\nlines", "ü\u2028\x85.pt"])
+@pytest.mark.parametrize(
+    "name", ['a "quoted" name', "back\\slash, {brace} = 1", "two\nlines", "ü\u2028\x85.pt"]
+)
 def test_loaded_by_version_keeps_every_character_of_names(name):
     assert read_back(metrics_of([loaded(name)])) == {1: loaded_as(name)}
 
@@ -89,9 +110,13 @@ def test_info_has_weights_and_engine_of_the_newest_loaded_version(versions, metr
     unloaded = describe(None, Settings(), key_needed=True)
     ready, read = AsyncMock(side_effect=[versions]), AsyncMock(return_value=metrics)
     health = Health("ready", version="2.51.0", encode_s=16.12)
-    found = asyncio.run(InfoEndpoint(unloaded, ready, read, lambda: health, lambda: 1031.68).document()).model_dump()
+    found = asyncio.run(
+        InfoEndpoint(unloaded, ready, read, lambda: health, lambda: 1031.68).document()
+    ).model_dump()
     ready_versions = versions if isinstance(versions, list) else []
-    listed = [loaded_as({1: "first", 2: "second", 10: "tenth"}[each], each) for each in ready_versions]
+    listed = [
+        loaded_as({1: "first", 2: "second", 10: "tenth"}[each], each) for each in ready_versions
+    ]
     assert found == {
         **unloaded.model_dump(),
         **expected,
@@ -107,6 +132,10 @@ def test_max_image_pixels_defaults_to_that_of_the_orchestrator(tmp_path: Path):
     config = tmp_path / "mobile_sam" / "config.pbtxt"
     config.parent.mkdir()
     config.write_text('parameters { key: "max_image_pixels" value: { string_value: "1234" } }')
-    for repository, setting, pixels in ((tmp_path, None, 1234), (tmp_path, 99, 99), (None, None, 25_000_000)):
+    for repository, setting, pixels in (
+        (tmp_path, None, 1234),
+        (tmp_path, 99, 99),
+        (None, None, 25_000_000),
+    ):
         described = describe(repository, Settings(max_image_pixels=setting), key_needed=False)
         assert described.limits.max_image_pixels == pixels

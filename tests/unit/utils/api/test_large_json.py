@@ -25,12 +25,17 @@ def body_of(text: str, name: str = "input_image") -> bytes:
     [
         pytest.param(body_of(TEXT), id="plain"),
         pytest.param(body_of(f"data:image/png;base64,{TEXT}"), id="data-url"),
-        pytest.param(body_of(f"data:image/png;base64,{LINES}").replace(b"/", rb"\/"), id="data-url-of-php"),
+        pytest.param(
+            body_of(f"data:image/png;base64,{LINES}").replace(b"/", rb"\/"), id="data-url-of-php"
+        ),
         pytest.param(body_of(TEXT).replace(b"/", rb"\/"), id="php"),
         pytest.param(body_of(LINES), id="mime"),
         pytest.param(body_of(LINES.replace("\n", "\r\n")), id="mime-crlf"),
         pytest.param(body_of(LINES.replace("\n", " ")), id="spaces"),
-        pytest.param(body_of(LINES[: PIECE_BYTES - 9] + "\n" * 20 + LINES[PIECE_BYTES - 9 :]), id="escapes-at-a-piece"),
+        pytest.param(
+            body_of(LINES[: PIECE_BYTES - 9] + "\n" * 20 + LINES[PIECE_BYTES - 9 :]),
+            id="escapes-at-a-piece",
+        ),
     ],
 )
 def test_image_of_a_large_body_is_read_from_plain_base64(body):
@@ -53,10 +58,13 @@ def test_list_of_many_small_images_is_read():
     [
         pytest.param(body_of("A" * 100 + "\u00e9" * MAX_OTHER_BYTES), id="escaped-letters"),
         pytest.param(
-            json.dumps({"input_image": "\u00e9" * MAX_OTHER_BYTES}, ensure_ascii=False).encode(), id="letters"
+            json.dumps({"input_image": "\u00e9" * MAX_OTHER_BYTES}, ensure_ascii=False).encode(),
+            id="letters",
         ),
         pytest.param(body_of("\\" * MAX_OTHER_BYTES), id="backslashes"),
-        pytest.param(body_of("A" * 100 + '"' * 90_000 + "\\" * MAX_OTHER_BYTES), id="quotation-marks"),
+        pytest.param(
+            body_of("A" * 100 + '"' * 90_000 + "\\" * MAX_OTHER_BYTES), id="quotation-marks"
+        ),
         pytest.param(b" " * MAX_OTHER_BYTES + b"{}", id="spaces"),
         pytest.param(b'{"labels": [' + b"1" * MAX_OTHER_BYTES + b"]}", id="digits"),
         pytest.param(body_of("1", "\u00e9" * MAX_OTHER_BYTES), id="name"),
@@ -64,7 +72,10 @@ def test_list_of_many_small_images_is_read():
     ],
 )
 def test_large_body_of_something_else_is_refused_before_it_is_parsed(body):
-    with pytest.raises(InvalidRequest, match=f"body: expected at most {MAX_OTHER_BYTES} bytes beside images in base64"):
+    with pytest.raises(
+        InvalidRequest,
+        match=f"body: expected at most {MAX_OTHER_BYTES} bytes beside images in base64",
+    ):
         lightened(body)
 
 

@@ -76,17 +76,27 @@ def test_body_with_too_many_values_is_rejected_without_parsing(value, size):
 def test_largest_valid_request_is_parsed():
     """Every object has all fields, the empty ones included; the image does not count as values."""
     points = MAX_TOTAL_POINTS // MAX_OBJECTS
-    full = {"pos_coords": [[1, 2]] * points, "labels": [1] * points, "neg_coords": [], "box": None, "mask_input": None}
+    full = {
+        "pos_coords": [[1, 2]] * points,
+        "labels": [1] * points,
+        "neg_coords": [],
+        "box": None,
+        "mask_input": None,
+    }
     request = parse(prompts=[full] * MAX_OBJECTS, input_image="A" * 2 * MAX_VALUES)
     assert len(to_inference_request(request).fields) == MAX_OBJECTS
-    assert rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 2) + b"7]}").errors[0].field == "labels"
+    assert (
+        rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 2) + b"7]}").errors[0].field == "labels"
+    )
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999"])
 def test_numbers_must_be_finite(number):
     error = rejection(b'{"input_image": "A", "pos_coords": [[%s, 1]]}' % number).errors[0]
     assert (error.field, error.expected) == ("pos_coords[0][0]", "a finite number")
-    error = rejection(b'{"input_image": "A", "crop_overlap_ratio": %s}' % number, EverythingRequest).errors[0]
+    error = rejection(
+        b'{"input_image": "A", "crop_overlap_ratio": %s}' % number, EverythingRequest
+    ).errors[0]
     assert (error.field, error.expected) == ("crop_overlap_ratio", "a finite number")
 
 
@@ -102,7 +112,12 @@ MANY = [[1, 2]] * (MAX_POINTS + 1)
         ({"pos_coords": [1, 2]}, "pos_coords[0]", "[x, y]", "1"),
         ({"neg_coords": [[1, 2], []]}, "neg_coords[1]", "[x, y]", "a list of 0"),
         ({"pos_coords": [["1", 2]]}, "pos_coords[0][0]", "a valid number", "'1'"),
-        ({"pos_coords": [[1e7, 2]]}, "pos_coords[0][0]", "less than or equal to 1000000", "10000000.0"),
+        (
+            {"pos_coords": [[1e7, 2]]},
+            "pos_coords[0][0]",
+            "less than or equal to 1000000",
+            "10000000.0",
+        ),
         ({"neg_coords": MANY}, "neg_coords", "at most 256 items", "a list of 257"),
         ({"box": [-1e7, 0, 1, 1]}, "box[0]", "greater than or equal to -1000000", "-10000000.0"),
         ({"labels": [1, 4]}, "labels[1]", "0, 1, 2 or 3", "4"),
@@ -118,7 +133,9 @@ MANY = [[1, 2]] * (MAX_POINTS + 1)
     ],
 )
 def test_invalid_field_is_reported_with_expected_and_got(fields, field, expected, got, prefix):
-    error = first_error(prompts=[{"box": [0, 0, 1, 1]}, fields]) if prefix else first_error(**fields)
+    error = (
+        first_error(prompts=[{"box": [0, 0, 1, 1]}, fields]) if prefix else first_error(**fields)
+    )
     assert error.field == prefix + field
     assert error.expected.startswith(expected if prefix else expected.removesuffix(OBJECT_FIELDS))
     assert error.got.startswith(got)
@@ -144,8 +161,12 @@ def test_invalid_field_is_reported_with_expected_and_got(fields, field, expected
         (EverythingRequest, 65, "points_per_side", "less than or equal to 64", "65"),
     ],
 )
-def test_invalid_top_level_field_is_reported_with_expected_and_got(model, value, field, expected, got):
-    assert first_error(model, **{field.partition("[")[0]: value}) == FieldError(field, expected, got)
+def test_invalid_top_level_field_is_reported_with_expected_and_got(
+    model, value, field, expected, got
+):
+    assert first_error(model, **{field.partition("[")[0]: value}) == FieldError(
+        field, expected, got
+    )
 
 
 @pytest.mark.parametrize("model", [SegmentRequest, EmbedRequest, EverythingRequest])
@@ -156,9 +177,13 @@ def test_unknown_field_lists_the_known_ones(model):
     assert sorted(known) == sorted(model.model_fields)
 
 
-@pytest.mark.parametrize("field", [*ObjectFields.model_fields, "input_image", "image_id", "prompts"])
+@pytest.mark.parametrize(
+    "field", [*ObjectFields.model_fields, "input_image", "image_id", "prompts"]
+)
 def test_null_equals_an_absent_field(field):
-    assert parse(**{field: None}) == parse(**({"input_image": None} if field == "input_image" else {}))
+    assert parse(**{field: None}) == parse(
+        **({"input_image": None} if field == "input_image" else {})
+    )
 
 
 def test_error_lists_a_bounded_number_of_fields_and_characters():

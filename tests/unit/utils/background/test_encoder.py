@@ -111,8 +111,12 @@ def test_images_are_encoded_for_their_owner_and_caller(ahead):
     ahead.segmenter.embed = noting
     ahead.steps(4)
     assert callers == [("alice", "alice")] * 3
-    assert ahead.segmenter.embeds == [ImageSource(None, str(number), "alice") for number in range(3)]
-    assert all(image.scale_down for image in ahead.segmenter.embeds)  # one above the limit is of an adapter
+    assert ahead.segmenter.embeds == [
+        ImageSource(None, str(number), "alice") for number in range(3)
+    ]
+    assert all(
+        image.scale_down for image in ahead.segmenter.embeds
+    )  # one above the limit is of an adapter
     assert ahead._queue.job(job, "alice")["done"] == 3
 
 
@@ -131,7 +135,9 @@ def test_files_are_kept_first_and_unusable_ones_fail_without_the_others(ahead):
     assert ahead.states(job) == ["done", "failed"]
     found = ahead._queue.job(job, "")["images"]
     assert found[1]["problem"]["detail"] == "it is damaged"
-    assert [image.image_id for image in ahead.segmenter.stored] == [image["image_id"] for image in found]
+    assert [image.image_id for image in ahead.segmenter.stored] == [
+        image["image_id"] for image in found
+    ]
     assert [image.image_id for image in ahead.segmenter.embeds] == [found[0]["image_id"]]
 
 
@@ -186,7 +192,9 @@ def test_image_is_tried_again_while_triton_restarts_and_fails_after_some_attempt
 def test_image_whose_encode_ends_the_service_each_time_fails_without_a_further_attempt(ahead):
     job = ahead.add_all(IDS[:2])
     for _ in range(module.MAX_ATTEMPTS):
-        assert ahead._queue.begin("")["image_id"] == "0"  # and nothing is recorded: the process was killed
+        assert (
+            ahead._queue.begin("")["image_id"] == "0"
+        )  # and nothing is recorded: the process was killed
     ahead.steps(2)
     assert ahead.states(job) == ["failed", "done"]
     assert [image.image_id for image in ahead.segmenter.embeds] == ["1"]
@@ -194,7 +202,9 @@ def test_image_whose_encode_ends_the_service_each_time_fails_without_a_further_a
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_image_cancelled_while_it_is_encoded_stays_cancelled_and_the_next_one_is_encoded(ahead, times):
+def test_image_cancelled_while_it_is_encoded_stays_cancelled_and_the_next_one_is_encoded(
+    ahead, times
+):
     job, other = ahead.add_all(IDS[:2]), ahead.add_all(IDS[2:])
     embed, answers = ahead.segmenter.embed, list[dict[str, Any]]()
 
@@ -277,7 +287,9 @@ def test_encodes_rest_while_callers_are_active_and_not_afterwards(ahead, clock):
 
 
 @pytest.mark.parametrize("jump_s", [1.0, 3600, -1.0, -86_400])
-def test_time_since_the_last_answer_does_not_depend_on_the_clock_that_people_set(tmp_path, monkeypatch, jump_s):
+def test_time_since_the_last_answer_does_not_depend_on_the_clock_that_people_set(
+    tmp_path, monkeypatch, jump_s
+):
     wall, monotonic = Clock(1_800_000_000), Clock()
     monkeypatch.setattr("time.time", wall)
     monkeypatch.setattr("time.monotonic", monotonic)
@@ -317,7 +329,9 @@ def test_only_the_process_with_the_lock_encodes(ahead, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("by", ["this process", "another one"])
-def test_idle_encoder_looks_into_the_queue_after_a_job_only_or_after_a_long_time(ahead, tmp_path, monkeypatch, by):
+def test_idle_encoder_looks_into_the_queue_after_a_job_only_or_after_a_long_time(
+    ahead, tmp_path, monkeypatch, by
+):
     monkeypatch.undo()
     looks = Mock(side_effect=ahead._queue.begin)
     monkeypatch.setattr(ahead._queue, "begin", looks)

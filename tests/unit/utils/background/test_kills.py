@@ -27,7 +27,9 @@ class SlowSegmenter(FakeSegmenter):
         super().__init__()
         self._began = began
 
-    async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
+    async def embed(
+        self, image: ImageSource, model_version: int | None = None, *, background: bool = False
+    ) -> bytes:
         self._began.send(image.image_id)
         await asyncio.sleep(ENCODE_S)
         return b"{}"
@@ -43,7 +45,9 @@ def encode(folder: Path, began: Connection) -> None:
     module.RETRY_S = module.CHECK_S = 0.01
     queue = EncodeQueue(folder / "queue.sqlite3", 2**30, 0)
     callers = WaitingCallers(folder / "callers")
-    encoder = BackgroundEncoder(queue, folder, segmenter, lambda: True, None, versions=loaded, callers=callers)
+    encoder = BackgroundEncoder(
+        queue, folder, segmenter, lambda: True, None, versions=loaded, callers=callers
+    )
     asyncio.run(encoder.run())
 
 
@@ -56,11 +60,15 @@ def test_each_image_ends_exactly_once_through_kills_and_cancellations(tmp_path: 
     context.set_forkserver_preload([__name__])  # imported once for all workers
     began, begins = context.Pipe(duplex=False)
     encoded, cancelled, expected = list[str](), 0, 1
-    workers = [context.Process(target=encode, args=(tmp_path, begins), daemon=True) for _ in range(2)]
+    workers = [
+        context.Process(target=encode, args=(tmp_path, begins), daemon=True) for _ in range(2)
+    ]
     for worker in workers:
         worker.start()
     for number in range(LISTS):
-        job, _ = queue.add("", "ab"[number % 2], None, [(f"{number}-{image}", 0) for image in range(6)])
+        job, _ = queue.add(
+            "", "ab"[number % 2], None, [(f"{number}-{image}", 0) for image in range(6)]
+        )
         expected += 6
         for _ in range(draw.randrange(1, 5)):
             encoded.append(began.recv())
@@ -75,7 +83,10 @@ def test_each_image_ends_exactly_once_through_kills_and_cancellations(tmp_path: 
                 worker.join()
                 assert worker.exitcode == -signal.SIGKILL
             began, begins = context.Pipe(duplex=False)
-            workers = [context.Process(target=encode, args=(tmp_path, begins), daemon=True) for _ in range(2)]
+            workers = [
+                context.Process(target=encode, args=(tmp_path, begins), daemon=True)
+                for _ in range(2)
+            ]
             for worker in workers:
                 worker.start()
     wait_until(lambda: b'{state="queued"} 0' in queue.metrics())

@@ -49,7 +49,9 @@ def test_images_are_encoded_in_order_and_counted(queue):
     assert b'mobile_sam_queue_images{state="queued"} 1\n' in queue.metrics()
 
 
-def test_image_that_was_not_encoded_stays_queued_and_its_attempts_are_counted_by_all_processes(queue, tmp_path):
+def test_image_that_was_not_encoded_stays_queued_and_its_attempts_are_counted_by_all_processes(
+    queue, tmp_path
+):
     add(queue, "1")
     assert [queue.begin("")["attempts"] for _ in range(2)] == [1, 2]
     other: Any = EncodeQueue(tmp_path / "folder" / "queue.sqlite3", 0, 0)
@@ -89,7 +91,9 @@ def test_callers_share_the_space(queue):
     with pytest.raises(QueueTooLarge, match=r"expected images for 12 MiB .*, got 14 MiB"):
         add(queue, *"1234567")
     add(queue, "1", "2", "3", size=EMBEDDING_BYTES)
-    with pytest.raises(QueueFull, match="a caller's share is 12 MiB, this one has 12 MiB and asks for 2 MiB") as full:
+    with pytest.raises(
+        QueueFull, match="a caller's share is 12 MiB, this one has 12 MiB and asks for 2 MiB"
+    ) as full:
         add(queue, "4")
     assert full.value.retry_after
     add(queue, "5", caller="b")
@@ -103,7 +107,10 @@ def test_newest_images_of_the_caller_with_most_leave_the_queue_for_a_newcomer(qu
     add(queue, "9", caller="c")
     assert [*states(queue, job).values()] == ["queued"] * 5 + ["failed"]
     problem = queue.job(job, "")["images"][5]["problem"]
-    assert (problem["status"], problem["detail"]) == (429, "other callers needed the room of this image: send it again")
+    assert (problem["status"], problem["detail"]) == (
+        429,
+        "other callers needed the room of this image: send it again",
+    )
     for number in range(4):
         add(queue, "9", caller=f"later {number}")
     assert [*states(queue, job).values()] == ["queued"] + ["failed"] * 5
@@ -114,7 +121,9 @@ def test_newest_images_of_the_caller_with_most_leave_the_queue_for_a_newcomer(qu
     add(queue, "9", caller="one more")
 
 
-def test_image_waits_until_its_file_is_kept_or_the_process_that_keeps_it_is_gone(queue, monkeypatch):
+def test_image_waits_until_its_file_is_kept_or_the_process_that_keeps_it_is_gone(
+    queue, monkeypatch
+):
     job, numbers = queue.add("", "a", None, [("1", 9), ("2", 9), ("3", 0)])
     assert begin(queue) == "3"
     queue.record(numbers[0], "failed", b"{}")
@@ -145,7 +154,9 @@ def test_results_of_the_oldest_ended_jobs_are_dropped(queue, monkeypatch):
     assert states(queue, waiting) == {"2": "queued"}
 
 
-def test_damaged_file_is_kept_and_replaced_by_a_new_queue_for_all_processes_with_one_line(queue, tmp_path, caplog):
+def test_damaged_file_is_kept_and_replaced_by_a_new_queue_for_all_processes_with_one_line(
+    queue, tmp_path, caplog
+):
     add(queue, "1")
     folder = tmp_path / "folder"
     other = EncodeQueue(folder / "queue.sqlite3", 8 * EMBEDDING_BYTES, EMBEDDING_BYTES)
@@ -161,7 +172,11 @@ def test_damaged_file_is_kept_and_replaced_by_a_new_queue_for_all_processes_with
         assert b'state="queued"} 1' in other.metrics()
         other._open = None  # closes its connection to the damaged file
         assert states(queue, job) == {"3": "queued"}
-        kept = [file for file in folder.glob("*.damaged-*") if file.read_bytes().startswith(b"this is no database")]
+        kept = [
+            file
+            for file in folder.glob("*.damaged-*")
+            if file.read_bytes().startswith(b"this is no database")
+        ]
         assert len(kept) == turn
         assert caplog.text.count("the queue of images was damaged (file is not a database)") == turn
     assert (folder / "queue.sqlite3").resolve().stat().st_mode & 0o777 == 0o600
@@ -170,9 +185,13 @@ def test_damaged_file_is_kept_and_replaced_by_a_new_queue_for_all_processes_with
 def test_full_disk_is_named_and_logged_once_until_it_ends(queue, monkeypatch, caplog):
     add(queue, "1")
     connect = queue._connect
-    monkeypatch.setattr(queue, "_connect", Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
+    monkeypatch.setattr(
+        queue, "_connect", Mock(side_effect=sqlite3.OperationalError("database or disk is full"))
+    )
     for _ in range(3):
-        with pytest.raises(QueueUnavailable, match="no space is left on the disk of the embedding cache") as failed:
+        with pytest.raises(
+            QueueUnavailable, match="no space is left on the disk of the embedding cache"
+        ) as failed:
             queue.begin("")
     assert (failed.value.status, failed.value.title) == (503, "The queue of images cannot be used")
     monkeypatch.setattr(queue, "_connect", connect)

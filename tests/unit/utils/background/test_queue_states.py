@@ -1,4 +1,6 @@
-"""States of queued images in any order of jobs, encodes, cancellations, kills and jumps of the clock."""
+"""States of queued images in any order of jobs, encodes, cancellations, kills and jumps of the
+clock.
+"""
 
 import sqlite3
 import tempfile
@@ -31,7 +33,9 @@ def log_changes(file: Path) -> None:
 def ends_of(file: Path) -> dict[int, list[str]]:
     """Return each image's states after `queued`, in their order."""
     with closing(sqlite3.connect(file)) as db:
-        ends: dict[int, list[str]] = {number: [] for (number,) in db.execute("SELECT id FROM images")}
+        ends: dict[int, list[str]] = {
+            number: [] for (number,) in db.execute("SELECT id FROM images")
+        }
         for number, state in db.execute("SELECT image, state FROM changes ORDER BY rowid"):
             ends[number].append(state)
     return ends
@@ -75,7 +79,9 @@ class QueuedImages(RuleBasedStateMachine):
             self.end_all()
 
     def end_all(self) -> None:
-        """Encode what is left for as long as a file may be waited for, and check that each image ended exactly once."""
+        """Encode what is left for as long as a file may be waited for, and check that each image
+        ended exactly once.
+        """
         if not self.images:
             return
         for _ in range(3):  # an image may begin to wait once more when the machine starts again
@@ -91,7 +97,10 @@ class QueuedImages(RuleBasedStateMachine):
         with patch("time.time", lambda: self.wall), patch("time.monotonic", lambda: self.monotonic):
             yield
 
-    @rule(caller=st.sampled_from(CALLERS), sizes=st.lists(st.sampled_from([0, 9]), min_size=1, max_size=4))
+    @rule(
+        caller=st.sampled_from(CALLERS),
+        sizes=st.lists(st.sampled_from([0, 9]), min_size=1, max_size=4),
+    )
     def add(self, caller: str, sizes: list[int]) -> None:
         with self.clocks():
             job, numbers = self.queue.add("", caller, None, [(f"{size}", size) for size in sizes])
@@ -100,7 +109,9 @@ class QueuedImages(RuleBasedStateMachine):
         self.jobs[job] = numbers
         for number, size in zip(numbers, sizes, strict=True):
             self.images[number] = Image(kept=not size, begins_at=self.monotonic + queues.MAX_KEEP_S)
-        self.workers[0].keeping += [number for number, size in zip(numbers, sizes, strict=True) if size]
+        self.workers[0].keeping += [
+            number for number, size in zip(numbers, sizes, strict=True) if size
+        ]
 
     @precondition(lambda self: self.workers[0].keeping)
     @rule(usable=st.booleans())
@@ -118,14 +129,18 @@ class QueuedImages(RuleBasedStateMachine):
         waiting = {
             number
             for number, image in self.images.items()
-            if image.state == "queued" and (image.kept or not 0 < image.begins_at - self.monotonic <= queues.MAX_KEEP_S)
+            if image.state == "queued"
+            and (image.kept or not 0 < image.begins_at - self.monotonic <= queues.MAX_KEEP_S)
         }
         assert (row is None) == (not waiting)
         if row is not None:
             assert row["id"] in waiting
             self.workers[worker].encoding.append(row["id"])
 
-    @rule(worker=st.sampled_from([0, 1]), state=st.sampled_from(["done", "failed", "fault of the service"]))
+    @rule(
+        worker=st.sampled_from([0, 1]),
+        state=st.sampled_from(["done", "failed", "fault of the service"]),
+    )
     def end(self, worker: int, state: str) -> None:
         encoding = self.workers[worker].encoding
         if not encoding:
@@ -172,7 +187,9 @@ class QueuedImages(RuleBasedStateMachine):
     def states_are_as_expected(self) -> None:
         for job, numbers in self.jobs.items():
             found = self.queue.job(job, "")
-            assert [image["state"] for image in found["images"]] == [self.images[number].state for number in numbers]
+            assert [image["state"] for image in found["images"]] == [
+                self.images[number].state for number in numbers
+            ]
             assert sum(found[state] for state in queues.STATES) == len(numbers)
 
 

@@ -23,7 +23,9 @@ class FakeModels:
 
     async def states(self) -> list[ModelState]:
         versions = ((2, "READY", ""), (1, "UNAVAILABLE", "unloaded"))
-        return [ModelState("mobile_sam", version, state, reason) for version, state, reason in versions]
+        return [
+            ModelState("mobile_sam", version, state, reason) for version, state, reason in versions
+        ]
 
     async def sync(self) -> None:
         self.calls.append(("load", "all"))
@@ -50,7 +52,9 @@ class Service:
         )
 
     def ask(self, method: str, path: str, key: str | None = KEY, **headers: str) -> httpx.Response:
-        return Http(self.edge).request(method, path, headers=headers | ({"X-API-Key": key} if key else {}))
+        return Http(self.edge).request(
+            method, path, headers=headers | ({"X-API-Key": key} if key else {})
+        )
 
 
 def test_admin_api_lists_all_models_while_the_service_is_not_ready():
@@ -65,7 +69,11 @@ def test_admin_api_lists_all_models_while_the_service_is_not_ready():
     assert service.counts.answers == [(MODELS, 200, "ok")]
 
 
-EACH_MODEL = [(f"{MODELS}/{model}/{action}", (action, model)) for model in LOAD_ORDER for action in ("load", "unload")]
+EACH_MODEL = [
+    (f"{MODELS}/{model}/{action}", (action, model))
+    for model in LOAD_ORDER
+    for action in ("load", "unload")
+]
 
 
 @pytest.mark.parametrize(("path", "call"), [(LOAD, ("load", "all")), *EACH_MODEL])
@@ -75,7 +83,9 @@ def test_admin_post_changes_models_and_answers_with_their_state(path, call):
     assert service.models.calls == [call]
 
 
-@pytest.mark.parametrize("key", [None, "not-known-as-a-key-at-all", CALLERS_KEY], ids=["none", "unknown", "api-key"])
+@pytest.mark.parametrize(
+    "key", [None, "not-known-as-a-key-at-all", CALLERS_KEY], ids=["none", "unknown", "api-key"]
+)
 @pytest.mark.parametrize(("method", "path"), [("GET", MODELS), ("POST", LOAD)])
 def test_admin_api_needs_an_admin_key(method, path, key):
     service = Service()
@@ -111,5 +121,7 @@ def test_models_are_read_only_in_other_control_modes(mode):
         (None, "POST", LOAD, 404),
     ],
 )
-def test_other_paths_and_methods_do_not_exist_and_none_without_admin_keys(control_mode, method, path, status):
+def test_other_paths_and_methods_do_not_exist_and_none_without_admin_keys(
+    control_mode, method, path, status
+):
     assert Service(control_mode).ask(method, path).status_code == status

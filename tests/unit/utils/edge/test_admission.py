@@ -20,7 +20,9 @@ def slots(admission: Admission, caller: str, count: int):
 def test_callers_have_shares_of_the_slots():
     admission = Admission(8, 0)
     with slots(admission, "a", 6):
-        with pytest.raises(Overloaded, match="requests in progress: a caller's share is 6, this one has 6"):
+        with pytest.raises(
+            Overloaded, match="requests in progress: a caller's share is 6, this one has 6"
+        ):
             admission.check("a")
         with slots(admission, "b", 2):
             admission.check("c")
@@ -54,7 +56,9 @@ def test_stopping_service_accepts_no_request_and_says_how_long_it_waits_for_othe
         pytest.param(191, 1, id="too many"),
     ],
 )
-def test_newcomer_has_several_requests_at_once_beside_a_crowd_that_takes_all_it_can(others, at_once):
+def test_newcomer_has_several_requests_at_once_beside_a_crowd_that_takes_all_it_can(
+    others, at_once
+):
     admission = Admission(32, 0)
     with contextlib.ExitStack() as crowd:
         for number in range(30 * others):
@@ -78,7 +82,10 @@ def test_request_no_longer_counts_once_its_answer_starts():
         with pytest.raises(Overloaded, match="answers that wait to be read"):
             third(2 * SMALL_ANSWER_BYTES)
         assert admission.in_progress == 3
-        assert (admission.requests.held, admission.answers.held) == ({"a": 1}, {"a": 2 * SMALL_ANSWER_BYTES})
+        assert (admission.requests.held, admission.answers.held) == (
+            {"a": 1},
+            {"a": 2 * SMALL_ANSWER_BYTES},
+        )
     assert (admission.in_progress, admission.requests.held, admission.answers.held) == (0, {}, {})
 
 
@@ -90,7 +97,10 @@ class Held:
 
     async def hold(self, caller: str) -> None:
         try:
-            with self.admission.endable("stopped") as ending, self.admission.slot(caller, ending.lose):
+            with (
+                self.admission.endable("stopped") as ending,
+                self.admission.slot(caller, ending.lose),
+            ):
                 await asyncio.Event().wait()
         except (Overloaded, Stopping) as error:
             self.ended.append(f"{caller}: {error.detail}")
@@ -101,7 +111,9 @@ async def test_newcomer_ends_the_oldest_request_of_the_caller_with_most():
     held = Held(Admission(4, 0))
     tasks = [asyncio.create_task(held.hold(caller)) for caller in "aaabc"]
     await asyncio.sleep(0.01)
-    assert held.ended == ["a: this request was ended because other callers needed its room; retry later"]
+    assert held.ended == [
+        "a: this request was ended because other callers needed its room; retry later"
+    ]
     assert held.admission.requests.held == {"a": 2, "b": 1, "c": 1}
     assert [task.done() for task in tasks] == [True, False, False, False, False]
     held.admission.abort_in_flight()

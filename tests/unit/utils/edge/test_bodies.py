@@ -94,11 +94,17 @@ LAST = {"type": "http.response.body", "body": b"last"}
 
 
 class Work:
-    """A request whose application sends its first messages, and the last ones once a test sets `may_end`."""
+    """A request whose application sends its first messages, and the last ones once a test sets
+    `may_end`.
+    """
 
     def __init__(self, first: list[dict], last: list[dict], timeout_s: float = 60) -> None:
         self.first, self.last, self.timeout_s = first, last, timeout_s
-        self.started, self.may_end, self.disconnect = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.started, self.may_end, self.disconnect = (
+            asyncio.Event(),
+            asyncio.Event(),
+            asyncio.Event(),
+        )
         self.admission = Admission(1, 1)
         self.sent: list[dict] = []
         self.end = ""
@@ -125,7 +131,9 @@ class Work:
             self.sent.append(message)
 
         with self.admission.endable("shutting down"):
-            await run_application(self.app, {"type": "http"}, b"body", receive, send, timeout_s=self.timeout_s)
+            await run_application(
+                self.app, {"type": "http"}, b"body", receive, send, timeout_s=self.timeout_s
+            )
 
     async def start(self) -> asyncio.Task[None]:
         """Run until the first messages are sent."""
@@ -134,15 +142,21 @@ class Work:
         return call
 
 
-@pytest.mark.parametrize("first", [[], [START], [START, LINE]], ids=["before-answer", "after-head", "mid-answer"])
+@pytest.mark.parametrize(
+    "first", [[], [START], [START, LINE]], ids=["before-answer", "after-head", "mid-answer"]
+)
 @pytest.mark.parametrize(
     ("end", "raised"),
     [
-        pytest.param(lambda work: work.disconnect.set(), ClientDisconnected, id="caller-disconnects"),
+        pytest.param(
+            lambda work: work.disconnect.set(), ClientDisconnected, id="caller-disconnects"
+        ),
         pytest.param(lambda work: work.admission.abort_in_flight(), Stopping, id="service-aborts"),
     ],
 )
-async def test_work_is_cancelled_when_the_caller_disconnects_or_the_service_aborts(end, raised, first):
+async def test_work_is_cancelled_when_the_caller_disconnects_or_the_service_aborts(
+    end, raised, first
+):
     work = Work(first, [LAST])
     call = await work.start()
     end(work)

@@ -126,26 +126,39 @@ def server() -> Iterator[Server]:
 
 
 def post(path: bytes = b"/echo", *fields: bytes, body: bytes = b"") -> bytes:
-    lines = [b"POST " + path + b" HTTP/1.1", b"Host: service", b"Content-Length: %d" % len(body), *fields]
+    lines = [
+        b"POST " + path + b" HTTP/1.1",
+        b"Host: service",
+        b"Content-Length: %d" % len(body),
+        *fields,
+    ]
     return b"\r\n".join([*lines, b"", body])
 
 
 def chunked(*fields: bytes) -> bytes:
     """Return the head of a request with a chunked body."""
-    return b"\r\n".join([b"POST /echo HTTP/1.1", b"Host: service", b"Transfer-Encoding: chunked", *fields, b"", b""])
+    return b"\r\n".join(
+        [b"POST /echo HTTP/1.1", b"Host: service", b"Transfer-Encoding: chunked", *fields, b"", b""]
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "more"),
     [
-        pytest.param([b"X-%d: 1" % number for number in range(MAX_FIELDS - 2)], b"X: 1", id="fields"),
+        pytest.param(
+            [b"X-%d: 1" % number for number in range(MAX_FIELDS - 2)], b"X: 1", id="fields"
+        ),
         pytest.param([b"X: " + b"x" * (MAX_HEAD_BYTES - 500)], b"Y: " + b"y" * 500, id="bytes"),
     ],
 )
 def test_head_up_to_a_limit_is_accepted_and_a_larger_one_is_refused(server, fields, more):
     assert server.ask(post(b"/echo", *fields)).status == 200
     answer = server.ask(post(b"/echo", b"X-Request-ID: mine", *fields, more))
-    assert (answer.status, answer.slug, answer.headers["x-request-id"]) == (431, "head-too-large", "mine")
+    assert (answer.status, answer.slug, answer.headers["x-request-id"]) == (
+        431,
+        "head-too-large",
+        "mine",
+    )
     assert server.counts.answers[-1] == ("/echo", 431, "head-too-large")
 
 
@@ -167,7 +180,9 @@ ENDLESS = b"a" * 5 * MAX_HEAD_BYTES
         pytest.param(PAGE[:-2] + b"Host: b\r\n\r\n", id="two-hosts"),
     ],
 )
-def test_endless_parts_and_what_is_not_http_get_a_400_and_free_everything(server, data, monkeypatch):
+def test_endless_parts_and_what_is_not_http_get_a_400_and_free_everything(
+    server, data, monkeypatch
+):
     monkeypatch.setattr("utils.edge.connections.CLOSE_DELAY_S", 0.2)
     with server.connect() as connection:
         connection.sendall(data)
@@ -178,10 +193,16 @@ def test_endless_parts_and_what_is_not_http_get_a_400_and_free_everything(server
 
 def test_two_lengths_of_a_body_are_refused(server):
     answer = server.ask(chunked(b"Content-Length: 1") + b"0\r\n\r\n")
-    assert (answer.status, answer.slug, answer.headers["connection"]) == (400, "malformed-request", "close")
+    assert (answer.status, answer.slug, answer.headers["connection"]) == (
+        400,
+        "malformed-request",
+        "close",
+    )
 
 
-@pytest.mark.parametrize(("target", "status"), [(b"http://a/page", 200), (b"http://[", 404), (b"http://a", 404)])
+@pytest.mark.parametrize(
+    ("target", "status"), [(b"http://a/page", 200), (b"http://[", 404), (b"http://a", 404)]
+)
 def test_target_may_be_in_absolute_form(server, target, status):
     assert server.ask(PAGE.replace(b"/page", target)).status == status
 
@@ -201,7 +222,9 @@ def test_malformed_requests_are_logged_once(server, caplog, monkeypatch):
     caplog.set_level("INFO")
     for _ in range(5):
         server.ask(b"GET\r\n\r\n")
-    (line,) = [record.getMessage() for record in caplog.records if "malformed" in record.getMessage()]
+    (line,) = [
+        record.getMessage() for record in caplog.records if "malformed" in record.getMessage()
+    ]
     assert line.startswith("127.0.0.1: 400 malformed-request: ")
 
 
@@ -209,7 +232,10 @@ def test_bodies_in_small_chunks_are_read_completely_without_their_trailers(serve
     with server.connect() as connection:
         for _ in range(4):  # the framing of each one is counted alone
             connection.sendall(chunked() + b"1\r\nx\r\n" * 20_000 + b"0\r\nX-Trailer: 1\r\n\r\n")
-            assert json.loads(Answer(connection).body) == {"size": 20_000, "names": ["host", "transfer-encoding"]}
+            assert json.loads(Answer(connection).body) == {
+                "size": 20_000,
+                "names": ["host", "transfer-encoding"],
+            }
 
 
 @pytest.mark.parametrize(
@@ -218,7 +244,9 @@ def test_bodies_in_small_chunks_are_read_completely_without_their_trailers(serve
 def test_pipelined_requests_are_answered_in_order_and_upgrades_ignored(server, caplog, field):
     with server.connect() as connection:
         last = post(b"/echo", b"Connection: close", body=b"x" * 99_999)
-        connection.sendall(b"".join(post(b"/echo", field, body=b"x" * size) for size in range(200)) + last)
+        connection.sendall(
+            b"".join(post(b"/echo", field, body=b"x" * size) for size in range(200)) + last
+        )
         data = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert [int(size) for size in re.findall(rb'"size":(\d+)', data)] == [*range(200), 99_999]
     assert not caplog.records
@@ -268,7 +296,9 @@ class Connections:
         self.config.load()
 
     def open(self) -> BoundedProtocol:
-        connection = BoundedProtocol(self.config, self.state, {}, waiting=self.waiting, limit=self.limit)
+        connection = BoundedProtocol(
+            self.config, self.state, {}, waiting=self.waiting, limit=self.limit
+        )
         connection.connection_made(
             Mock(**{"get_extra_info.return_value": None, "get_write_buffer_size.return_value": 0})
         )
@@ -306,8 +336,12 @@ async def test_incomplete_request_stalls_its_connection():
     assert not connection.is_stalled(now + 1000)
 
 
-@pytest.mark.parametrize(("taken", "stalled"), [(0, True), (MIN_READ_BYTES - 1, True), (MIN_READ_BYTES, False)])
-async def test_unread_answer_stalls_its_connection_unless_it_is_read_at_a_smallest_rate(taken, stalled):
+@pytest.mark.parametrize(
+    ("taken", "stalled"), [(0, True), (MIN_READ_BYTES - 1, True), (MIN_READ_BYTES, False)]
+)
+async def test_unread_answer_stalls_its_connection_unless_it_is_read_at_a_smallest_rate(
+    taken, stalled
+):
     connection = Connections(9).open()
     unread: Mock = connection.transport.get_write_buffer_size  # type: ignore[assignment]
     connection.transport.write(bytes(1_000_000))

@@ -51,7 +51,9 @@ def file(tmp_path):
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     """Start a process, and wait until it has printed its first line."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout
     assert process.stdout.readline()
     return process
@@ -146,10 +148,15 @@ async def test_worker_counts_alone_while_another_one_keeps_the_lock(file, log, m
     assert [await refusal(limit) is None for _ in range(4)] == [True, True, True, False]
     kill(holder)
     assert [await refusal(limit) is None for _ in range(3)] == [True, True, False]
-    expected = "the counts of all workers are unavailable, each worker counts requests on its own: another worker keeps"
+    expected = (
+        "the counts of all workers are unavailable, each worker counts requests on its own: another"
+        " worker keeps"
+    )
     assert [level for level, _ in log()] == ["WARNING", "INFO"]
     assert log()[0][1].startswith(expected)
-    assert log()[1][1] == "the counts of all workers are available again, requests are counted there"
+    assert (
+        log()[1][1] == "the counts of all workers are available again, requests are counted there"
+    )
 
 
 async def test_removed_file_is_replaced_by_one_that_others_share(file, monkeypatch):
@@ -222,7 +229,9 @@ def test_file_takes_bounded_memory_for_any_number_of_callers(file):
     for number in range(2000):
         table.add(f"address:{number}", parsed("1/minute"), 1)
     assert file.stat().st_size == BUCKETS * BUCKET_BYTES == 8 * 2**20
-    assert [table.add(f"address:{number}", parsed("1/minute"), 1) == [] for number in range(2000)].count(True) == 0
+    assert [
+        table.add(f"address:{number}", parsed("1/minute"), 1) == [] for number in range(2000)
+    ].count(True) == 0
 
 
 def test_file_is_private_and_its_lock_is_free_between_requests(file):

@@ -60,7 +60,11 @@ def names_of(keys):
     ("text", "names"),
     [
         pytest.param(f"ops:{OPS}, web:{WEB},", ["ops", None, "web", None], id="two-names"),
-        pytest.param(f"ops:{OPS_OLD},ops:{OPS},ops:{OPS}", ["ops", "ops", None, None], id="one-name-with-two-keys"),
+        pytest.param(
+            f"ops:{OPS_OLD},ops:{OPS},ops:{OPS}",
+            ["ops", "ops", None, None],
+            id="one-name-with-two-keys",
+        ),
     ],
 )
 def test_keys_from_the_variable_have_their_names(text, names):
@@ -79,13 +83,28 @@ INVALID_ENTRIES = {
     "long-name": (f"{65 * 'a'}:{UNKNOWN}", "expected a NAME of 1 to 64"),
     "non-ascii-name": (f"öps:{UNKNOWN}", "expected a NAME of 1 to 64"),
     "short-key": (f"web:{UNKNOWN[:15]}", "expected a KEY of at least 16 characters, got 15"),
-    "comment-after-key": (f"web:{UNKNOWN} # new", "expected nothing after the KEY, or a rate such as '60/minute'"),
-    "key-with-a-space": (f"web:{UNKNOWN} {UNKNOWN}", "expected nothing after the KEY, or a rate such as '60/minute'"),
-    "rate-of-nothing": (f"web:{UNKNOWN} 0/minute", "expected nothing after the KEY, or a rate such as '60/minute'"),
-    "second-rate": (f"ops:{OPS_OLD} 1/day;ops", "expected nothing after the KEY, or a rate such as '60/minute'"),
+    "comment-after-key": (
+        f"web:{UNKNOWN} # new",
+        "expected nothing after the KEY, or a rate such as '60/minute'",
+    ),
+    "key-with-a-space": (
+        f"web:{UNKNOWN} {UNKNOWN}",
+        "expected nothing after the KEY, or a rate such as '60/minute'",
+    ),
+    "rate-of-nothing": (
+        f"web:{UNKNOWN} 0/minute",
+        "expected nothing after the KEY, or a rate such as '60/minute'",
+    ),
+    "second-rate": (
+        f"ops:{OPS_OLD} 1/day;ops",
+        "expected nothing after the KEY, or a rate such as '60/minute'",
+    ),
     "non-ascii-key": (f"web:{UNKNOWN}é", "expected a KEY of printable ASCII"),
     "control-character": (f"web:{UNKNOWN}\x7f", "expected a KEY of printable ASCII"),
-    "key-of-another-name": (f"web:{OPS}", "expected a KEY that no other name has, got the key of ops"),
+    "key-of-another-name": (
+        f"web:{OPS}",
+        "expected a KEY that no other name has, got the key of ops",
+    ),
 }
 
 
@@ -107,8 +126,14 @@ def test_error_about_an_entry_names_its_position_and_shows_no_key(file, entry, m
     [
         pytest.param("\n\n", ": expected at least one NAME:KEY, got none", id="blank-lines"),
         pytest.param(f"# ops:{OPS}", ": expected at least one NAME:KEY, got none", id="comment"),
-        pytest.param(b"ops:\xff" + OPS.encode(), ": expected UTF-8 text, got other bytes", id="not-utf-8"),
-        pytest.param(f"ops:{OPS},web:{WEB}", ", line 1: expected a KEY of printable ASCII without", id="comma"),
+        pytest.param(
+            b"ops:\xff" + OPS.encode(), ": expected UTF-8 text, got other bytes", id="not-utf-8"
+        ),
+        pytest.param(
+            f"ops:{OPS},web:{WEB}",
+            ", line 1: expected a KEY of printable ASCII without",
+            id="comma",
+        ),
     ],
 )
 def test_unusable_file_is_refused(file, text, message):
@@ -138,7 +163,9 @@ def test_key_can_have_a_rate_of_its_own(file, space):
 def test_keys_of_one_name_have_one_rate(file):
     write(file, f"ops:{OPS} 2/minute; 1/second\nops:{OPS_OLD} 1/second; 2/minute\n")
     assert rates_of(ApiKeys.from_setting(None, file), "ops") == ["1 per 1 second", "2 per 1 minute"]
-    with pytest.raises(SettingsError, match=r"entry 2: expected one rate for all keys of ops, got two$"):
+    with pytest.raises(
+        SettingsError, match=r"entry 2: expected one rate for all keys of ops, got two$"
+    ):
         keys_of(f"ops:{OPS} 1/second,ops:{OPS_OLD} 2/second")
 
 
@@ -157,7 +184,9 @@ def test_operators_have_no_rate():
 
 
 def test_variable_and_file_together_are_refused(file):
-    with pytest.raises(SettingsError, match=f"^expected one of {ADMIN_KEYS} and {ADMIN_KEYS}_FILE, got both$"):
+    with pytest.raises(
+        SettingsError, match=f"^expected one of {ADMIN_KEYS} and {ADMIN_KEYS}_FILE, got both$"
+    ):
         ApiKeys.from_setting("", file, variable=ADMIN_KEYS)
 
 
@@ -201,11 +230,17 @@ REFUSED = {
     "empty-key": ([(b"x-api-key", b" ")], "no key"),
     "bearer-without-key": ([bearer("")], "no key"),
     "empty-authorization": ([(b"authorization", b"")], "no key"),
-    "another-scheme": ([bearer("dXNlcjpwYXNz", "Digest")], "an Authorization header of another scheme"),
+    "another-scheme": (
+        [bearer("dXNlcjpwYXNz", "Digest")],
+        "an Authorization header of another scheme",
+    ),
     "no-scheme": ([(b"authorization", OPS.encode())], "an Authorization header of another scheme"),
     "unknown-password": ([basic("user:pass")], "an unknown key"),
     "empty-password": ([basic(":")], "an unknown key"),
-    "basic-without-base64": ([bearer("user:pass", "Basic")], "Basic credentials that are not base64"),
+    "basic-without-base64": (
+        [bearer("user:pass", "Basic")],
+        "Basic credentials that are not base64",
+    ),
     "prefix-of-a-key": ([(b"x-api-key", OPS[:-1].encode())], "an unknown key"),
     "not-text": ([(b"x-api-key", b"\xff\x00" * 9)], "an unknown key"),
     "x-api-key-twice": (2 * [X_API_KEY], "one of these headers twice"),

@@ -49,7 +49,9 @@ class Shutdown:
         """Run the shutdown and return its events."""
         health.write_health(self.file, Health("stopped" if self.service_stops else "ready"))
         admission = Admission(9, 9)
-        connection = SimpleNamespace(transport=SimpleNamespace(abort=partial(self._note, "connection aborted")))
+        connection = SimpleNamespace(
+            transport=SimpleNamespace(abort=partial(self._note, "connection aborted"))
+        )
         worker = WorkerLifecycle(self.file, admission, self._disconnect, 10, os.getppid())
         worker._server = mock.Mock(**{"server_state.connections": [connection]})
         worker._lock = mock.Mock(close=partial(self._note, "lock released"))
@@ -93,9 +95,13 @@ LEAVING_TRITON = ["disconnected", "lock released", "port closed", "closed", "con
     ("options", "events"),
     [
         pytest.param({"requests": True}, ["request aborted", *LEAVING_TRITON], id="whole-service"),
-        pytest.param({"service_stops": False}, ["closed", "connection aborted"], id="one-worker-closes-first"),
         pytest.param(
-            {"orphan": True, "requests": True}, ["closed", "request aborted", "connection aborted"], id="orphan"
+            {"service_stops": False}, ["closed", "connection aborted"], id="one-worker-closes-first"
+        ),
+        pytest.param(
+            {"orphan": True, "requests": True},
+            ["closed", "request aborted", "connection aborted"],
+            id="orphan",
         ),
     ],
 )
@@ -111,7 +117,9 @@ async def test_failing_step_of_a_shutdown_is_logged_and_the_others_run(shared, l
 
 
 @pytest.mark.parametrize("broken", ["health.read_health", "Admission.abort_in_flight"])
-async def test_shutdown_whose_requests_cannot_be_finished_still_ends(shared, log, monkeypatch, broken):
+async def test_shutdown_whose_requests_cannot_be_finished_still_ends(
+    shared, log, monkeypatch, broken
+):
     def fail(_):
         raise OSError(errno.EIO, "broken")
 

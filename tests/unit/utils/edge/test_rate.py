@@ -45,21 +45,29 @@ def counts(server):
     """Return the counts of the current windows in Redis by name, without the common prefix."""
     with server.client() as client:
         values = {name: client.get(name).split() for name in server.names()}
-    return {name.removeprefix("mobile-sam:rate:"): int(current) for name, (_, _, current) in values.items()}
+    return {
+        name.removeprefix("mobile-sam:rate:"): int(current)
+        for name, (_, _, current) in values.items()
+    }
 
 
 @pytest.mark.parametrize(
-    "text", ["3/minute", "3 per minute", " 3 / 1 minutes ", "3/minute;100/hour", "3/MINUTE, 3/minute"]
+    "text",
+    ["3/minute", "3 per minute", " 3 / 1 minutes ", "3/minute;100/hour", "3/MINUTE, 3/minute"],
 )
 async def test_rate_limit_allows_its_number_of_requests(clock, text):
     assert await count_allowed(RateLimit(text, None, clock=clock), 10) == 3
 
 
-@pytest.mark.parametrize("text", ["", "often", "60/", "60/fortnight", "-1/minute", "1.5/minute", "1/minute;0/hour"])
+@pytest.mark.parametrize(
+    "text", ["", "often", "60/", "60/fortnight", "-1/minute", "1.5/minute", "1/minute;0/hour"]
+)
 def test_invalid_limit_is_refused_with_an_example(text):
     with pytest.raises(SettingsError) as caught:
         RateLimit(text, None)
-    expected = f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}"
+    expected = (
+        f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}"
+    )
     assert str(caught.value) == f"MOBILE_SAM_RATE_LIMIT: {expected}"
 
 
@@ -79,7 +87,9 @@ def test_invalid_redis_url_is_refused_and_not_shown(url):
     assert str(caught.value) == f"MOBILE_SAM_REDIS_URL: {expected}"
 
 
-@pytest.mark.parametrize("url", ["redis://redis", "rediss://user:secret@redis:1/2", "unix:///run/redis.sock?db=1"])
+@pytest.mark.parametrize(
+    "url", ["redis://redis", "rediss://user:secret@redis:1/2", "unix:///run/redis.sock?db=1"]
+)
 async def test_every_form_of_redis_url_is_accepted_without_connecting(url):
     await RateLimit("60/minute", url).aclose()
 
@@ -144,7 +154,9 @@ def rates_of(name: str) -> rate.Rates | None:
 
 
 @pytest.mark.parametrize(("text", "other"), [("3/minute", 3), (None, 9)])
-async def test_key_with_a_rate_of_its_own_has_that_one_and_others_the_common_one(clock, text, other):
+async def test_key_with_a_rate_of_its_own_has_that_one_and_others_the_common_one(
+    clock, text, other
+):
     limit = RateLimit(text, None, rates_of=rates_of, clock=clock)
     assert await allowed_names(limit, "fast", "slow", "other") == [5, 1, other]
 
@@ -166,7 +178,9 @@ async def test_changed_rate_of_a_key_applies_to_the_next_request(clock, monkeypa
     assert await allowed_names(limit, "key") == [3]
 
 
-async def test_workers_of_this_machine_count_together_while_redis_is_unavailable(server, tmp_path, log):
+async def test_workers_of_this_machine_count_together_while_redis_is_unavailable(
+    server, tmp_path, log
+):
     file = tmp_path / "rates"
     one, other = (RateLimit("3/hour", server.url, file=file) for _ in range(2))
     server.stop()
@@ -192,7 +206,10 @@ async def test_concurrent_requests_do_not_exceed_the_limit_and_start_no_tasks(cl
 
 
 async def test_processes_share_counts_through_redis_where_they_expire(server, log):
-    async with aclosing(RateLimit("3/hour", server.url)) as one, aclosing(RateLimit("3/hour", server.url)) as other:
+    async with (
+        aclosing(RateLimit("3/hour", server.url)) as one,
+        aclosing(RateLimit("3/hour", server.url)) as other,
+    ):
         assert [await count_allowed(limit, 2) for limit in (one, other, one)] == [2, 1, 0]
         error = await attempt(other)
         assert await count_allowed(other, 9, "b") == 3
@@ -222,7 +239,9 @@ async def test_redis_is_used_again_and_each_outage_is_logged_once(server, log, m
 @pytest.mark.timeout(60)
 async def test_hanging_redis_times_out_whatever_its_url_says(server, log, monkeypatch):
     monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 0)
-    async with aclosing(RateLimit("2/hour", f"{server.url}?socket_timeout=3600&socket_connect_timeout=3600")) as limit:
+    async with aclosing(
+        RateLimit("2/hour", f"{server.url}?socket_timeout=3600&socket_connect_timeout=3600")
+    ) as limit:
         assert await count_allowed(limit, 1) == 1
         monkeypatch.setattr(redis_counts, "TIMEOUT_S", REDIS_TIMEOUT_S)
         server.send(signal.SIGSTOP)

@@ -54,7 +54,9 @@ async def test_value_that_is_no_count_is_replaced_and_logged_once(server, log, k
                 assert await count_allowed(counts, limits, 9) == 3
         assert client.get(NAME).split()[1:] == [b"0", b"3"]
         assert 0 < client.pttl(NAME) <= 2 * HOUR_MS
-    expected = f"Redis: the value of {NAME} is no count of requests and is replaced, as all further ones"
+    expected = (
+        f"Redis: the value of {NAME} is no count of requests and is replaced, as all further ones"
+    )
     assert log() == [("WARNING", expected)]
 
 
@@ -66,7 +68,10 @@ async def test_damaged_value_of_one_caller_leaves_redis_in_use_for_others(server
             await limit.check("", caller)
     with server.client() as client:
         for caller in ("a", "b"):
-            assert client.get(f"mobile-sam:rate:{{address:{caller}}}:3600").split()[1:] == [b"0", b"1"]
+            assert client.get(f"mobile-sam:rate:{{address:{caller}}}:3600").split()[1:] == [
+                b"0",
+                b"1",
+            ]
     assert [level for level, _ in log()] == ["WARNING"]
     assert not (tmp_path / "rates").exists()
 
@@ -81,13 +86,16 @@ async def test_huge_count_without_expiry_refuses_for_two_windows_at_most(server,
             client.set(NAME, f"{now_ms(client)} {previous} {current}")
             ((wait_s, _),) = await counts.add("a", limits, 1)
             assert 1 <= wait_s <= 2 * 3600
-            # As after this wait, and a minute more for a pause of the test between the two commands above.
+            # As after this wait, and a minute more for a pause of the test between the two commands
+            # above.
             client.set(NAME, f"{now_ms(client) - 1000 * (wait_s + 60)} {previous} {current}")
             assert await counts.add("a", limits, 1) == []
         assert 0 < client.pttl(NAME) <= 2 * HOUR_MS
 
 
-@pytest.mark.parametrize("jump_ms", [1000, 24 * HOUR_MS, 10**15], ids=["a second", "a day", "millennia"])
+@pytest.mark.parametrize(
+    "jump_ms", [1000, 24 * HOUR_MS, 10**15], ids=["a second", "a day", "millennia"]
+)
 async def test_clock_of_redis_that_was_set_back_begins_a_window(server, jump_ms):
     limits = [parse("3/hour")]
     with server.client() as client:
@@ -156,11 +164,16 @@ async def slow_proxy(port: int, delay: Callable[[], float]) -> AsyncIterator[str
 
 
 @pytest.mark.timeout(120)
-async def test_slow_redis_is_left_alone_and_no_late_answer_is_taken_for_another(server, log, monkeypatch):
+async def test_slow_redis_is_left_alone_and_no_late_answer_is_taken_for_another(
+    server, log, monkeypatch
+):
     monkeypatch.setattr("utils.edge.rate.RETRY_INTERVAL_S", 0)
     monkeypatch.setattr("utils.edge.rate.REFUSED_S", 0)
     delays = {"now": 0.0}
-    async with slow_proxy(server.port, lambda: delays["now"]) as url, aclosing(RateLimit("3/hour", url)) as limit:
+    async with (
+        slow_proxy(server.port, lambda: delays["now"]) as url,
+        aclosing(RateLimit("3/hour", url)) as limit,
+    ):
         for _ in range(3):
             await limit.check("", "full")
         monkeypatch.setattr(redis_counts, "TIMEOUT_S", 0.05)

@@ -77,7 +77,9 @@ class Service:
         )
 
     async def app(self, scope, receive, send):
-        """Describe the request; /odd fails with its own JSON, /broken raises, /busy and /endless never end."""
+        """Describe the request; /odd fails with its own JSON, /broken raises, /busy and /endless
+        never end.
+        """
         path = scope["path"]
         self.reached.append(path)
         if path == "/odd":
@@ -92,10 +94,16 @@ class Service:
             await PlainTextResponse("a_metric 1\n")(scope, receive, send)
         else:
             body = (await receive())["body"]
-            description = {"body": body.decode(), "caller": CALLER.get(), "request": REQUEST_ID.get()}
+            description = {
+                "body": body.decode(),
+                "caller": CALLER.get(),
+                "request": REQUEST_ID.get(),
+            }
             await JSONResponse(description)(scope, receive, send)
 
-    async def ask(self, path="/work", method="POST", chunks=(b"body",), headers=(), *, client="10.0.0.1"):
+    async def ask(
+        self, path="/work", method="POST", chunks=(b"body",), headers=(), *, client="10.0.0.1"
+    ):
         """Send one request, in a context of its own, and return its answer.
 
         `chunks` loses what was read; an event among the chunks is waited for.
@@ -115,8 +123,17 @@ class Service:
         async def send(message):
             sent.append(message)
 
-        raw = [(name.encode().lower(), value.encode()) for name, value in (("Host", "service"), *headers)]
-        scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "headers": raw}
+        raw = [
+            (name.encode().lower(), value.encode())
+            for name, value in (("Host", "service"), *headers)
+        ]
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "headers": raw,
+        }
         await asyncio.ensure_future(self.edge({**scope, "client": (client, 1)}, receive, send))
         return ReceivedAnswer(sent)
 
@@ -143,7 +160,9 @@ async def test_too_large_body_is_drained_and_refused_and_the_connection_closed(c
 
 async def test_little_is_read_of_a_body_that_is_too_long_to_drain():
     incoming = [b"a" * LARGE_BODY_BYTES] * 20
-    answer = await Service().ask(chunks=incoming, headers=[("Content-Length", str(MAX_DRAIN_BYTES + 1))])
+    answer = await Service().ask(
+        chunks=incoming, headers=[("Content-Length", str(MAX_DRAIN_BYTES + 1))]
+    )
     assert answer.problem == (413, "body-too-large")
     assert 17 <= len(incoming) < 20
 
@@ -163,7 +182,9 @@ async def test_refusal_closes_the_connection_if_much_of_the_body_is_unread(heade
 
 
 async def test_slow_body_is_a_408():
-    answer = await Service().ask(chunks=[b"a", b"b", asyncio.Event(), b"cd"], headers=[("Content-Length", "4")])
+    answer = await Service().ask(
+        chunks=[b"a", b"b", asyncio.Event(), b"cd"], headers=[("Content-Length", "4")]
+    )
     assert answer.problem == (408, "slow-body")
     assert "got 2 bytes" in answer.json()["detail"]
 
@@ -187,7 +208,9 @@ async def test_answer_that_does_not_start_in_time_is_a_504_that_keeps_the_connec
         ("BREW", "/work", (405, "method-not-allowed")),
     ],
 )
-async def test_unknown_paths_and_methods_stop_at_the_edge_in_bounded_metric_series(method, path, problem):
+async def test_unknown_paths_and_methods_stop_at_the_edge_in_bounded_metric_series(
+    method, path, problem
+):
     service = Service()
     answer = await service.ask(path, method)
     assert answer.problem == problem
@@ -200,7 +223,12 @@ async def test_unknown_paths_and_methods_stop_at_the_edge_in_bounded_metric_seri
 
 async def test_answers_are_counted_by_path_status_and_reason():
     service = Service()
-    for path, method in (("/work", "POST"), ("/odd", "POST"), ("/static_content/a.css", "GET"), ("/page", "GET")):
+    for path, method in (
+        ("/work", "POST"),
+        ("/odd", "POST"),
+        ("/static_content/a.css", "GET"),
+        ("/page", "GET"),
+    ):
         await service.ask(path, method)
     assert service.counts.answers == [
         ("/work", 200, "ok"),
@@ -220,7 +248,11 @@ async def test_application_errors_become_problems_without_details(caplog):
 
 async def test_every_answer_has_an_id_and_security_headers():
     service = Service()
-    for answer in (await service.ask(), await service.ask("/no", "GET"), await service.ask("/page", "GET")):
+    for answer in (
+        await service.ask(),
+        await service.ask("/no", "GET"),
+        await service.ask("/page", "GET"),
+    ):
         assert len(answer.headers["x-request-id"]) == 32
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'self'" in answer.headers["content-security-policy"]
@@ -249,7 +281,9 @@ async def test_page_and_liveness_are_answered_in_any_state():
     assert (await service.ask("/livez", "GET")).status_code == 200
 
 
-@pytest.mark.parametrize(("state", "status"), [("starting", 503), ("restarting", 503), ("failing", 200)])
+@pytest.mark.parametrize(
+    ("state", "status"), [("starting", 503), ("restarting", 503), ("failing", 200)]
+)
 async def test_readiness_says_why_triton_is_not_ready_and_work_waits_for_no_start(state, status):
     service = Service(state=state)
     readiness, answer = await service.ask("/readyz", "GET"), await service.ask()
@@ -306,7 +340,9 @@ async def test_slow_bodies_take_bounded_memory_and_no_slots():
         await asyncio.sleep(0)
     assert (await service.ask()).status_code == 200
     rest.set()
-    slugs = {answer.problem[1] for answer in await asyncio.gather(*slow) if answer.status_code != 200}
+    slugs = {
+        answer.problem[1] for answer in await asyncio.gather(*slow) if answer.status_code != 200
+    }
     assert "overloaded" in slugs
     assert slugs <= {"overloaded", "slow-body", "body-too-large"}
 
@@ -319,7 +355,9 @@ async def test_bodies_of_answered_requests_are_released():
 
 
 async def test_metrics_need_a_key_if_set_and_readiness_does_not():
-    service, protected = (Service(keys=f"me:{KEY}", metrics_need_key=need) for need in (False, True))
+    service, protected = (
+        Service(keys=f"me:{KEY}", metrics_need_key=need) for need in (False, True)
+    )
     assert (await service.ask("/metrics", "GET")).status_code == 200
     assert (await protected.ask("/metrics", "GET")).status_code == 401
     assert (await protected.ask("/metrics", "GET", headers=[("X-API-Key", KEY)])).status_code == 200
@@ -344,7 +382,10 @@ async def test_stream_that_a_stop_cancels_ends_with_the_problem_line(sent, ends_
         assert (answer.content, answer.messages[-1]["more_body"]) == (sent, True)
         return
     lines = answer.content.splitlines()
-    assert [json.loads(line).keys() for line in lines] == [{"done": 1}.keys(), {"problem": 1}.keys()]
+    assert [json.loads(line).keys() for line in lines] == [
+        {"done": 1}.keys(),
+        {"problem": 1}.keys(),
+    ]
     assert json.loads(lines[-1])["problem"]["type"] == "urn:mobile-sam:stopping"
     assert not answer.messages[-1].get("more_body", False)
 
@@ -353,7 +394,9 @@ async def test_callers_share_one_read_of_the_metrics():
     service = Service()
     answers = await asyncio.gather(*(service.ask("/metrics", "GET") for _ in range(64)))
     assert {answer.status_code for answer in answers} == {200}
-    assert {int(answer.headers["content-length"]) == len(answer.content) for answer in answers} == {True}
+    assert {int(answer.headers["content-length"]) == len(answer.content) for answer in answers} == {
+        True
+    }
     assert service.reached == ["/metrics"]
 
 
@@ -364,7 +407,9 @@ async def test_answers_from_a_file_do_not_count_as_answer_bytes():
             await PlainTextResponse("x" * 100_000)(scope, receive, send)
 
         admission = Admission(8, 10 * MAX_BODY_BYTES, 150_000)
-        edge = make_edge(app, work_paths=frozenset({"/file"}), file_answers=file_answers, admission=admission)
+        edge = make_edge(
+            app, work_paths=frozenset({"/file"}), file_answers=file_answers, admission=admission
+        )
         service = Service()
         service.edge = edge
         with admission.slot("another") as start_answer:
@@ -390,13 +435,17 @@ OTHER_KEY = f"{KEY}-other"
     [
         pytest.param(None, [("", "10.0.0.1"), ("", "10.0.0.1"), ("", "10.0.0.2")], id="address"),
         pytest.param(
-            f"a:{KEY},b:{OTHER_KEY}", [(KEY, "10.0.0.1"), (KEY, "10.0.0.2"), (OTHER_KEY, "10.0.0.1")], id="key"
+            f"a:{KEY},b:{OTHER_KEY}",
+            [(KEY, "10.0.0.1"), (KEY, "10.0.0.2"), (OTHER_KEY, "10.0.0.1")],
+            id="key",
         ),
     ],
 )
 async def test_rate_limit_applies_to_each_address_or_key_from_any_address(keys, calls):
     service = Service(keys=keys, rate="1/minute")
-    answers = [await service.ask(headers=[("X-API-Key", key)], client=client) for key, client in calls]
+    answers = [
+        await service.ask(headers=[("X-API-Key", key)], client=client) for key, client in calls
+    ]
     assert [answer.status_code for answer in answers] == [200, 429, 200]
     assert 1 <= int(answers[1].headers["retry-after"]) <= 60
 
@@ -414,20 +463,30 @@ async def test_pages_that_work_pass_the_checks_of_work():
     service, headers = Service(keys=f"a:{KEY}", rate="2/minute"), [("X-API-Key", KEY)]
     path = "/embeddings/an-id"
     assert (await service.ask(path, "GET")).problem == (401, "unauthorized")
-    foreign = await service.ask(path, "GET", headers=[*headers, ("Origin", "https://foreign.example")])
+    foreign = await service.ask(
+        path, "GET", headers=[*headers, ("Origin", "https://foreign.example")]
+    )
     assert foreign.problem == (403, "foreign-page")
-    answers = [await service.ask(path, method, headers=headers) for method in ("GET", "HEAD", "GET")]
+    answers = [
+        await service.ask(path, method, headers=headers) for method in ("GET", "HEAD", "GET")
+    ]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[0].headers["cache-control"] == "no-store"
     assert {path for path, *_ in service.counts.answers} == {"/embeddings/{image_id}"}
-    assert (await Service(state="restarting").ask(path, "GET")).problem == (503, "inference-unavailable")
+    assert (await Service(state="restarting").ask(path, "GET")).problem == (
+        503,
+        "inference-unavailable",
+    )
     assert (await Service().ask("/slow", "GET")).problem == (504, "inference-timeout")
     refused = await Service().ask(path)
     assert (refused.problem, refused.headers["allow"]) == ((405, "method-not-allowed"), "GET, HEAD")
 
 
 async def test_non_ascii_content_type_is_a_415():
-    assert (await Service().ask(headers=[("Content-Type", "ü")])).problem == (415, "unsupported-media-type")
+    assert (await Service().ask(headers=[("Content-Type", "ü")])).problem == (
+        415,
+        "unsupported-media-type",
+    )
 
 
 async def test_error_after_the_start_of_an_answer_is_raised():
@@ -443,7 +502,10 @@ async def test_error_after_the_start_of_an_answer_is_raised():
 async def test_aborted_request_is_a_503_unless_its_answer_has_started():
     service = Service(max_requests=4, body_timeout_s=60, answer_timeout_s=60)
     unread = service.ask(chunks=[b"a", asyncio.Event()], headers=[("Content-Length", "2")])
-    requests = [asyncio.ensure_future(ask) for ask in (unread, service.ask("/busy"), service.ask("/endless"))]
+    requests = [
+        asyncio.ensure_future(ask)
+        for ask in (unread, service.ask("/busy"), service.ask("/endless"))
+    ]
     while len(service.reached) < 2:
         await asyncio.sleep(0)
     assert service.counts.in_progress == 2

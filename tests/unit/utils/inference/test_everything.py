@@ -15,7 +15,14 @@ from orchestrator.costs import max_batch_points
 from tests import fake_segmenter
 from tests.fake_segmenter import FakeSegmenter
 from utils.api.requests import EverythingRequest
-from utils.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded, Stopping
+from utils.errors import (
+    AnswerTooLarge,
+    InferenceTimeout,
+    InferenceUnavailable,
+    InvalidRequest,
+    NotLoaded,
+    Stopping,
+)
 from utils.inference.everything import Record, Step, box_nms, crop_boxes, everything, grid
 from utils.inference.request import ImageSource
 
@@ -44,8 +51,9 @@ def boxes_of(segmenter: FakeSegmenter, **fields: Any) -> list[list[int]]:
 
 
 def test_crop_boxes_equal_those_of_segment_anything():
-    # Layer 1: overlap int(512/1500 * 683 * 2/2) = 233, sides ceil((233 + 1024)/2) = 629 and ceil((233 + 683)/2) = 458.
-    # Layer 2: overlap int(512/1500 * 683 * 2/4) = 116, sides ceil((348 + 1024)/4) = 343 and ceil((348 + 683)/4) = 258.
+    # Layer 1: overlap int(512/1500 * 683 * 2/2) = 233, sides ceil((233 + 1024)/2) = 629 and
+    # ceil((233 + 683)/2) = 458. Layer 2: overlap int(512/1500 * 683 * 2/4) = 116, sides ceil((348 +
+    # 1024)/4) = 343 and ceil((348 + 683)/4) = 258.
     boxes = crop_boxes((683, 1024), 2, 512 / 1500)
     assert boxes[:5] == [
         ((0, 0, 1024, 683), 0),
@@ -55,11 +63,15 @@ def test_crop_boxes_equal_those_of_segment_anything():
         ((396, 225, 1024, 683), 1),
     ]
     assert boxes[5:] == [
-        ((x, y, min(x + 343, 1024), min(y + 258, 683)), 2) for x in (0, 227, 454, 681) for y in (0, 142, 284, 426)
+        ((x, y, min(x + 343, 1024), min(y + 258, 683)), 2)
+        for x in (0, 227, 454, 681)
+        for y in (0, 142, 284, 426)
     ]
 
 
-@pytest.mark.parametrize("size_hw", [(1, 1), (1, 9), (7, 3), (13, 200), (683, 1024), (1000, 1000)], ids=str)
+@pytest.mark.parametrize(
+    "size_hw", [(1, 1), (1, 9), (7, 3), (13, 200), (683, 1024), (1000, 1000)], ids=str
+)
 @pytest.mark.parametrize("ratio", [0, 512 / 1500, 1])
 def test_crops_of_each_layer_cover_exactly_the_image(size_hw, ratio):
     height, width = size_hw
@@ -95,7 +107,10 @@ def test_box_nms_drops_overlaps_of_lower_priority(seed, threshold):
 
 def iou(one, other) -> float:
     low, high = np.maximum(one[:2], other[:2]), np.minimum(one[2:], other[2:])
-    shared, areas = np.prod(np.clip(high - low, 0, None)), [np.prod(box[2:] - box[:2]) for box in (one, other)]
+    shared, areas = (
+        np.prod(np.clip(high - low, 0, None)),
+        [np.prod(box[2:] - box[:2]) for box in (one, other)],
+    )
     return float(shared / (sum(areas) - shared))
 
 
@@ -112,10 +127,15 @@ def test_all_clicks_of_the_grid_are_sent_in_batches():
     [
         pytest.param((1200, 1800), {}, [16] * 4, id="photo"),
         pytest.param(
-            (5000, 5000), {}, [max_batch_points(25_000_000, 25_000_000, remove_small_regions=False)], id="large"
+            (5000, 5000),
+            {},
+            [max_batch_points(25_000_000, 25_000_000, remove_small_regions=False)],
+            id="large",
         ),
         pytest.param((5000, 5000), {"min_mask_region_area": 100}, [1] * 64, id="large, cleaned"),
-        pytest.param((20_000, 5000), {"min_mask_region_area": 100}, [1] * 64, id="too large for one point"),
+        pytest.param(
+            (20_000, 5000), {"min_mask_region_area": 100}, [1] * 64, id="too large for one point"
+        ),
     ],
 )
 def test_batches_of_large_images_have_as_many_points_as_fit(size_hw, fields, expected):
@@ -130,29 +150,54 @@ def test_batches_of_large_images_have_as_many_points_as_fit(size_hw, fields, exp
 def test_each_layer_has_its_own_crops_and_grid():
     segmenter = segmenter_of()
     steps = steps_of(
-        segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
+        segmenter,
+        points_per_side=8,
+        crop_n_layers=2,
+        crop_n_points_downscale_factor=4,
+        crop_overlap_ratio=0.0,
     )
     assert [(step["done"], step["total"]) for step in steps] == [(done, 24) for done in range(25)]
-    batches = [(batch.options["crop_box"], len(batch.inputs["point_coords"])) for _, batch in segmenter.batches]
+    batches = [
+        (batch.options["crop_box"], len(batch.inputs["point_coords"]))
+        for _, batch in segmenter.batches
+    ]
     assert batches[:4] == [((0, 0, 100, 80), 16)] * 4
     crops = [(0, 0, 50, 40), (0, 40, 50, 80), (50, 0, 100, 40), (50, 40, 100, 80)]
     assert batches[4:8] == [(crop, 4) for crop in crops]
     assert [count for _, count in batches[8:]] == [1] * 16
-    assert segmenter.batches[4][1].inputs["point_coords"].tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
+    assert segmenter.batches[4][1].inputs["point_coords"].tolist() == [
+        [12.5, 10],
+        [37.5, 10],
+        [12.5, 30],
+        [37.5, 30],
+    ]
 
 
 def test_crops_and_grid_of_a_region_lie_in_it():
-    segmenter = FakeSegmenter(image={**IMAGE, "region": [100, 40, 200, 120], "width": 400, "height": 300})
+    segmenter = FakeSegmenter(
+        image={**IMAGE, "region": [100, 40, 200, 120], "width": 400, "height": 300}
+    )
     steps = steps_of(segmenter, points_per_side=2, crop_n_layers=1, crop_overlap_ratio=0.0)
-    crops = [(100, 40, 200, 120), (100, 40, 150, 80), (100, 80, 150, 120), (150, 40, 200, 80), (150, 80, 200, 120)]
+    crops = [
+        (100, 40, 200, 120),
+        (100, 40, 150, 80),
+        (100, 80, 150, 120),
+        (150, 40, 200, 80),
+        (150, 80, 200, 120),
+    ]
     assert [batch.options["crop_box"] for _, batch in segmenter.batches] == crops
-    grids = [[[125, 60], [175, 60], [125, 100], [175, 100]], [[112.5, 50], [137.5, 50], [112.5, 70], [137.5, 70]]]
+    grids = [
+        [[125, 60], [175, 60], [125, 100], [175, 100]],
+        [[112.5, 50], [137.5, 50], [112.5, 70], [137.5, 70]],
+    ]
     assert [batch.inputs["point_coords"].tolist() for _, batch in segmenter.batches[:2]] == grids
     assert steps[-1]["result"]["region"] == [100, 40, 200, 120]
 
 
 @pytest.mark.parametrize(
-    "thresholds", [{}, {"pred_iou_thresh": 0.5, "stability_score_thresh": 0.25}], ids=["of the model", "of the request"]
+    "thresholds",
+    [{}, {"pred_iou_thresh": 0.5, "stability_score_thresh": 0.25}],
+    ids=["of the model", "of the request"],
 )
 def test_thresholds_reach_the_model(thresholds):
     segmenter = segmenter_of()
@@ -180,7 +225,9 @@ def test_errors_of_a_batch_are_not_retried():
 
 @pytest.fixture
 def restarting(monkeypatch):
-    """Make the image unavailable after the first answer of `embed` for some attempts; return a function for that."""
+    """Make the image unavailable after the first answer of `embed` for some attempts; return a
+    function for that.
+    """
     monkeypatch.setattr("utils.inference.everything.RETRY_INTERVAL_S", 0.001)
     monkeypatch.setattr("utils.inference.everything.MAX_RESTART_S", 0.01)
 
@@ -194,11 +241,15 @@ def restarting(monkeypatch):
 
 
 def test_a_batch_waits_for_a_restart_of_the_model(restarting):
-    found = segmenter_of([record((0, 0, 5, 5))], InferenceUnavailable("died"), [record((8, 8, 9, 9))])
+    found = segmenter_of(
+        [record((0, 0, 5, 5))], InferenceUnavailable("died"), [record((8, 8, 9, 9))]
+    )
     assert boxes_of(restarting(found, 3), points_per_side=5) == [[0, 0, 5, 5], [8, 8, 1, 1]]
 
 
-@pytest.mark.parametrize(("attempts", "batches"), [(20, 1), (0, 2)], ids=["no restart", "dies of the batch"])
+@pytest.mark.parametrize(
+    ("attempts", "batches"), [(20, 1), (0, 2)], ids=["no restart", "dies of the batch"]
+)
 def test_a_batch_waits_for_a_restart_once(restarting, attempts, batches):
     segmenter = segmenter_of(InferenceUnavailable("died"), InferenceUnavailable("died"), [])
     with pytest.raises(InferenceUnavailable, match="died"):
@@ -219,12 +270,17 @@ def test_duplicate_from_the_smaller_crop_is_kept():
     assert len(boxes_of(segmenter_of(*found), **one_layer, crop_nms_thresh=1.0)) == 2
 
 
-CLEANED = [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), changed=True), record((0, 0, 10, 10), 0.5)]
+CLEANED = [
+    record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), changed=True),
+    record((0, 0, 10, 10), 0.5),
+]
 """Two masks whose boxes became equal when the better one lost an island."""
 
 
 def test_unmodified_mask_is_kept_when_cleaning_makes_duplicates():
-    result = steps_of(segmenter_of(CLEANED), points_per_side=1, min_mask_region_area=5)[-1]["result"]
+    result = steps_of(segmenter_of(CLEANED), points_per_side=1, min_mask_region_area=5)[-1][
+        "result"
+    ]
     assert [mask["predicted_iou"] for mask in result["masks"]] == [0.5]
     assert not {"box", "changed"} & set(result["masks"][0])
 
@@ -236,7 +292,9 @@ def test_duplicates_made_by_cleaning_are_kept_at_a_threshold_of_1(between):
 
 
 def test_unloaded_version_restarts_with_the_newest():
-    segmenter = segmenter_of([record((0, 0, 9, 9))], NotLoaded("gone"), [record((0, 0, 5, 5))], [record((8, 8, 9, 9))])
+    segmenter = segmenter_of(
+        [record((0, 0, 9, 9))], NotLoaded("gone"), [record((0, 0, 5, 5))], [record((8, 8, 9, 9))]
+    )
     steps = steps_of(segmenter, points_per_side=5)  # two batches
     assert [step["done"] for step in steps] == [0, 1, 0, 1, 2]
     assert [mask["bbox"] for mask in steps[-1]["result"]["masks"]] == [[0, 0, 5, 5], [8, 8, 1, 1]]
@@ -288,7 +346,9 @@ def test_batches_run_at_once_and_keep_their_order():
         return {"engine": {}, "masks": [record((8 * number, 0, 8 * number + 4, 4))]}
 
     segmenter.records = records  # type: ignore[method-assign]
-    assert [x for x, *_ in boxes_of(segmenter, points_per_side=12)] == [8 * number for number in range(9)]
+    assert [x for x, *_ in boxes_of(segmenter, points_per_side=12)] == [
+        8 * number for number in range(9)
+    ]
     assert most == 3
 
 
@@ -300,7 +360,9 @@ def test_batches_run_at_once_and_keep_their_order():
         pytest.param(19.9, 1, id="too-little"),
     ],
 )
-def test_work_that_a_stopping_service_would_not_wait_for_ends_after_a_batch(monkeypatch, left_s, batches):
+def test_work_that_a_stopping_service_would_not_wait_for_ends_after_a_batch(
+    monkeypatch, left_s, batches
+):
     segmenter = segmenter_of()
     # 10 s for each batch.
     monkeypatch.setattr("time.monotonic", lambda: 10.0 * len(segmenter.batches))

@@ -1,4 +1,6 @@
-"""Fair shares: of amounts that callers hold, whatever the order in which they come and go, and of turns."""
+"""Fair shares: of amounts that callers hold, whatever the order in which they come and go, and
+of turns.
+"""
 
 import asyncio
 import random
@@ -42,11 +44,41 @@ def test_room_is_found_or_who_loses_for_it(held, caller, amount, loser):
 @pytest.mark.parametrize(
     ("capacity", "held", "caller", "amount", "reason"),
     [
-        pytest.param(64, {"a": 48}, "a", 1, "a caller's share is 48, this one has 48 and asks for 1", id="alone"),
-        pytest.param(64, {"a": 24, "b": 1}, "a", 1, "share beside 1 other caller is 24", id="beside another"),
-        pytest.param(2, {"a": 1, "b": 1}, "c", 1, "callers have 2 of 2, and none has enough", id="all have one"),
-        pytest.param(64, {"a": 48, "b": 16}, "c", 40, "callers have 64 of 64", id="nobody loses if it is not enough"),
-        pytest.param(64, {"a": 32, "b": 32}, "c", 32, "callers have 64 of 64", id="nobody loses for as much as it has"),
+        pytest.param(
+            64,
+            {"a": 48},
+            "a",
+            1,
+            "a caller's share is 48, this one has 48 and asks for 1",
+            id="alone",
+        ),
+        pytest.param(
+            64, {"a": 24, "b": 1}, "a", 1, "share beside 1 other caller is 24", id="beside another"
+        ),
+        pytest.param(
+            2,
+            {"a": 1, "b": 1},
+            "c",
+            1,
+            "callers have 2 of 2, and none has enough",
+            id="all have one",
+        ),
+        pytest.param(
+            64,
+            {"a": 48, "b": 16},
+            "c",
+            40,
+            "callers have 64 of 64",
+            id="nobody loses if it is not enough",
+        ),
+        pytest.param(
+            64,
+            {"a": 32, "b": 32},
+            "c",
+            32,
+            "callers have 64 of 64",
+            id="nobody loses for as much as it has",
+        ),
     ],
 )
 def test_no_room_says_why(capacity, held, caller, amount, reason):
@@ -82,12 +114,16 @@ class Arrivals(RuleBasedStateMachine):
 
     @rule(target=held, caller=NAMES, amount=st.integers(0, CAPACITY))
     def take(self, caller, amount):
-        holding = self.asked(caller, amount, lambda: self.shares.take(caller, 0, lambda: self.lost(holding)))
+        holding = self.asked(
+            caller, amount, lambda: self.shares.take(caller, 0, lambda: self.lost(holding))
+        )
         return holding
 
     @rule(target=held, caller=st.sampled_from(["greedy", "greedier"]))
     def take_many(self, caller):
-        holding = self.asked(caller, 4, lambda: self.shares.take(caller, 0, lambda: self.lost(holding)))
+        holding = self.asked(
+            caller, 4, lambda: self.shares.take(caller, 0, lambda: self.lost(holding))
+        )
         return holding
 
     @rule(holding=held, amount=st.integers(1, CAPACITY))
@@ -117,7 +153,9 @@ class Arrivals(RuleBasedStateMachine):
             holding.grow(amount)
         except Overloaded:
             assert before, "a single one has any size"
-            assert not (may_have_it and amount <= room), "no newcomer is refused while another has more than its share"
+            assert not (may_have_it and amount <= room), (
+                "no newcomer is refused while another has more than its share"
+            )
             assert self.shares.held == before, "nobody loses anything for a refusal"
         else:
             assert may_have_it or not amount
@@ -154,7 +192,9 @@ TestArrivals = Arrivals.TestCase
 
 
 class CrowdArrivals(Arrivals):
-    """The same where there is more for many callers; some come as a crowd, and each wants all that it can get."""
+    """The same where there is more for many callers; some come as a crowd, and each wants all
+    that it can get.
+    """
 
     max_capacity = 8 * CAPACITY
 
@@ -165,7 +205,9 @@ class CrowdArrivals(Arrivals):
 
     @rule()
     def newcomer_comes(self):
-        share = share_of(self.capacity({*self.shares.held, "newcomer"}), len({*self.shares.held, "newcomer"}))
+        share = share_of(
+            self.capacity({*self.shares.held, "newcomer"}), len({*self.shares.held, "newcomer"})
+        )
         mine = [self.begin("newcomer") for _ in range(share - self.shares.held.get("newcomer", 0))]
         assert self.shares.held["newcomer"] == share, "a newcomer has its whole share at once"
         for holding in mine:
@@ -173,7 +215,9 @@ class CrowdArrivals(Arrivals):
             holding.close()
 
     def begin(self, caller):
-        holding = self.asked(caller, 1, lambda: self.shares.take(caller, 0, lambda: self.lost(holding)))
+        holding = self.asked(
+            caller, 1, lambda: self.shares.take(caller, 0, lambda: self.lost(holding))
+        )
         return holding
 
 
@@ -193,7 +237,9 @@ def test_lost_holding_takes_no_more():
 
 
 class Crowd:
-    """Requests that have a place until they are told to leave. The first letter of a name is the caller's."""
+    """Requests that have a place until they are told to leave. The first letter of a name is the
+    caller's.
+    """
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
@@ -235,7 +281,9 @@ class Crowd:
 async def test_name_of_what_waits_is_in_the_messages():
     crowd = Crowd(Turns(1, max_waiting=1, name="new images"))
     await crowd.enter("a1", "a2")
-    with pytest.raises(Overloaded, match="new images that wait: a caller's share is 1, this one has 1"):
+    with pytest.raises(
+        Overloaded, match="new images that wait: a caller's share is 1, this one has 1"
+    ):
         crowd.turns.check("a")
 
 
@@ -297,7 +345,9 @@ async def test_caller_has_its_equal_part_of_the_places_while_others_are_active()
 async def test_requests_beyond_the_waiting_limit_are_refused_and_a_newcomer_replaces_the_largest_ones():
     crowd = Crowd(Turns(1, max_waiting=4))
     await crowd.enter("a1", "a2", "a3", "a4")
-    with pytest.raises(Overloaded, match="costly requests that wait: a caller's share is 3, this one has 3"):
+    with pytest.raises(
+        Overloaded, match="costly requests that wait: a caller's share is 3, this one has 3"
+    ):
         crowd.turns.check("a")
     await crowd.enter("a5")
     with pytest.raises(Overloaded):

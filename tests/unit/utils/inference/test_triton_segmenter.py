@@ -35,17 +35,24 @@ OPTIONS: dict[str, Any] = {"multimask_output": True, "mask_format": "png", "poly
 
 def request_of(*objects: dict[str, Any]) -> InferenceRequest:
     fields = objects[0] if len(objects) == 1 else {"prompts": list(objects)}
-    return to_inference_request(SegmentRequest.model_validate({**OPTIONS, "model_version": 7, **fields}))
+    return to_inference_request(
+        SegmentRequest.model_validate({**OPTIONS, "model_version": 7, **fields})
+    )
 
 
 NEW, KNOWN = ImageSource(b"file", None), ImageSource(None, "an id")
 LARGE = ImageSource(b"file" * 300_000, None)
 ONE = request_of({"pos_coords": [(1, 2)], "neg_coords": [(3, 4)]})
 TWO = request_of({"pos_coords": [(1, 2)]}, {"box": (5, 6, 7, 8)})
-MASKS = {"mask_input": np.ones((1, 256, 256), np.float32), "mask_input_object": np.array([1], np.int32)}
+MASKS = {
+    "mask_input": np.ones((1, 256, 256), np.float32),
+    "mask_input_object": np.array([1], np.int32),
+}
 TWO = replace(TWO, inputs={**TWO.inputs, **MASKS})
 GRID = np.array([[1, 2], [3, 4]], np.float32)
-BATCH = InferenceRequest({"point_coords": GRID}, {"crop_box": (1, 2, 30, 40), "min_mask_region_area": 7}, 3)
+BATCH = InferenceRequest(
+    {"point_coords": GRID}, {"crop_box": (1, 2, 30, 40), "min_mask_region_area": 7}, 3
+)
 UNKNOWN, COSTLY = Outcome(unknown_image=True), Outcome(costly=True)
 CACHED_IS_UNKNOWN = {tensors.SEGMENT_CACHED: UNKNOWN}
 
@@ -56,7 +63,9 @@ def result_of(**parts: bytes) -> Any:
 
 
 class Client:
-    """Fake of Triton that stores the calls; like the models, it knows any image whose file it gets."""
+    """Fake of Triton that stores the calls; like the models, it knows any image whose file it
+    gets.
+    """
 
     def __init__(
         self,
@@ -93,7 +102,9 @@ class Client:
         outcome = self.outcomes.get(model)
         if outcome and not (outcome.unknown_image and "input_image" in self.read[-1]):
             return result_of(outcome=orjson.dumps(outcome))
-        inline, outcome = received.send([[self.outputs.get(output.name, b"")] for output in outputs])
+        inline, outcome = received.send(
+            [[self.outputs.get(output.name, b"")] for output in outputs]
+        )
         parts = dict(zip((output.name for output in outputs), inline, strict=True))
         return result_of(**parts, outcome=orjson.dumps(outcome))
 
@@ -107,14 +118,18 @@ def array_of(entry: Any) -> np.ndarray:
     if entry.datatype() == "BYTES":
         assert int.from_bytes(data[:4], "little") == len(data) - 4
         return np.array([data[4:]], np.object_)
-    return np.frombuffer(data, {"FP32": np.float32, "INT32": np.int32}[entry.datatype()]).reshape(entry.shape())
+    return np.frombuffer(data, {"FP32": np.float32, "INT32": np.int32}[entry.datatype()]).reshape(
+        entry.shape()
+    )
 
 
 def segmenter_of(client: Client, timeout: float = 60, **instances: int) -> TritonSegmenter:
     return TritonSegmenter(client.infer, lambda: timeout, instances)
 
 
-def segment(client: Client, image: ImageSource = NEW, request: InferenceRequest = ONE, timeout: float = 60):
+def segment(
+    client: Client, image: ImageSource = NEW, request: InferenceRequest = ONE, timeout: float = 60
+):
     return asyncio.run(segmenter_of(client, timeout).segment(image, request))
 
 
@@ -148,12 +163,18 @@ def test_inputs_and_outputs_match_the_declared_tensors(call, model, absent):
     for entry in client.calls[0]["inputs"]:
         tensor = declared[entry.name()]
         assert (entry.datatype(), len(entry.shape())) == (tensor.datatype, len(tensor.shape))
-        assert all(want in {-1, have} for want, have in zip(tensor.shape, entry.shape(), strict=True))
-    assert [output.name() for output in client.calls[0]["outputs"]] == [tensor.name for tensor in outputs]
+        assert all(
+            want in {-1, have} for want, have in zip(tensor.shape, entry.shape(), strict=True)
+        )
+    assert [output.name() for output in client.calls[0]["outputs"]] == [
+        tensor.name for tensor in outputs
+    ]
     assert client.calls[0]["headers"] == {"Accept-Encoding": "identity"}  # no gzip
 
 
-@pytest.mark.parametrize(("sent", "picture"), [(b"p", b"p"), (b"", None)], ids=["picture", "no picture"])
+@pytest.mark.parametrize(
+    ("sent", "picture"), [(b"p", b"p"), (b"", None)], ids=["picture", "no picture"]
+)
 def test_values_and_outputs_are_passed_on_unchanged(sent, picture):
     client = Client(mask=b"m", picture=sent, result=b"r")
     answer = segment(client, KNOWN, TWO)
@@ -187,14 +208,22 @@ def test_values_and_outputs_are_passed_on_unchanged(sent, picture):
 def test_request_goes_from_model_to_model_by_their_outcomes(call, image, outcomes, models):
     client = Client(outcomes=outcomes)
     call(client, replace(image, owner="me", region=(1, 2, 30, 40)))
-    names = {"cached": tensors.SEGMENT_CACHED, "any": tensors.SEGMENT, "costly": tensors.SEGMENT_COSTLY}
+    names = {
+        "cached": tensors.SEGMENT_CACHED,
+        "any": tensors.SEGMENT,
+        "costly": tensors.SEGMENT_COSTLY,
+    }
     assert client.models == [names[each] for each in models.split()]
     file = {"input_image": image.file} if image.file else {}
     assert "input_image" not in client.read[0]
     assert all(read == client.read[0] | file for read in client.read[1:])
     name = image.image_id or hashlib.sha256(image.file or b"").hexdigest()
     for model, received in zip(client.models, client.received, strict=True):
-        assert (received.image_id, received.owner, received.options) == (name, "me", client.received[0].options)
+        assert (received.image_id, received.owner, received.options) == (
+            name,
+            "me",
+            client.received[0].options,
+        )
         assert received.region == [1, 2, 30, 40]
         assert received.costly == (model == tensors.SEGMENT_COSTLY)
 
@@ -208,13 +237,18 @@ def test_many_objects_go_to_the_costly_model_at_once(objects):
     assert client.models == [tensors.SEGMENT_COSTLY if costly else tensors.SEGMENT_CACHED]
 
 
-@pytest.mark.parametrize(("seconds", "wait_s", "rejected"), [(0.01, 2, 0), (60, 0.01, 1)], ids=["room", "no room"])
-async def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, seconds, wait_s, rejected):
+@pytest.mark.parametrize(
+    ("seconds", "wait_s", "rejected"), [(0.01, 2, 0), (60, 0.01, 1)], ids=["room", "no room"]
+)
+async def test_costly_request_waits_for_room_in_a_full_queue(
+    monkeypatch, seconds, wait_s, rejected
+):
     monkeypatch.setattr("utils.inference.triton_segmenter.FULL_QUEUE_WAIT_S", wait_s)
     segmenter = segmenter_of(Client(delays={tensors.SEGMENT_COSTLY: seconds}), mobile_sam_costly=0)
     request = request_of(*[{"pos_coords": [(1, 1)]}] * MIN_COSTLY_OBJECTS)
     tasks = [
-        asyncio.create_task(segmenter.segment(NEW, request)) for _ in range(1 + share_of(MAX_COSTLY_WAITING, 1) + 1)
+        asyncio.create_task(segmenter.segment(NEW, request))
+        for _ in range(1 + share_of(MAX_COSTLY_WAITING, 1) + 1)
     ]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     failures = [task.exception() for task in tasks if task.done()]
@@ -245,7 +279,11 @@ def test_large_parts_stay_in_the_file_until_they_are_read():
     client = Client(mask=mask, picture=b"p", result=result)
     answer = segment(client)
     client.received[0].raise_if_cancelled()
-    assert [bytes(part) for part in (answer.mask, answer.picture, answer.result)] == [mask, b"p", result]
+    assert [bytes(part) for part in (answer.mask, answer.picture, answer.result)] == [
+        mask,
+        b"p",
+        result,
+    ]
     assert [len(piece) for piece in chunks(answer.result)] == [262_144, 262_144, 75_712]
     del answer
     with pytest.raises(RequestCancelled, match="the client has disconnected"):
@@ -280,13 +318,20 @@ def test_unknown_image_without_a_file_is_a_404_that_names_its_id(call, models):
     assert client.models == models
 
 
-@pytest.mark.parametrize("image", [NEW, LARGE, replace(NEW, image_id="an id")], ids=["file", "large file", "known id"])
+@pytest.mark.parametrize(
+    "image", [NEW, LARGE, replace(NEW, image_id="an id")], ids=["file", "large file", "known id"]
+)
 def test_batch_goes_to_the_version_that_encoded_the_image_first_without_its_file(image):
     client = Client(outcomes={tensors.EVERYTHING: UNKNOWN}, records=b'{"masks": [{"area": 1}]}')
     assert records(client, replace(image, owner="me")) == {"masks": [{"area": 1}]}
-    assert client.read == [{"point_coords": [1, 2, 3, 4]}, {"point_coords": [1, 2, 3, 4], "input_image": image.file}]
+    assert client.read == [
+        {"point_coords": [1, 2, 3, 4]},
+        {"point_coords": [1, 2, 3, 4], "input_image": image.file},
+    ]
     name = image.image_id or hashlib.sha256(image.file).hexdigest()
-    assert [(received.image_id, received.owner) for received in client.received] == [(name, "me")] * 2
+    assert [(received.image_id, received.owner) for received in client.received] == [
+        (name, "me")
+    ] * 2
     assert client.received[0].options == {"crop_box": [1, 2, 30, 40], "min_mask_region_area": 7}
     assert {call["model_version"] for call in client.calls} == {"3"}
 
@@ -382,16 +427,24 @@ async def test_only_traced_requests_have_spans_and_trace_headers(monkeypatch, tr
     client = Client()
     await segmenter_of(client).embed(NEW)
     assert spans == [name for name in client.models for _ in range(2) if trace_id]
-    assert {call["headers"].get("traceparent") for call in client.calls} == {"the trace" if trace_id else None}
+    assert {call["headers"].get("traceparent") for call in client.calls} == {
+        "the trace" if trace_id else None
+    }
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        ("unexpected shape for input 'NUMBERS' at /secret: expected [1], got [2]", errors.InferenceFailed),
+        (
+            "unexpected shape for input 'NUMBERS' at /secret: expected [1], got [2]",
+            errors.InferenceFailed,
+        ),
         ("Failed to process: Stub process '/secret' is not healthy.", errors.InferenceUnavailable),
         ("Request for unknown model: '/secret' is not ready", errors.NotLoaded),
-        ("/secret: Request for unknown model: 'mobile_sam_encoder' is not found", errors.InferenceUnavailable),
+        (
+            "/secret: Request for unknown model: 'mobile_sam_encoder' is not found",
+            errors.InferenceUnavailable,
+        ),
         ("'/secret' is not ready", errors.InferenceUnavailable),
         ("Failed to increase the shared memory pool of /secret", errors.InferenceUnavailable),
         ("request cancelled: /secret", errors.InferenceTimeout),
@@ -446,11 +499,19 @@ def test_model_is_told_whether_the_image_may_be_worked_on_at_a_smaller_size(call
 def test_errors_of_an_outage_are_written_a_few_times_and_then_counted(monkeypatch, caplog):
     log = FloodLog(logger, max_lines=5, window_s=10, level=logging.ERROR)
     monkeypatch.setattr("utils.inference.triton_segmenter.ERROR_LOG", log)
-    raised = (OSError("refused"), asyncio.TimeoutError(), InferenceServerException("a failure", "500"))
+    raised = (
+        OSError("refused"),
+        asyncio.TimeoutError(),
+        InferenceServerException("a failure", "500"),
+    )
     for error in raised * 100:
         with pytest.raises(errors.ServiceError), service_errors(lambda: 1.0, lambda: None):
             raise error
-    lines = ("Triton cannot be reached", "Triton did not respond", "Triton responded with status 500")
+    lines = (
+        "Triton cannot be reached",
+        "Triton did not respond",
+        "Triton responded with status 500",
+    )
     assert [caplog.text.count(line) for line in lines] == [5, 5, 5]
     log.summarise_ended(all_windows=True)
     assert caplog.text.count("95 more in") == 3

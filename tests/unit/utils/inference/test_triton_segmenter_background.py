@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator import tensors
-from tests.unit.utils.inference.test_triton_segmenter import KNOWN, NEW, UNKNOWN, Client, segmenter_of
+from tests.unit.utils.inference.test_triton_segmenter import (
+    KNOWN,
+    NEW,
+    UNKNOWN,
+    Client,
+    segmenter_of,
+)
 from utils.errors import ImageNotCached
 from utils.inference.triton_segmenter import TritonSegmenter
 
@@ -24,7 +30,9 @@ def test_file_is_kept_without_encoding_and_encoded_by_its_id():
 
 def test_image_that_was_evicted_is_unknown():
     with pytest.raises(ImageNotCached):
-        asyncio.run(segmenter_of(Client(outcomes={tensors.SEGMENT: UNKNOWN})).embed(KNOWN, background=True))
+        asyncio.run(
+            segmenter_of(Client(outcomes={tensors.SEGMENT: UNKNOWN})).embed(KNOWN, background=True)
+        )
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -38,7 +46,10 @@ def test_callers_wait_for_answers_but_not_for_kept_files_and_the_queue(backgroun
         waiting.append("ends")
 
     segmenter = TritonSegmenter(
-        Client().infer, lambda: 60, {tensors.SEGMENT: 1, tensors.SEGMENT_CACHED: 1}, waiting=one_more
+        Client().infer,
+        lambda: 60,
+        {tensors.SEGMENT: 1, tensors.SEGMENT_CACHED: 1},
+        waiting=one_more,
     )
     asyncio.run(segmenter.embed(NEW, background=background))
     assert waiting == ([] if background else ["begins", "ends"])

@@ -5,7 +5,13 @@ import hashlib
 
 import pytest
 
-from tests.unit.utils.inference.test_triton_segmenter import ALL_CALLS, LARGE, NEW, Client, segmenter_of
+from tests.unit.utils.inference.test_triton_segmenter import (
+    ALL_CALLS,
+    LARGE,
+    NEW,
+    Client,
+    segmenter_of,
+)
 from utils.errors import InvalidRequest
 from utils.inference.request import ImageSource
 from utils.observability.context import IMAGE_ID
@@ -33,7 +39,12 @@ def test_header_that_names_another_image_is_refused_before_anything_is_asked(hea
     (error,) = refused.value.errors
     actual = hashlib.sha256(image.file).hexdigest() if image.file else FILE_ID
     expected = f"the SHA-256 of the image, {actual}"
-    assert (error.field, error.expected, error.got, client.calls) == ("X-Image-Id", expected, OTHER, [])
+    assert (error.field, error.expected, error.got, client.calls) == (
+        "X-Image-Id",
+        expected,
+        OTHER,
+        [],
+    )
     header(actual)
     call(client, image)
     assert {received.image_id for received in client.received} == {actual}

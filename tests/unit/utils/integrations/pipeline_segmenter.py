@@ -1,4 +1,6 @@
-"""A segmenter with the orchestrator's own work in this process, and stand-ins for the encoder and the decoder."""
+"""A segmenter with the orchestrator's own work in this process, and stand-ins for the encoder
+and the decoder.
+"""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +22,8 @@ from utils.inference.segmenter import AnswerParts
 from utils.inference.triton_segmenter import _problem
 
 RADIUS = 60.0
-"""Radius of the disc that the decoder finds around each click, in its pixels, of which a frame has 256."""
+"""Radius of the disc that the decoder finds around each click, in its pixels, of which a frame
+has 256."""
 WEIGHTS = {"name": "none", "sha256": "00"}
 
 
@@ -57,18 +60,28 @@ class PipelineSegmenter:
         cache = EmbeddingCache(folder, Layout("f" * 64), cache_bytes, lambda _: None)
         self.pipeline = Pipeline(
             run_decoder=decode,
-            embeddings=Embeddings(cache, None, encode, max_pixels, self.sources.append, stages=stages),
+            embeddings=Embeddings(
+                cache, None, encode, max_pixels, self.sources.append, stages=stages
+            ),
             stages=stages,
-            identity={"weights": WEIGHTS, "engine": {"encoder": "a", "decoder": "b"}, "model_version": 1},
+            identity={
+                "weights": WEIGHTS,
+                "engine": {"encoder": "a", "decoder": "b"},
+                "model_version": 1,
+            },
             thresholds={"pred_iou_thresh": 0.5, "stability_score_thresh": 0.5},
             max_answer_bytes=10**8,
             decoder_batch=8,
         )
 
-    async def embed(self, image: ImageSource, model_version: int | None = None, *, background: bool = False) -> bytes:
-        return self._answer(segment.segment, image, InferenceRequest({}, {"encode": not (background and image.file)}))[
-            2
-        ]
+    async def embed(
+        self, image: ImageSource, model_version: int | None = None, *, background: bool = False
+    ) -> bytes:
+        return self._answer(
+            segment.segment,
+            image,
+            InferenceRequest({}, {"encode": not (background and image.file)}),
+        )[2]
 
     async def segment(self, image: ImageSource, request: InferenceRequest) -> AnswerParts:
         mask, picture, result = self._answer(segment.segment, image, request)

@@ -32,7 +32,9 @@ class Replay(Http, FakeSegmenter):
         service = MaskService(self, settings or Settings(), background=self)  # type: ignore[arg-type]
         Http.__init__(self, Adapters([adapter], service))
         self.queued: list[ImageSource] = []
-        FakeSegmenter.__init__(self, image={**IMAGE, "image_id": "id", "weights": {"name": "official"}})
+        FakeSegmenter.__init__(
+            self, image={**IMAGE, "image_id": "id", "weights": {"name": "official"}}
+        )
 
     async def add(self, images: list[ImageSource]) -> dict[str, Any]:
         """Queue images."""

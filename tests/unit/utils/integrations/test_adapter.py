@@ -41,12 +41,16 @@ def counts():
 @pytest.fixture
 def ask(counts):
     """Return a function that sends a request to the tools' paths."""
-    tool = Adapter("tool", {"/tool/models": models}, {"/tool/predict": (Predict, predict)}, error_response)
+    tool = Adapter(
+        "tool", {"/tool/models": models}, {"/tool/predict": (Predict, predict)}, error_response
+    )
     keyed = Adapter("keyed", {"/keyed/models": models}, {}, error_response, pages_need_key=True)
     off = Adapter("other-tool", {}, {"/other/predict": (Predict, predict)}, error_response)
     adapters = Adapters([tool, keyed], service=None, off=[off])  # type: ignore[arg-type]
     keys = ApiKeys.from_setting(f"ops:{KEY}", None)
-    edge = make_edge(adapters, work_paths=frozenset(adapters.work), keys=keys, counts=counts, adapters=adapters)
+    edge = make_edge(
+        adapters, work_paths=frozenset(adapters.work), keys=keys, counts=counts, adapters=adapters
+    )
 
     def ask(method, path, headers=None, **options):
         return Http(edge).request(method, path, headers={"Token": KEY} | (headers or {}), **options)
@@ -55,7 +59,10 @@ def ask(counts):
 
 
 def test_page_is_answered_without_a_key(ask):
-    assert ask("GET", "/tool/models?a=1", {"Token": ""}).json() == {"models": ["sam"], "query": {"a": "1"}}
+    assert ask("GET", "/tool/models?a=1", {"Token": ""}).json() == {
+        "models": ["sam"],
+        "query": {"a": "1"},
+    }
 
 
 def test_page_of_a_tool_that_checks_its_key_there_needs_one(ask):
@@ -68,7 +75,9 @@ def test_page_of_a_tool_that_checks_its_key_there_needs_one(ask):
     ("key", "body", "problem"),
     [
         pytest.param("", "", (401, "unauthorized", "got no key"), id="no key"),
-        pytest.param(KEY, "unknown", (404, "image-not-cached", "no such image"), id="of the handler"),
+        pytest.param(
+            KEY, "unknown", (404, "image-not-cached", "no such image"), id="of the handler"
+        ),
         pytest.param(KEY, "bug", (500, "internal-error", "unexpected error"), id="bug"),
         pytest.param(KEY, "x" * 101, (413, "body-too-large", "100 bytes"), id="of the edge"),
     ],
@@ -84,12 +93,16 @@ def test_error_has_the_form_of_the_tool(ask, counts, key, body, problem):
 
 def test_other_paths_have_problem_documents_that_name_the_setting_of_an_adapter_that_is_off(ask):
     unknown, off = ask("GET", "/tool/other"), ask("POST", "/other/predict")
-    assert unknown.headers["content-type"] == off.headers["content-type"] == "application/problem+json"
+    assert (
+        unknown.headers["content-type"] == off.headers["content-type"] == "application/problem+json"
+    )
     assert unknown.json()["detail"].endswith("; the page at / lists the paths of the API")
     assert off.json()["detail"].endswith("; other-tool in MOBILE_SAM_INTEGRATIONS adds it")
 
 
 def test_pages_of_label_studio_need_a_key_and_those_of_other_tools_do_not():
     adapters = Adapters(ADAPTERS, service=None)  # type: ignore[arg-type]
-    assert adapters.key_pages == {path for path in adapters.pages if path.startswith("/label-studio/")}
+    assert adapters.key_pages == {
+        path for path in adapters.pages if path.startswith("/label-studio/")
+    }
     assert adapters.key_pages

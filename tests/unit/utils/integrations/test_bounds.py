@@ -25,17 +25,30 @@ from utils.settings import Settings
 
 MAX_BYTES = 400_000
 MAX_DEPTH = 200
-SETTINGS = Settings(label_studio_url="http://localhost:8080", label_studio_api_key="token", max_body_bytes=MAX_BYTES)
+SETTINGS = Settings(
+    label_studio_url="http://localhost:8080", label_studio_api_key="token", max_body_bytes=MAX_BYTES
+)
 PATHS = [path for adapter in ADAPTERS for path in adapter.work]
-MODELS = {path: work[0] for adapter in ADAPTERS for path, work in adapter.work.items() if isinstance(work, tuple)}
+MODELS = {
+    path: work[0]
+    for adapter in ADAPTERS
+    for path, work in adapter.work.items()
+    if isinstance(work, tuple)
+}
 POINTS = [[1, 2]] * (MAX_POINTS + 1)
-MARKS = [{"type": "point", "data": [1, 2]}] * 30 + [{"type": "rectangle", "data": [1, 2, 3, 4]}] * 200
+MARKS = [{"type": "point", "data": [1, 2]}] * 30 + [
+    {"type": "rectangle", "data": [1, 2, 3, 4]}
+] * 200
 TASK = {"data": {"img": "data:image/png;base64,AAAA"}}
 PROMPTS: dict[str, Any] = {
     "/v1/predict": {"model": "mobile_sam", "image": "AAAA", "params": {"marks": MARKS}},
     "/sam2/segment_image": {"image_id": "id", "prompts": [{"points": [POINT]}] * (MAX_OBJECTS + 1)},
     "/sam2/embed_image": None,
-    "/sam/segment_image": {"image_id": "id", "point_coords": POINTS, "point_labels": [1] * len(POINTS)},
+    "/sam/segment_image": {
+        "image_id": "id",
+        "point_coords": POINTS,
+        "point_labels": [1] * len(POINTS),
+    },
     "/sam/embed_image": None,
     "/api/function_invocations": {"image": "AAAA", "pos_points": POINTS},
     "/sam/": {"b64img": "AAAA", "point_coords": POINTS},
@@ -48,7 +61,8 @@ PROMPTS: dict[str, Any] = {
         "params": {"context": {"result": [drawn(x=1, y=1)] * (MAX_POINTS + 1)}},
     },
 }
-"""Bodies with prompts beyond the limits of `/mobile_sam` or `/everything`; None: the path has no prompts."""
+"""Bodies with prompts beyond the limits of `/mobile_sam` or `/everything`; None: the path has no
+prompts."""
 
 
 def long_texts(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[Any, int]]:
@@ -62,7 +76,9 @@ def long_texts(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple
     if "items" in schema:
         yield from (([value], limit) for value, limit in long_texts(schema["items"], models))
     limit = schema.get("maxLength", MAX_TEXT_CHARS)
-    if schema.get("type") == "string" and not schema.keys() & {"enum", "const"} and limit < 2**30:  # not an image
+    if (
+        schema.get("type") == "string" and not schema.keys() & {"enum", "const"} and limit < 2**30
+    ):  # not an image
         yield "x" * (limit + 1), limit
 
 
@@ -89,8 +105,12 @@ class Tools(Http, FakeSegmenter):
         )
         Http.__init__(self, edge)
 
-    def refusal(self, path: str, body: bytes, *, status: int = 422, content_type: str = "application/json") -> str:
-        """Return the error of a request that has to be refused, in the form of the path's tool, without any work."""
+    def refusal(
+        self, path: str, body: bytes, *, status: int = 422, content_type: str = "application/json"
+    ) -> str:
+        """Return the error of a request that has to be refused, in the form of the path's tool,
+        without any work.
+        """
         headers = {"content-type": content_type, "x-nuclio-function-name": INTERACTOR}
         answer = self.post(path, content=body, headers=headers)
         # The edge, which bounds bytes, does not know the forms of single paths.
@@ -118,7 +138,9 @@ def test_paths_and_texts_were_found():
 def test_body_of_another_type_or_with_too_many_bytes_is_refused(tools, path):
     assert f"at most {MAX_BYTES} bytes" in tools.refusal(path, b" " * (MAX_BYTES + 1), status=413)
     for content_type in ("text/plain", "multipart/form-data", ""):
-        assert "application/json" in tools.refusal(path, b"{}", status=415, content_type=content_type)
+        assert "application/json" in tools.refusal(
+            path, b"{}", status=415, content_type=content_type
+        )
 
 
 @pytest.mark.parametrize("path", MODELS)
@@ -136,7 +158,9 @@ def test_body_with_a_long_text_is_refused(tools, path, body, limit):
 
 @pytest.mark.parametrize(("path", "body"), [(path, body) for path, body in PROMPTS.items() if body])
 def test_body_with_too_many_prompts_is_refused(tools, path, body):
-    assert re.search(r"at most \d+|less than or equal to \d+", tools.refusal(path, json.dumps(body).encode()))
+    assert re.search(
+        r"at most \d+|less than or equal to \d+", tools.refusal(path, json.dumps(body).encode())
+    )
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -149,6 +173,8 @@ def test_compressed_body_is_refused_before_it_is_read(tools, path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_query_with_too_many_parameters_is_refused(tools, path):
-    answer = tools.post(f"{path}?{'&' * 1000}", content=b"{}", headers={"content-type": "application/json"})
+    answer = tools.post(
+        f"{path}?{'&' * 1000}", content=b"{}", headers={"content-type": "application/json"}
+    )
     assert re.search("query:.expected.at.most", answer.text or answer.headers["location"])
     assert tools.calls == []

@@ -1,4 +1,6 @@
-"""Texts of adapters' errors: they name no options of other programs, and no fields of the service's own requests."""
+"""Texts of adapters' errors: they name no options of other programs, and no fields of the
+service's own requests.
+"""
 
 import asyncio
 import base64
@@ -44,11 +46,14 @@ from utils.settings import Settings
 OTHER_PROGRAMS = r"max_side|(^|\s)--\w|Client\(|curl|requests\.post|mobile-sam \w"
 """Options of other programs."""
 OTHER_FIELDS = (
-    r"mask_format|points_per_side|\bprogress\b|segmented_image|point_coords|min_mask_region_area|picture none"
+    r"mask_format|points_per_side|\bprogress\b|segmented_image|point_coords|min_mask_region_area|picture"
+    r" none"
 )
 """Fields and values of the service's own requests."""
 MAX_BYTES = 100_000
-SETTINGS = Settings(label_studio_url="http://localhost:8080", label_studio_api_key="token", max_body_bytes=MAX_BYTES)
+SETTINGS = Settings(
+    label_studio_url="http://localhost:8080", label_studio_api_key="token", max_body_bytes=MAX_BYTES
+)
 IMAGE = base64.b64encode(b"a photo").decode()
 ROBOFLOW = {"image": {"type": "base64", "value": IMAGE}}
 MARKS = {"marks": [{"type": "point", "data": [1, 2]}]}
@@ -59,7 +64,11 @@ BODIES: list[tuple[str, dict[str, Any], str]] = [
         {"model": "mobile_sam", "image": IMAGE, "params": MARKS},
         "",
     ),
-    ("/v1/predict", {"model": "mobile_sam", "image": IMAGE, "params": {"current_task": "everything"}}, ""),
+    (
+        "/v1/predict",
+        {"model": "mobile_sam", "image": IMAGE, "params": {"current_task": "everything"}},
+        "",
+    ),
     (
         "/sam2/segment_image",
         {**ROBOFLOW, "prompts": {"points": [{"x": 1, "y": 2}]}},
@@ -93,7 +102,9 @@ def picture(file_format: str, **options: Any) -> bytes:
 def rejected(call: Callable[[], Any]) -> RejectedByModel:
     with pytest.raises(Rejected) as caught:
         call()
-    return RejectedByModel(_problem(asdict(caught.value), ImageSource(b"", None), [["prompts[0].box"] * 999] * 999))
+    return RejectedByModel(
+        _problem(asdict(caught.value), ImageSource(b"", None), [["prompts[0].box"] * 999] * 999)
+    )
 
 
 def timeout() -> ServiceError:
@@ -109,20 +120,30 @@ def timeout() -> ServiceError:
 LOAD = Workload(objects=2000, masks=6000, mask_format="json", document=True)
 ERRORS: dict[str, Callable[[], ServiceError]] = {
     "jpeg": lambda: rejected(lambda: open_image(picture("JPEG"), 20_000)),
-    "progressive jpeg": lambda: rejected(lambda: open_image(picture("JPEG", progressive=True), 20_000)),
+    "progressive jpeg": lambda: rejected(
+        lambda: open_image(picture("JPEG", progressive=True), 20_000)
+    ),
     "png": lambda: rejected(lambda: open_image(picture("PNG"), 20_000)),
     "webp": lambda: rejected(lambda: open_image(picture("WEBP"), 20_000)),
     "no image": lambda: rejected(lambda: open_image(b"a photo", 20_000)),
     "answer too large": lambda: rejected(lambda: LOAD.check((5000, 5000), 10**6)),
     "too much work": lambda: rejected(lambda: LOAD.check((5000, 5000), 10**15)),
-    "batch": lambda: rejected(lambda: check_batch(999, (5000, 5000), (5000, 5000), remove_small_regions=True)),
-    "batch of one": lambda: rejected(lambda: check_batch(1, (50000, 50000), (50000, 50000), remove_small_regions=True)),
+    "batch": lambda: rejected(
+        lambda: check_batch(999, (5000, 5000), (5000, 5000), remove_small_regions=True)
+    ),
+    "batch of one": lambda: rejected(
+        lambda: check_batch(1, (50000, 50000), (50000, 50000), remove_small_regions=True)
+    ),
     "rings": lambda: rejected(lambda: polygons(np.indices((9, 9)).sum(axis=0) % 4 == 0, 1)),
     "timeout": timeout,
     "answer of everything": lambda: AnswerTooLarge(10**6),
     "not cached": lambda: ImageNotCached("id"),
-    "failed": lambda: InferenceFailed("the model could not process this request; see the server's log"),
-    "unavailable": lambda: InferenceUnavailable("the inference server is starting or restarting; retry later"),
+    "failed": lambda: InferenceFailed(
+        "the model could not process this request; see the server's log"
+    ),
+    "unavailable": lambda: InferenceUnavailable(
+        "the inference server is starting or restarting; retry later"
+    ),
     "overloaded": lambda: Overloaded("too many requests"),
 }
 
@@ -136,7 +157,9 @@ class Tools(Http, FakeSegmenter):
         adapters = Adapters(ADAPTERS, MaskService(self, SETTINGS))
         paths = frozenset(path for adapter in ADAPTERS for path in adapter.work)
         limits, admission = Limits(MAX_BYTES, 9, lambda: 9), Admission(1, 2 * MAX_BYTES)
-        edge = make_edge(adapters, work_paths=paths, adapters=adapters, limits=limits, admission=admission)
+        edge = make_edge(
+            adapters, work_paths=paths, adapters=adapters, limits=limits, admission=admission
+        )
         Http.__init__(self, edge)
 
     def text(self, path: str, body: dict[str, Any], function: str) -> str:
@@ -179,7 +202,10 @@ def test_every_adapter_translates_errors(path, body, function):
 def test_body_that_is_too_large_has_advice(path, body, function):
     text = Tools().text(path, {**body, "rest": "x" * MAX_BYTES}, function)
     check_words(text)
-    assert "use a smaller image, or ask the operator of this service to raise MOBILE_SAM_MAX_BODY_BYTES" in text
+    assert (
+        "use a smaller image, or ask the operator of this service to raise"
+        " MOBILE_SAM_MAX_BODY_BYTES" in text
+    )
 
 
 def test_masks_of_too_many_outlines_are_refused_in_these_words():

@@ -27,7 +27,16 @@ class Names(AbstractResolver):
     async def resolve(self, host, port=0, family=socket.AF_INET):
         self.asked.append(host)
         address = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return [{"hostname": host, "host": address, "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}]
+        return [
+            {
+                "hostname": host,
+                "host": address,
+                "port": port,
+                "family": socket.AF_INET,
+                "proto": 0,
+                "flags": 0,
+            }
+        ]
 
     async def close(self):
         pass
@@ -48,7 +57,9 @@ class Site:
         if page.startswith("/hops/") and (left := int(page[6:])):
             return web.Response(status=302, headers={"Location": f"/hops/{left - 1}"})
         if page == "/gzip":
-            return web.Response(body=gzip.compress(bytes(10**6)), headers={"Content-Encoding": "gzip"})
+            return web.Response(
+                body=gzip.compress(bytes(10**6)), headers={"Content-Encoding": "gzip"}
+            )
         if page == "/missing":
             return web.Response(status=404)
         if page in ("/slow", "/endless"):
@@ -62,7 +73,14 @@ class Site:
 
 
 def fetched(
-    url, allowed=("http://localhost:PORT",), resolver=None, headers=lambda _: {}, *, own=None, times=1, limit=1000
+    url,
+    allowed=("http://localhost:PORT",),
+    resolver=None,
+    headers=lambda _: {},
+    *,
+    own=None,
+    times=1,
+    limit=1000,
 ):
     """Return the last body fetched, and the server's requests."""
     site = Site()
@@ -85,7 +103,11 @@ def fetched(
 
 def test_file_of_a_listed_origin_is_fetched():
     body, (request,) = fetched("http://localhost:PORT/one.jpg?a=1")
-    assert (body, request.path_qs, request.headers["Accept-Encoding"]) == (FILE, "/one.jpg?a=1", "identity")
+    assert (body, request.path_qs, request.headers["Accept-Encoding"]) == (
+        FILE,
+        "/one.jpg?a=1",
+        "identity",
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,22 +140,37 @@ def test_name_must_have_a_public_address_or_one_of_a_listed_network():
 
 def test_own_server_may_have_a_private_address():
     resolver = Names("127.0.0.1")
-    assert fetched("http://labels.example:PORT/", [], resolver, own="http://labels.example:PORT")[0] == FILE
+    assert (
+        fetched("http://labels.example:PORT/", [], resolver, own="http://labels.example:PORT")[0]
+        == FILE
+    )
 
 
 def test_connection_goes_to_the_address_that_was_checked():
     resolver = Names("127.0.0.1", "169.254.169.254")
-    body, _ = fetched("http://images.example:PORT/", ["http://images.example:PORT", "127.0.0.0/8"], resolver)
+    body, _ = fetched(
+        "http://images.example:PORT/", ["http://images.example:PORT", "127.0.0.0/8"], resolver
+    )
     assert (body, resolver.asked) == (FILE, ["images.example"])
     resolver = Names("127.0.0.1", "10.0.0.1")
     with pytest.raises(ImageNotFetched, match="private address"):
-        fetched("http://images.example:PORT/", ["http://images.example:PORT", "127.0.0.0/8"], resolver, times=2)
+        fetched(
+            "http://images.example:PORT/",
+            ["http://images.example:PORT", "127.0.0.0/8"],
+            resolver,
+            times=2,
+        )
 
 
 PUBLIC = "93.184.215.14 64:ff9b::5db8:d70e"
 LISTED = "10.20.3.4 ::ffff:10.20.3.4 64:ff9b::a14:304"
-PRIVATE = "10.21.3.4 127.0.0.1 100.64.0.1 ::1 fd00::1 64:ff9b::7f00:1 64:ff9b:1::7f00:1 2002:7f00:1::"
-RESERVED = "169.254.169.254 ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 64:ff9b:1:a9fe:a9:fe00:: 255.255.255.255"
+PRIVATE = (
+    "10.21.3.4 127.0.0.1 100.64.0.1 ::1 fd00::1 64:ff9b::7f00:1 64:ff9b:1::7f00:1 2002:7f00:1::"
+)
+RESERVED = (
+    "169.254.169.254 ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 64:ff9b:1:a9fe:a9:fe00::"
+    " 255.255.255.255"
+)
 
 
 @pytest.mark.parametrize("address", f"{PUBLIC} {LISTED} {PRIVATE} {RESERVED}".split())
@@ -164,7 +201,10 @@ def test_redirect_to_a_listed_origin_is_followed_without_the_headers_of_the_firs
         "http://localhost:PORT/redirect?to=http://127.0.0.1:PORT/one.jpg", allowed, None, headers
     )
     assert body == FILE
-    assert (first.headers.get("Authorization"), second.headers.get("Authorization")) == ("Token secret", None)
+    assert (first.headers.get("Authorization"), second.headers.get("Authorization")) == (
+        "Token secret",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +238,9 @@ def test_answer_beyond_a_limit_is_an_error(page, text, monkeypatch):
 
 
 def test_server_that_is_away_is_named():
-    with pytest.raises(ImageNotFetched, match=r"could not fetch 'http://localhost:1/a\.jpg'.*is its server running"):
+    with pytest.raises(
+        ImageNotFetched, match=r"could not fetch 'http://localhost:1/a\.jpg'.*is its server running"
+    ):
         fetched("http://localhost:1/a.jpg", ["http://localhost:1"])
 
 
@@ -206,7 +248,9 @@ async def test_newcomer_finds_room_beside_callers_that_fetch_all_they_can():
     fetcher, lost = Fetcher([], 1000), list[str]()
     fetcher._files.take("a", 3 * MAX_FETCHES // 4, lambda: lost.append("a"))
     fetcher._files.take("b", MAX_FETCHES // 4, lambda: lost.append("b"))
-    with pytest.raises(ImageNotFetched, match="are not fetched"):  # it has a place, and is refused for its URL
+    with pytest.raises(
+        ImageNotFetched, match="are not fetched"
+    ):  # it has a place, and is refused for its URL
         await fetcher.fetch("http://images.example/")
     assert lost == ["a"]
     assert fetcher._files.held == {"b": MAX_FETCHES // 4}

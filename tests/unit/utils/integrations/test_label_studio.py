@@ -87,7 +87,9 @@ def test_label_belongs_to_the_innermost_tag():
     """The time to read nested tags is linear: each label is kept once."""
     config = "<View>" + '<BrushLabels name="b" toName="i"><Label value="a"/><Label value="b"/>' * 90
     config += "</BrushLabels>" * 90 + '<Image name="i" value="$i"/></View>'
-    assert [list(control.labels) for control in LabelConfig.parse(config).controls] == [["a", "b"]] * 90
+    assert [list(control.labels) for control in LabelConfig.parse(config).controls] == [
+        ["a", "b"]
+    ] * 90
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,9 @@ def test_label_belongs_to_the_innermost_tag():
     [
         pytest.param("<View>" + "<Label/>" * 10_000, "at most 10000 tags", id="tags"),
         pytest.param("<View>" * 101, "100 in one another", id="depth"),
-        pytest.param("<View>" + "<BrushLabels/>" * 101, "at most 100 tags for images and masks", id="objects"),
+        pytest.param(
+            "<View>" + "<BrushLabels/>" * 101, "at most 100 tags for images and masks", id="objects"
+        ),
     ],
 )
 def test_config_beyond_a_limit_is_refused_without_reading_the_rest(config, text):
@@ -114,8 +118,12 @@ def test_polygons_and_rectangles_are_in_percent():
     (polygon,), (box,) = value("Cat"), value("Bird")
     assert polygon["polygonlabels"] == ["Cat"]
     corners = sorted(polygon["points"])
-    assert np.allclose(corners, [[12.5, 100 / 3], [12.5, 200 / 3], [37.5, 100 / 3], [37.5, 200 / 3]])
-    assert np.allclose([box[name] for name in ("x", "y", "width", "height")], [12.5, 100 / 3, 25, 100 / 3])
+    assert np.allclose(
+        corners, [[12.5, 100 / 3], [12.5, 200 / 3], [37.5, 100 / 3], [37.5, 200 / 3]]
+    )
+    assert np.allclose(
+        [box[name] for name in ("x", "y", "width", "height")], [12.5, 100 / 3, 25, 100 / 3]
+    )
     assert value("Cat", area=0) == []
 
 
@@ -163,21 +171,40 @@ def ask(replay):
 def drawn(kind="keypoint", positive=True, **value):
     size = {"original_width": 40, "original_height": 30, "image_rotation": 0}
     labels = {f"{kind}labels": ["Cat"]}
-    return {"type": f"{kind}labels", "to_name": "image", "value": value | labels, "is_positive": positive, **size}
+    return {
+        "type": f"{kind}labels",
+        "to_name": "image",
+        "value": value | labels,
+        "is_positive": positive,
+        **size,
+    }
 
 
 def body(*regions, tasks=None, config=CONFIG):
-    tasks = tasks or [{"id": 7, "data": {"img": "/data/upload/1/a.jpg"}, "annotations": [], "project": 1}]
+    tasks = tasks or [
+        {"id": 7, "data": {"img": "/data/upload/1/a.jpg"}, "annotations": [], "project": 1}
+    ]
     context = {"result": list(regions)} if regions else None
-    return {"tasks": tasks, "project": "1.2", "label_config": config, "params": {"context": context, "login": None}}
+    return {
+        "tasks": tasks,
+        "project": "1.2",
+        "label_config": config,
+        "params": {"context": context, "login": None},
+    }
 
 
 def test_points_and_box_of_a_click_become_pixels(ask, replay):
-    box = drawn("rectangle", x=60, y=50, width=50, height=80)  # beyond the image, at whose edge it ends
+    box = drawn(
+        "rectangle", x=60, y=50, width=50, height=80
+    )  # beyond the image, at whose edge it ends
     regions = [drawn(x=50, y=50, width=1), drawn(x=25, y=100, positive=False), box]
     (prediction,) = ask("predict", body(*regions)).json()["results"]
     (result,) = prediction["result"]
-    assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == ("brushlabels", "brush", ["Cat"])
+    assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == (
+        "brushlabels",
+        "brush",
+        ["Cat"],
+    )
     assert replay.prompts() == ([[[20, 15], [10, 30], [24, 15], [40, 30]]], [[1, 0, 2, 3]])
 
 
@@ -209,7 +236,10 @@ def test_callers_do_not_share_the_images_of_a_url(ask, fetcher):
         (body(drawn(x=1, y=1) | {"image_rotation": 90}), "not rotated"),
         (body(drawn(x=1, y=1) | {"original_width": 41}), "40 x 30, got 41 x 30"),
         (body(drawn(x="a", y=1)), "in percent"),
-        (body(drawn(x=1, y=1), tasks=[{"data": {"img": "http://a/#" + "a" * 8192}}]), "data.img: expected a URL of"),
+        (
+            body(drawn(x=1, y=1), tasks=[{"data": {"img": "http://a/#" + "a" * 8192}}]),
+            "data.img: expected a URL of",
+        ),
         ({"tasks": [], "label_config": CONFIG}, "tasks"),
     ],
 )
@@ -221,7 +251,9 @@ def test_error_of_a_prediction_is_a_sentence_with_status_200(ask, request_body, 
 
 
 def test_tasks_without_boxes_are_queued_and_a_single_one_is_encoded_at_once(ask, replay):
-    tasks = [{"id": number, "data": {"img": f"/{number}.jpg"}, "annotations": []} for number in range(3)]
+    tasks = [
+        {"id": number, "data": {"img": f"/{number}.jpg"}, "annotations": []} for number in range(3)
+    ]
     assert ask("predict", body(tasks=tasks)).json() == {"results": [[], [], []]}
     assert (len(replay.queued), replay.sources) == (3, [])
     ask("predict", body(tasks=[{**tasks[0], "id": 9, "data": {"img": "/9.jpg"}}]))
@@ -230,7 +262,12 @@ def test_tasks_without_boxes_are_queued_and_a_single_one_is_encoded_at_once(ask,
 
 def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
     boxes = [drawn("rectangle", x=10 * number, y=10, width=50, height=80) for number in range(3)]
-    annotations = [{"result": boxes}, {"result": boxes[1:], "id": 3}, {"result": []}, {"result": None}]
+    annotations = [
+        {"result": boxes},
+        {"result": boxes[1:], "id": 3},
+        {"result": []},
+        {"result": None},
+    ]
     annotations += [{"result": "no list"}, {"result": ["no object"]}, "no annotation"]
     tasks = [
         {"id": 1, "data": {"img": "/1.jpg"}, "annotations": annotations},
@@ -246,7 +283,9 @@ def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
 
 def test_tasks_may_come_with_long_brush_strokes_and_polygons(ask, replay):
     strokes = [{"type": "brushlabels", "value": {"rle": [0] * 100_000}}]
-    strokes.append({"type": "polygonlabels", "value": {"points": [[1.5, 20]] * 50_000, "closed": True}})
+    strokes.append(
+        {"type": "polygonlabels", "value": {"points": [[1.5, 20]] * 50_000, "closed": True}}
+    )
     tasks = [{"id": 1, "data": {"img": "/1.jpg"}, "annotations": [{"result": strokes}]}]
     assert ask("predict", body(tasks=tasks)).json() == {"results": [[]]}
 
@@ -267,24 +306,38 @@ def test_only_numbers_of_masks_and_polygons_are_removed(separators):
 
 def test_numbers_of_several_pieces_are_removed():
     document = {"points": [[1.5, 20]] * (PIECE_BYTES // 5), "x": [1], "rle": [1]}
-    assert json.loads(without_numbers(json.dumps(document).encode())) == {"points": [], "x": [1], "rle": []}
+    assert json.loads(without_numbers(json.dumps(document).encode())) == {
+        "points": [],
+        "x": [1],
+        "rle": [],
+    }
 
 
 @pytest.mark.parametrize(
-    "text", [b'"rle":[1,x]', b'"rle":[1', b'"rle":[[1]', b'"rle":', b'"rle":[{"a":[1]}]', b'"rle" [1]']
+    "text",
+    [b'"rle":[1,x]', b'"rle":[1', b'"rle":[[1]', b'"rle":', b'"rle":[{"a":[1]}]', b'"rle" [1]'],
 )
 def test_what_is_no_array_of_numbers_is_kept(text):
     assert without_numbers(text) == text
 
 
 def test_setup_answers_a_version_or_an_error(ask, monkeypatch):
-    request = {"project": "1.2", "schema": CONFIG, "hostname": "http://x", "access_token": "t", "extra_params": None}
+    request = {
+        "project": "1.2",
+        "schema": CONFIG,
+        "hostname": "http://x",
+        "access_token": "t",
+        "extra_params": None,
+    }
     assert ask("setup", request).json() == {"model_version": "mobile-sam"}
     refused = ask("setup", request | {"schema": '<View><Image name="image" value="$i"/></View>'})
     where = "error?label_config:-expected-BrushLabels-name=-brush-toName=-image"
     assert (refused.status_code, refused.headers["Location"][: len(where)]) == (303, where)
     monkeypatch.setattr(label_studio, "task_images", lambda _: TaskImages(Settings()))
-    assert "sets-MOBILE_SAM_LABEL_STUDIO_URL-to-its-address" in ask("setup", request).headers["Location"]
+    assert (
+        "sets-MOBILE_SAM_LABEL_STUDIO_URL-to-its-address"
+        in ask("setup", request).headers["Location"]
+    )
 
 
 def fetch_image(text, token="token", **answers):
@@ -324,9 +377,11 @@ def fetch_image(text, token="token", **answers):
     ],
 )
 def test_token_goes_to_files_of_label_studio_only(text, sent):
-    ((_, url, authorization), _) = fetch_image(text)
+    (_, url, authorization), _ = fetch_image(text)
     assert authorization == sent
-    assert url.startswith(("http://localhost:8080/", "http://localhost:8081/", "https://images.example/"))
+    assert url.startswith(
+        ("http://localhost:8080/", "http://localhost:8081/", "https://images.example/")
+    )
 
 
 @pytest.mark.parametrize(("target", "sent"), [("api/users/", ""), ("data/b", "Token token")])
@@ -345,5 +400,7 @@ def test_personal_access_token_is_exchanged_and_renewed():
     url = "http://localhost:8080/ls/data/a.jpg"
     calls = fetch_image("/data/a.jpg", "a.b.c")
     assert calls == [refresh, ("GET", url, "Bearer access-1"), ("GET", url, "Bearer access-1")]
-    with pytest.raises(ImageNotFetched, match="refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY"):
+    with pytest.raises(
+        ImageNotFetched, match="refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY"
+    ):
         fetch_image("/data/a.jpg", "a.b.c", refused=("Bearer access-1", "Bearer access-3"))

@@ -1,4 +1,6 @@
-"""Images above the pixel limit in every adapter: as from a service without the limit, in pixels of the image."""
+"""Images above the pixel limit in every adapter: as from a service without the limit, in pixels
+of the image.
+"""
 
 import asyncio
 import base64
@@ -29,10 +31,14 @@ UNLIMITED = 10**7
 LIMITS = {"half": 62_000, "quarter": 15_600}
 CLICK, BOX = [250, 170], [150, 100, 375, 300]
 RADIUS_PIXELS = RADIUS * WIDTH / 256
-SETTINGS = Settings(label_studio_url="http://localhost:8080", label_studio_api_key="token", cvat_in_browser=True)
+SETTINGS = Settings(
+    label_studio_url="http://localhost:8080", label_studio_api_key="token", cvat_in_browser=True
+)
 
 
-def photo(file_format: str = "JPEG", height: int = HEIGHT, width: int = WIDTH, **options: Any) -> bytes:
+def photo(
+    file_format: str = "JPEG", height: int = HEIGHT, width: int = WIDTH, **options: Any
+) -> bytes:
     x, y = np.linspace(0, 255, width), np.linspace(0, 255, height)[:, None]
     pixels = np.stack([x + 0 * y, 0 * x + y, (x + y) / 2], axis=2).astype(np.uint8)
     file = io.BytesIO()
@@ -43,7 +49,9 @@ def photo(file_format: str = "JPEG", height: int = HEIGHT, width: int = WIDTH, *
 class Tools(Http):
     """All adapters, with the orchestrator's work behind them."""
 
-    def __init__(self, folder: Any, max_pixels: int, settings: Settings = SETTINGS, **options: Any) -> None:
+    def __init__(
+        self, folder: Any, max_pixels: int, settings: Settings = SETTINGS, **options: Any
+    ) -> None:
         self.segmenter = PipelineSegmenter(folder, max_pixels, **options)
         self.service = MaskService(self.segmenter, settings, background=self)  # type: ignore[arg-type]
         self.queued: list[ImageSource] = []
@@ -57,15 +65,24 @@ class Tools(Http):
     def ask(self, path: str, body: dict[str, Any], **headers: str) -> Any:
         answer = self.post(path, json=body, headers=headers)
         assert answer.status_code == 200, answer.text
-        return answer if answer.headers["content-type"] == "application/octet-stream" else answer.json()
+        return (
+            answer
+            if answer.headers["content-type"] == "application/octet-stream"
+            else answer.json()
+        )
 
 
 def filled(rings: list[Any], *, centres: bool = False) -> np.ndarray:
-    """Return the mask of polygons, each a list of rings, whose points are at edges or centres of pixels."""
+    """Return the mask of polygons, each a list of rings, whose points are at edges or centres of
+    pixels.
+    """
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     fine = 16
     for shape in rings:
-        points = [np.rint((np.array(ring, float) - (0 if centres else 0.5)) * fine).astype(np.int32) for ring in shape]
+        points = [
+            np.rint((np.array(ring, float) - (0 if centres else 0.5)) * fine).astype(np.int32)
+            for ring in shape
+        ]
         one: np.ndarray = np.zeros_like(mask)
         cv2.fillPoly(one, points, (1,), shift=4)
         mask |= one
@@ -134,7 +151,14 @@ def label_studio(tag: str) -> Any:
             elif "points" in value:
                 masks.append(filled([[np.array(value["points"]) * [WIDTH, HEIGHT] / 100]]))
             else:
-                box = np.array([value["x"], value["y"], value["x"] + value["width"], value["y"] + value["height"]])
+                box = np.array(
+                    [
+                        value["x"],
+                        value["y"],
+                        value["x"] + value["width"],
+                        value["y"] + value["height"],
+                    ]
+                )
                 x0, y0, x1, y1 = box * [WIDTH, HEIGHT, WIDTH, HEIGHT] / 100
                 masks.append(filled([[[[x0, y0], [x1, y0], [x1, y1], [x0, y1]]]]))
         return masks
@@ -143,7 +167,10 @@ def label_studio(tag: str) -> Any:
 
 
 def roboflow(form: str, *, prompted: bool = True) -> Any:
-    prompts = [{"points": [{"x": CLICK[0], "y": CLICK[1]}]}, {"box": {"x": 300, "y": 200, "width": 225, "height": 200}}]
+    prompts = [
+        {"points": [{"x": CLICK[0], "y": CLICK[1]}]},
+        {"box": {"x": 300, "y": 200, "width": 225, "height": 200}},
+    ]
 
     def ask(tools: Tools, file: str) -> list[np.ndarray]:
         body: dict[str, Any] = {"image": {"type": "base64", "value": file}, "format": form}
@@ -154,7 +181,9 @@ def roboflow(form: str, *, prompted: bool = True) -> Any:
         shapes = [prediction["masks"] for prediction in answer["predictions"]]
         if form == "rle":
             assert all(shape["size"] == [HEIGHT, WIDTH] for shape in shapes)
-            return [coco.decode({**shape, "counts": shape["counts"].encode()}) > 0 for shape in shapes]
+            return [
+                coco.decode({**shape, "counts": shape["counts"].encode()}) > 0 for shape in shapes
+            ]
         return [filled([[ring] for ring in shape], centres=True) for shape in shapes]
 
     return ask
@@ -163,10 +192,14 @@ def roboflow(form: str, *, prompted: bool = True) -> Any:
 def cvat(function: str, **fields: Any) -> Any:
     def ask(tools: Tools, file: str) -> list[np.ndarray]:
         answer = tools.ask(
-            "/api/function_invocations", {"image": file, **fields}, **{"x-nuclio-function-name": function}
+            "/api/function_invocations",
+            {"image": file, **fields},
+            **{"x-nuclio-function-name": function},
         )
         if function == DETECTOR:
-            outlines = [filled([[np.reshape(each["points"], (-1, 2))]], centres=True) for each in answer]
+            outlines = [
+                filled([[np.reshape(each["points"], (-1, 2))]], centres=True) for each in answer
+            ]
             return [in_box(each["mask"][:-4], *each["mask"][-4:]) for each in answer] + outlines
         (shape,) = answer["shapes"]
         return [in_box(answer["mask"], *answer["bounds"]), of_runs(shape["points"])]
@@ -241,7 +274,9 @@ def test_mask_is_that_of_an_image_scaled_by_the_client(tmp_path, file_format, si
 def rle_of_click(tools: Tools, file: bytes, click_xy: tuple[float, float]) -> np.ndarray:
     image = {"type": "base64", "value": base64.b64encode(file).decode()}
     prompt = {"points": [{"x": click_xy[0], "y": click_xy[1]}]}
-    answer = tools.ask("/sam2/segment_image", {"image": image, "prompts": [prompt], "format": "rle"})
+    answer = tools.ask(
+        "/sam2/segment_image", {"image": image, "prompts": [prompt], "format": "rle"}
+    )
     rle = answer["predictions"][0]["masks"]
     mask: np.ndarray = coco.decode({**rle, "counts": rle["counts"].encode()}) > 0
     return mask
@@ -254,7 +289,11 @@ def test_size_area_and_boxes_are_those_of_the_image(tmp_path):
         fields = {"prompts": [{"pos_coords": [CLICK]}, {"box": BOX}], "mask_format": "rle"}
         document = asyncio.run(service.segment(image, fields))
         grid = asyncio.run(service.everything(image, {"points_per_side": 3, "crop_n_layers": 1}))
-        assert (grid["width"], grid["height"]) == (document["width"], document["height"]) == (WIDTH, HEIGHT)
+        assert (
+            (grid["width"], grid["height"])
+            == (document["width"], document["height"])
+            == (WIDTH, HEIGHT)
+        )
         answers.append([*document["masks"], *grid["masks"]])
     whole, limited = answers
     assert len(whole) == len(limited) > 10
@@ -282,7 +321,9 @@ def test_embedding_for_the_browser_is_that_of_the_image(tmp_path):
     for max_pixels in (UNLIMITED, *LIMITS.values()):
         tools = Tools(tmp_path / str(max_pixels), max_pixels)
         body = {"image": base64.b64encode(photo()).decode(), "pos_points": [CLICK]}
-        answer = tools.ask("/api/function_invocations", body, **{"x-nuclio-function-name": IN_BROWSER})
+        answer = tools.ask(
+            "/api/function_invocations", body, **{"x-nuclio-function-name": IN_BROWSER}
+        )
         blobs.append(np.frombuffer(base64.b64decode(answer["blob"]), "<f4"))
     for blob in blobs[1:]:
         assert blob.std() > 10

@@ -29,7 +29,13 @@ def record(number: int, score: float, pixels: np.ndarray = PIXELS) -> dict:
     logits = np.full((256, 256), -4, np.float32)
     logits[10:20, 30:50] = 4
     box = [8, 5, 31, 21] if pixels.any() else [0, 0, 0, 0]
-    return {"object": number, "score": score, "box": box, "rle": rle(pixels), "low_res_mask": npy(logits)}
+    return {
+        "object": number,
+        "score": score,
+        "box": box,
+        "rle": rle(pixels),
+        "low_res_mask": npy(logits),
+    }
 
 
 @pytest.fixture
@@ -60,17 +66,27 @@ def test_prompts_are_read_in_all_forms(replay, prompts):
 
 def test_box_is_given_by_its_centre(replay):
     box = {"x": 20, "y": 10, "width": 8, "height": 6}
-    segment(replay, prompts=[{"box": box, "points": [{**POINT, "positive": False}]}], multimask_output=False)
+    segment(
+        replay,
+        prompts=[{"box": box, "points": [{**POINT, "positive": False}]}],
+        multimask_output=False,
+    )
     assert replay.prompts() == ([[[9, 6], [16, 7], [24, 13]]], [[0, 2, 3]])
     assert not replay.jobs[0][1].options["multimask_output"]
 
 
 def test_answer_has_the_best_mask_of_each_prompt(replay):
     replay.masks = [record(0, 0.5), record(0, 0.8), record(1, 0.7), record(1, 0.6)]
-    answer = segment(replay, prompts=[{"points": [POINT]}, {"points": [POINT]}], format="rle").json()
+    answer = segment(
+        replay, prompts=[{"points": [POINT]}, {"points": [POINT]}], format="rle"
+    ).json()
     assert [prediction["confidence"] for prediction in answer["predictions"]] == [0.8, 0.7]
     assert answer["predictions"][0] == {"masks": rle(PIXELS), "confidence": 0.8, "format": "rle"}
-    assert (answer["image_id"], answer["model_id"], answer["weights"]) == ("id", "mobile_sam", {"name": "official"})
+    assert (answer["image_id"], answer["model_id"], answer["weights"]) == (
+        "id",
+        "mobile_sam",
+        {"name": "official"},
+    )
 
 
 def test_polygons_are_the_outlines_of_all_islands_and_empty_without_any(replay):
@@ -84,13 +100,22 @@ def test_embedding_is_known_by_the_id_of_the_service(replay):
     answer = segment(replay, "/sam2/embed_image", image_id="mine").json()
     assert (answer["image_id"], answer["model_id"]) == ("id", "mobile_sam")
     assert segment(replay, "/sam/embed_image").json()["embeddings"] == "id"
-    segment(replay, "/sam/segment_image", image=None, embeddings="id", point_coords=[[1, 2]], point_labels=[1])
+    segment(
+        replay,
+        "/sam/segment_image",
+        image=None,
+        embeddings="id",
+        point_coords=[[1, 2]],
+        point_labels=[1],
+    )
     assert (replay.sources[-1].file, replay.sources[-1].image_id) == (None, "id")
 
 
 def test_sam_1_has_one_outline_of_the_mask_and_of_the_logits(replay):
     points = [[1, 2], [3, 4], [0, 0]]
-    answer = segment(replay, "/sam/segment_image", point_coords=points, point_labels=[1, 0, -1]).json()
+    answer = segment(
+        replay, "/sam/segment_image", point_coords=points, point_labels=[1, 0, -1]
+    ).json()
     assert replay.prompts() == ([[[1, 2], [3, 4]]], [[1, 0]])
     assert answer["masks"] == [OUTLINES[1]]
     assert answer["low_res_masks"] == [[[30, 10], [30, 19], [49, 19], [49, 10]]]
@@ -102,9 +127,17 @@ SAM2, SAM = "/sam2/segment_image", "/sam/segment_image"
 @pytest.mark.parametrize(
     ("path", "fields", "text"),
     [
-        (SAM2, {"image": {"type": "url", "value": "http://a.example/b.png"}}, "image.type: expected base64"),
+        (
+            SAM2,
+            {"image": {"type": "url", "value": "http://a.example/b.png"}},
+            "image.type: expected base64",
+        ),
         (SAM2, {"image": [IMAGE, IMAGE]}, "expected one image per request"),
-        (SAM2, {"image": None, "prompts": [{"points": [POINT]}]}, "or the image_id that embed_image"),
+        (
+            SAM2,
+            {"image": None, "prompts": [{"points": [POINT]}]},
+            "or the image_id that embed_image",
+        ),
         (SAM2, {"prompts": [{}]}, "or a box, got no prompt"),
         (SAM, {"point_coords": [[0, 0]]}, "point_labels: expected 1 labels"),
         (SAM2, {"format": "binary"}, "expected json or rle without prompts"),

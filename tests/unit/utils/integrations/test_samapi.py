@@ -66,7 +66,12 @@ def test_automatic_masks_become_features(replay, include_image_edge, count):
     body = {**GRID, "include_image_edge": include_image_edge}
     features = replay.post("/sam/automask/", json=body).json()
     assert len(features) == count
-    assert sorted(features[-1]["geometry"]["coordinates"][0][:-1]) == [[22, 21], [22, 25], [30, 21], [30, 25]]
+    assert sorted(features[-1]["geometry"]["coordinates"][0][:-1]) == [
+        [22, 21],
+        [22, 25],
+        [30, 21],
+        [30, 25],
+    ]
     assert features[-1]["properties"]["quality"] == 0.9
     assert sum(len(batch.inputs["point_coords"]) for _, batch in replay.batches) == 16
     assert replay.batches[0][1].options["stability_score_thresh"] == 0.95

@@ -37,7 +37,10 @@ def converted(masks, convert, box_ns=10.0, work_s=0.0):
 )
 def test_estimated_work_is_refused_with_the_number_that_fits(count, options, fits):
     convert = Mock(return_value=[])
-    with pytest.raises(InvalidRequest, match=rf"at most {fits} masks like these \(25 s of work\).* got {count} masks"):
+    with pytest.raises(
+        InvalidRequest,
+        match=rf"at most {fits} masks like these \(25 s of work\).* got {count} masks",
+    ):
         converted([LARGE] * count, convert, **options)
     convert.assert_not_called()
 
@@ -54,7 +57,9 @@ def test_work_above_its_estimate_ends(monkeypatch):
     ("others", "step_s", "pauses"),
     [(True, 1, [PAUSE_FACTOR] * 3), (True, 0.01, []), (False, 1, [0.0] * 3)],
 )
-def test_costly_conversion_pauses_after_each_mask_while_others_are_active(monkeypatch, others, step_s, pauses):
+def test_costly_conversion_pauses_after_each_mask_while_others_are_active(
+    monkeypatch, others, step_s, pauses
+):
     clock, active = itertools.count(step=step_s), RecentCallers()
     waited: list[float] = []
     monkeypatch.setattr("utils.integrations.service.time.thread_time", lambda: next(clock))

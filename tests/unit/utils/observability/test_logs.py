@@ -44,7 +44,11 @@ class Log(NamedTuple):
 @pytest.fixture
 def configured(monkeypatch) -> Iterator[Callable[[str], Log]]:
     """Return a function that sets the log format; the formatters of other handlers are restored."""
-    before = {handler: handler.formatter for handler in [*logging.root.handlers, logging.lastResort] if handler}
+    before = {
+        handler: handler.formatter
+        for handler in [*logging.root.handlers, logging.lastResort]
+        if handler
+    }
     log = Log(logging.getLogger("a.logger.of.this.test"), io.StringIO())
     handler = logging.StreamHandler(log.output)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
@@ -75,14 +79,19 @@ def test_json_line_is_a_document(configured):
 
 def test_json_line_has_the_ids_of_request_and_trace_and_the_error(configured):
     log = configured("json")
-    tokens = [(variable, variable.set(f"of {variable.name}")) for variable in (REQUEST_ID, TRACE_ID)]
+    tokens = [
+        (variable, variable.set(f"of {variable.name}")) for variable in (REQUEST_ID, TRACE_ID)
+    ]
     try:
         raise ZeroDivisionError("by nothing")
     except ZeroDivisionError:
         log.logger.exception("failed")
     for variable, token in tokens:
         variable.reset(token)
-    assert (log.document["request_id"], log.document["trace_id"]) == ("of request_id", "of trace_id")
+    assert (log.document["request_id"], log.document["trace_id"]) == (
+        "of request_id",
+        "of trace_id",
+    )
     assert log.document["error"].endswith("ZeroDivisionError: by nothing")
 
 
@@ -100,11 +109,19 @@ def request_record() -> Iterator[RequestRecord]:
 ABOUT = {"method": "POST", "path": "/mobile_sam", "address": "10.0.0.1", "caller": "alice"}
 
 
-def test_json_line_of_the_access_log_has_the_request_in_fields(configured, request_record, monkeypatch):
+def test_json_line_of_the_access_log_has_the_request_in_fields(
+    configured, request_record, monkeypatch
+):
     monkeypatch.setattr("utils.observability.logs.ACCESS_LOG", "a.logger.of.this.test")
     log = configured("json")
-    request_record.status, request_record.image_id, request_record.weights = 200, "0" * 64, "official"
-    log.logger.warning("%s (%s) (%s) %.3fms", "10.0.0.1:5", "scheme=http,method=POST", "status=200", 1.5)
+    request_record.status, request_record.image_id, request_record.weights = (
+        200,
+        "0" * 64,
+        "official",
+    )
+    log.logger.warning(
+        "%s (%s) (%s) %.3fms", "10.0.0.1:5", "scheme=http,method=POST", "status=200", 1.5
+    )
     line = log.document
     assert line["message"] == "POST /mobile_sam 200"
     assert {name: line[name] for name in ABOUT} == ABOUT
@@ -121,7 +138,9 @@ def test_json_line_in_a_request_names_it_and_keeps_its_message(configured, reque
     assert not log.document.keys() & {"status", "ms", "image_id", "weights"}
 
 
-def test_json_line_of_a_refusal_has_status_and_reason_and_a_summary_no_request(configured, request_record, monkeypatch):
+def test_json_line_of_a_refusal_has_status_and_reason_and_a_summary_no_request(
+    configured, request_record, monkeypatch
+):
     log = configured("json")
     monkeypatch.setattr(log.logger, "level", logging.INFO)
     flood = FloodLog(log.logger, max_lines=1, window_s=10)
@@ -129,16 +148,28 @@ def test_json_line_of_a_refusal_has_status_and_reason_and_a_summary_no_request(c
         flood.log("unauthorized", "a line", "10.0.0.1", 401)
     flood.summarise_ended(all_windows=True)
     refusal, summary = map(json.loads, log.text.splitlines())
-    assert refusal.items() >= {**ABOUT, "status": 401, "reason": "unauthorized", "message": "a line"}.items()
+    assert (
+        refusal.items()
+        >= {
+            **ABOUT,
+            "status": 401,
+            "reason": "unauthorized",
+            "message": "a line",
+        }.items()
+    )
     assert refusal["ms"] > 0
     assert summary["message"] == "unauthorized: 2 more in 0 s, at least 2 from 10.0.0.1"
     assert not summary.keys() & {*ABOUT, "status", "ms"}
 
 
 @pytest.mark.parametrize("log_format", ["text", "console"])
-def test_other_formats_have_their_lines_unchanged_in_a_request(configured, request_record, log_format):
+def test_other_formats_have_their_lines_unchanged_in_a_request(
+    configured, request_record, log_format
+):
     log = configured(log_format)
-    log.logger.error("%s (%s) (%s) %.3fms", "10.0.0.1:5", "scheme=http,method=POST", "status=200", 1.5)
+    log.logger.error(
+        "%s (%s) (%s) %.3fms", "10.0.0.1:5", "scheme=http,method=POST", "status=200", 1.5
+    )
     level = "ERROR " if log_format == "text" else "error: "
     assert log.text == f"{level}10.0.0.1:5 (scheme=http,method=POST) (status=200) 1.500ms\n"
 
@@ -158,11 +189,18 @@ def test_console_omits_successful_requests_for_files_of_the_page(configured, mon
     monkeypatch.setattr("utils.observability.logs.ACCESS_LOG", "a.logger.of.this.test.access")
     log = configured("console")
     access = log.logger.getChild("access")
-    line = "127.0.0.1:9 (scheme=http,method=%s,path=%s,type=,length=) (status=%d,type=text/css,length=9) 1.000ms"
+    line = (
+        "127.0.0.1:9 (scheme=http,method=%s,path=%s,type=,length=)"
+        " (status=%d,type=text/css,length=9) 1.000ms"
+    )
     for request in (("GET", "/ui/app.js", 200), ("HEAD", "/static_content/swagger-ui.css", 304)):
         access.warning(line, *request)
     assert not log.text
-    for request in (("GET", "/ui/app.js", 500), ("POST", "/ui/app.js", 200), ("POST", "/embed", 200)):
+    for request in (
+        ("GET", "/ui/app.js", 500),
+        ("POST", "/ui/app.js", 200),
+        ("POST", "/embed", 200),
+    ):
         access.warning(line, *request)
     assert len(log.text.splitlines()) == 3
 
@@ -220,7 +258,10 @@ def test_other_handlers_get_the_original_record(configured, monkeypatch):
 
 def test_component_is_given_or_bentomls():
     record = logging.LogRecord("name", logging.INFO, "", 0, "text", (), None)
-    assert json.loads(JsonFormatter("triton watchdog").format(record))["component"] == "triton watchdog"
+    assert (
+        json.loads(JsonFormatter("triton watchdog").format(record))["component"]
+        == "triton watchdog"
+    )
     record.component = "[api_server:mobile_sam:1]"
     assert json.loads(JsonFormatter().format(record))["component"] == "api_server:mobile_sam:1"
 

@@ -50,7 +50,9 @@ def test_no_room_for_metrics_files_is_a_warning(tmp_path, monkeypatch, log):
     assert {level for level, _ in log()} == {"WARNING"}
 
 
-def test_files_of_dead_workers_lose_their_gauges_and_reserved_memory_but_no_count(tmp_path, monkeypatch):
+def test_files_of_dead_workers_lose_their_gauges_and_reserved_memory_but_no_count(
+    tmp_path, monkeypatch
+):
     gone, alive = 2**22 + 1, os.getpid()
     for pid in (gone, alive):
         for kind in ("counter", "gauge_livesum"):

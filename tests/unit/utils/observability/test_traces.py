@@ -43,16 +43,24 @@ def no_variables(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("environ", "url"),
     [
-        pytest.param({"OTEL_SERVICE_NAME": "mine", "OTEL_TRACES_SAMPLER": "always_on"}, None, id="no collector"),
+        pytest.param(
+            {"OTEL_SERVICE_NAME": "mine", "OTEL_TRACES_SAMPLER": "always_on"},
+            None,
+            id="no collector",
+        ),
         pytest.param({ENDPOINT: BASE}, URL, id="common endpoint"),
         pytest.param({ENDPOINT: BASE + "/"}, URL, id="trailing slash"),
         pytest.param({TRACES_ENDPOINT: "https://c/x"}, "https://c/x", id="traces endpoint"),
-        pytest.param({TRACES_ENDPOINT: "http://c/x", ENDPOINT: BASE}, "http://c/x", id="traces endpoint wins"),
+        pytest.param(
+            {TRACES_ENDPOINT: "http://c/x", ENDPOINT: BASE}, "http://c/x", id="traces endpoint wins"
+        ),
         pytest.param({ENDPOINT: ""}, None, id="empty endpoint"),
         pytest.param({ENDPOINT: BASE, "OTEL_SDK_DISABLED": "TRUE"}, None, id="SDK disabled"),
         pytest.param({ENDPOINT: BASE, EXPORTER: "none"}, None, id="exporter none"),
         pytest.param(
-            {ENDPOINT: BASE, PROTOCOL: "grpc", TRACES_PROTOCOL: "http/protobuf"}, URL, id="gRPC for other signals"
+            {ENDPOINT: BASE, PROTOCOL: "grpc", TRACES_PROTOCOL: "http/protobuf"},
+            URL,
+            id="gRPC for other signals",
         ),
     ],
 )
@@ -63,11 +71,19 @@ def test_collector_url_follows_the_variables(environ, url):
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        pytest.param({ENDPOINT: BASE, PROTOCOL: "grpc"}, f"{PROTOCOL}: expected http/protobuf, got 'grpc'", id="gRPC"),
         pytest.param(
-            {ENDPOINT: BASE, EXPORTER: "zipkin"}, f"{EXPORTER}: expected otlp or none, got 'zipkin'", id="zipkin"
+            {ENDPOINT: BASE, PROTOCOL: "grpc"},
+            f"{PROTOCOL}: expected http/protobuf, got 'grpc'",
+            id="gRPC",
         ),
-        pytest.param({TRACES_ENDPOINT: "http://"}, f"{TRACES_ENDPOINT}: expected a URL", id="no host"),
+        pytest.param(
+            {ENDPOINT: BASE, EXPORTER: "zipkin"},
+            f"{EXPORTER}: expected otlp or none, got 'zipkin'",
+            id="zipkin",
+        ),
+        pytest.param(
+            {TRACES_ENDPOINT: "http://"}, f"{TRACES_ENDPOINT}: expected a URL", id="no host"
+        ),
         *(
             pytest.param({ENDPOINT: url}, f"{INVALID_URL}{url!r}", id=url)
             for url in ("collector:4318", "http://127.0.0.1:99999", "http://host:0")
@@ -84,7 +100,11 @@ def test_unsupported_variables_are_errors(environ, message):
     ("variables", "name"),
     [
         pytest.param({}, "mobile_sam-triton", id="default name"),
-        pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "service.name=masks,a=b"}, "masks-triton", id="resource attribute"),
+        pytest.param(
+            {"OTEL_RESOURCE_ATTRIBUTES": "service.name=masks,a=b"},
+            "masks-triton",
+            id="resource attribute",
+        ),
     ],
 )
 def test_triton_flags_send_traces_to_the_collector(monkeypatch, variables, name):
@@ -117,7 +137,9 @@ class Recorder:
         return self._exporter.get_finished_spans()
 
     async def request(self, scope: Scope) -> list[str]:
-        """Send a connection event through the middleware; return the trace ids that the application sees."""
+        """Send a connection event through the middleware; return the trace ids that the
+        application sees.
+        """
         seen: list[str] = []
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,8 +154,16 @@ class Recorder:
         async def send(message: Message) -> None:
             pass
 
-        full_scope = {"method": "POST", "headers": [], "query_string": b"", "http_version": "1.1", **scope}
-        middleware = TracingMiddleware(app, paths=frozenset({"/work", EMBEDDING}), provider=self.provider)
+        full_scope = {
+            "method": "POST",
+            "headers": [],
+            "query_string": b"",
+            "http_version": "1.1",
+            **scope,
+        }
+        middleware = TracingMiddleware(
+            app, paths=frozenset({"/work", EMBEDDING}), provider=self.provider
+        )
         await middleware(full_scope, receive, send)
         return seen
 
@@ -165,7 +195,9 @@ async def test_requests_to_traced_paths_have_a_span_and_a_trace_id(scope, sample
     recorder = Recorder(sampler)
     seen = await recorder.request(scope)
     assert [span.name for span in recorder.finished] == names
-    assert [(span.attributes or {})["http.route"] for span in recorder.finished] == [name.split()[1] for name in names]
+    assert [(span.attributes or {})["http.route"] for span in recorder.finished] == [
+        name.split()[1] for name in names
+    ]
     assert seen == ([f"{span.context.trace_id:032x}" for span in recorder.finished] or [""])
 
 
@@ -173,7 +205,9 @@ async def test_requests_to_traced_paths_have_a_span_and_a_trace_id(scope, sample
 async def test_query_reaches_the_application_but_no_span(recorder, monkeypatch, conventions):
     monkeypatch.setattr(_OpenTelemetrySemanticConventionStability, "_initialized", False)
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", conventions)
-    await recorder.request({"type": "http", "path": "/work", "server": ("a", 80), "query_string": b"api_key=secret"})
+    await recorder.request(
+        {"type": "http", "path": "/work", "server": ("a", 80), "query_string": b"api_key=secret"}
+    )
     (span,) = recorder.finished
     assert ("url.path" in span.attributes) == (conventions == "http/dup")
     assert not any("secret" in str(value) for value in span.attributes.values())
@@ -197,5 +231,7 @@ async def test_failed_call_of_triton_has_a_recorded_span_with_an_error_below_the
     assert infer.attributes == {traces.MODEL: "a model"}
     assert not infer.status.is_ok
     (traceparent,) = headers.values()
-    assert traceparent.startswith(f"00-{request.context.trace_id:032x}-{infer.context.span_id:016x}-")
+    assert traceparent.startswith(
+        f"00-{request.context.trace_id:032x}-{infer.context.span_id:016x}-"
+    )
     assert int(traceparent.rpartition("-")[2], 16) & 1  # recorded

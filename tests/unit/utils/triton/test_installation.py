@@ -14,7 +14,9 @@ from utils.triton import environment, installation
 from utils.triton.installation import TritonSetupError
 
 HAS_WHEEL = sys.platform == "linux" and os.uname().machine == "x86_64"
-needs_wheel = pytest.mark.skipif(not HAS_WHEEL, reason="the nvidia-pytriton wheel supports only Linux on x86-64")
+needs_wheel = pytest.mark.skipif(
+    not HAS_WHEEL, reason="the nvidia-pytriton wheel supports only Linux on x86-64"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +41,9 @@ def output(*command: str | Path) -> str:
 
 
 @pytest.mark.parametrize("gpu", [True, False], ids=["with a GPU", "without a GPU"])
-def test_a_triton_with_all_backends_is_used_unchanged_below_the_watchdog(gpu, tmp_path, monkeypatch):
+def test_a_triton_with_all_backends_is_used_unchanged_below_the_watchdog(
+    gpu, tmp_path, monkeypatch
+):
     monkeypatch.setattr(installation, "NVIDIA_DRIVER", Path("/dev/null" if gpu else "/dev/none"))
     install_triton(tmp_path, "python", "onnxruntime", "openvino")
     launcher = installation.prepare(tmp_path / "cache")
@@ -49,11 +53,18 @@ def test_a_triton_with_all_backends_is_used_unchanged_below_the_watchdog(gpu, tm
     assert (ran.stdout, ran.stderr) == (f"real {flags}--flag\n", "\n")
     assert not (launcher.parent / "backends").exists()
     plain.unlink()
-    started = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=False, cwd="/")
-    assert (started.returncode, started.stderr) == (1, f"error: {plain} is missing or not executable\n")
+    started = subprocess.run(
+        [launcher, "--flag"], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert (started.returncode, started.stderr) == (
+        1,
+        f"error: {plain} is missing or not executable\n",
+    )
 
 
-def test_missing_backends_are_added_to_a_triton_on_path_for_the_shell_commands_too(tmp_path, monkeypatch):
+def test_missing_backends_are_added_to_a_triton_on_path_for_the_shell_commands_too(
+    tmp_path, monkeypatch
+):
     binary = install_triton(tmp_path, "python", "tensorrt")
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "a cache"))
     script = environment.commands() + "; tritonserver --flag; command -v python"
@@ -63,10 +74,17 @@ def test_missing_backends_are_added_to_a_triton_on_path_for_the_shell_commands_t
     backends = next((tmp_path / "a cache").rglob("backends"))
     assert started.startswith(f"real --backend-directory={backends} ")
     assert started.endswith(" --flag")
-    assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "openvino", "python", "tensorrt"]
+    assert sorted(entry.name for entry in backends.iterdir()) == [
+        "onnxruntime",
+        "openvino",
+        "python",
+        "tensorrt",
+    ]
     assert (backends / "onnxruntime" / "model.py").is_file()
     assert python == f"{sys.prefix}/bin/python"
-    monkeypatch.setenv("PATH", f"{(backends.parent / installation.PLAIN).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv(
+        "PATH", f"{(backends.parent / installation.PLAIN).parent}:{os.environ['PATH']}"
+    )
     assert installation.find_installation().binary == binary
 
 
@@ -76,14 +94,22 @@ def test_the_wheels_triton_gets_the_stub_of_this_python(tmp_path):
     python = launcher.parent / "backends" / "python"
     assert (python / installation.STUB).resolve().parent.name == installation.PYTHON
     assert not (python / "libtriton_python.so").is_symlink()
-    assert "--model-repository" in output("sh", "-c", '"$0" --help 2>&1 || true', launcher.parent / installation.PLAIN)
+    assert "--model-repository" in output(
+        "sh", "-c", '"$0" --help 2>&1 || true', launcher.parent / installation.PLAIN
+    )
 
 
 @needs_wheel
 def test_prepare_is_idempotent_also_in_concurrent_processes(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\nfrom pathlib import Path\n"
-    code += f"from utils.triton import installation\nprint(installation.prepare(Path({str(tmp_path)!r})))"
-    jobs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    code += (
+        "from utils.triton import"
+        f" installation\nprint(installation.prepare(Path({str(tmp_path)!r})))"
+    )
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
     (launcher,) = {Path(job.communicate()[0].strip()) for job in jobs}
     assert [job.returncode for job in jobs] == [0] * 4
     before = launcher.stat().st_mtime_ns
@@ -98,9 +124,24 @@ def test_prepare_is_idempotent_also_in_concurrent_processes(tmp_path):
 @pytest.mark.parametrize(
     ("patched", "value", "message"),
     [
-        pytest.param("find_spec", lambda _: None, "no tritonserver on PATH and no nvidia-pytriton wheel", id="wheel"),
-        pytest.param("metadata.version", lambda _: "2.1.0", r"needs numpy 1\.26, this environment has 2", id="NumPy 2"),
-        pytest.param("PYTHON", "3.99", r"supports Python 3\.8, .*3\.12, .*; this is Python 3\.99", id="Python"),
+        pytest.param(
+            "find_spec",
+            lambda _: None,
+            "no tritonserver on PATH and no nvidia-pytriton wheel",
+            id="wheel",
+        ),
+        pytest.param(
+            "metadata.version",
+            lambda _: "2.1.0",
+            r"needs numpy 1\.26, this environment has 2",
+            id="NumPy 2",
+        ),
+        pytest.param(
+            "PYTHON",
+            "3.99",
+            r"supports Python 3\.8, .*3\.12, .*; this is Python 3\.99",
+            id="Python",
+        ),
     ],
 )
 def test_a_triton_that_cannot_run_is_an_error(monkeypatch, patched, value, message):
@@ -111,13 +152,18 @@ def test_a_triton_that_cannot_run_is_an_error(monkeypatch, patched, value, messa
 
 def test_a_missing_libpython_error_names_the_package_to_install(monkeypatch):
     monkeypatch.setattr("utils.triton.installation.os.access", lambda *_: False)
-    with pytest.raises(TritonSetupError, match=rf"Debian, Ubuntu: libpython3\.{sys.version_info.minor}"):
+    with pytest.raises(
+        TritonSetupError, match=rf"Debian, Ubuntu: libpython3\.{sys.version_info.minor}"
+    ):
         installation.shared_libpython()
 
 
 def test_a_disk_without_executable_files_is_a_one_line_error(tmp_path):
     install_triton(tmp_path, "python")
-    with small_disk(tmp_path / "disk", 1, "noexec") as disk, pytest.raises(TritonSetupError, match="without noexec"):
+    with (
+        small_disk(tmp_path / "disk", 1, "noexec") as disk,
+        pytest.raises(TritonSetupError, match="without noexec"),
+    ):
         installation.prepare(disk)
 
 

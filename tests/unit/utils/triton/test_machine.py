@@ -47,7 +47,9 @@ def test_usable_cores_are_the_physical_ones_within_affinity_and_cgroup_quota(
         ("no limit", "1", 2**35),
     ],
 )
-def test_usable_memory_is_the_machines_within_the_cgroups_limit(monkeypatch, tmp_path, name, text, expected):
+def test_usable_memory_is_the_machines_within_the_cgroups_limit(
+    monkeypatch, tmp_path, name, text, expected
+):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: mock.Mock(total=2**35))
     (tmp_path / "memory").mkdir()
     (tmp_path / name).write_text(f"{text}\n")
@@ -64,15 +66,20 @@ def test_usable_memory_is_the_machines_within_the_cgroups_limit(monkeypatch, tmp
     ],
 )
 def test_bfloat16_is_detected_by_cpu_flags(tmp_path, flags, expected):
-    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: avx512_bf16\n")
+    (tmp_path / "cpuinfo").write_text(
+        f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: avx512_bf16\n"
+    )
     assert has_bf16(tmp_path / "cpuinfo") is expected
     assert has_bf16(tmp_path / "no such file") is False
 
 
 @pytest.mark.parametrize(
-    ("visible", "gpus"), [(None, 4), ("", 0), ("-1", 0), ("0", 1), ("1,2", 2), ("0,1,2,3,4,5", 4), ("GPU-8f2a", 1)]
+    ("visible", "gpus"),
+    [(None, 4), ("", 0), ("-1", 0), ("0", 1), ("1,2", 2), ("0,1,2,3,4,5", 4), ("GPU-8f2a", 1)],
 )
-def test_gpus_are_counted_by_the_driver_and_limited_by_cuda_visible_devices(monkeypatch, visible, gpus):
+def test_gpus_are_counted_by_the_driver_and_limited_by_cuda_visible_devices(
+    monkeypatch, visible, gpus
+):
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
@@ -93,7 +100,9 @@ def test_gpus_are_counted_by_the_driver_and_limited_by_cuda_visible_devices(monk
         pytest.param(False, None, False, id="no Triton"),
     ],
 )
-def test_gpus_need_an_onnxruntime_with_gpu_support(monkeypatch, tmp_path, package, backends, expected):
+def test_gpus_need_an_onnxruntime_with_gpu_support(
+    monkeypatch, tmp_path, package, backends, expected
+):
     for name in backends or []:
         (tmp_path / name).mkdir()
     found = mock.Mock(side_effect=TritonSetupError("none"))

@@ -19,13 +19,17 @@ SERIES = b'# TYPE nv_inference_count counter\nnv_inference_count{model="mobile_s
         pytest.param(None, b"\nmobile_sam_triton_metrics_up 0\n", id="hangs"),
     ],
 )
-async def test_tritons_series_follow_the_up_metric_which_is_0_without_them(monkeypatch, status, end):
+async def test_tritons_series_follow_the_up_metric_which_is_0_without_them(
+    monkeypatch, status, end
+):
     answered = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /metrics HTTP/1.1\r\n")
         if status:
-            writer.write(b"HTTP/1.1 %d -\r\nContent-Length: %d\r\n\r\n" % (status, len(SERIES)) + SERIES)
+            writer.write(
+                b"HTTP/1.1 %d -\r\nContent-Length: %d\r\n\r\n" % (status, len(SERIES)) + SERIES
+            )
         else:
             await reader.read()
         writer.close()

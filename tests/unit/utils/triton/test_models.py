@@ -49,7 +49,11 @@ class FakeTriton:
         if path == "index":
             unloading, self.unloading = self.unloading > 0, self.unloading - 1
             self.asked_ready = json.loads(request.content)["ready"]
-            state = {"name": self.requests[-1][0], "version": "1", "state": "UNLOADING"} if unloading else {}
+            state = (
+                {"name": self.requests[-1][0], "version": "1", "state": "UNLOADING"}
+                if unloading
+                else {}
+            )
             return httpx.Response(200, json=[*self.index, *([state] if state else [])])
         _, model, action = path.split("/")
         if model in self.fails_to_load:
@@ -62,7 +66,11 @@ class FakeTriton:
 def triton(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> FakeTriton:
     fake = FakeTriton(deployment.folder)
     client = httpx.AsyncClient
-    monkeypatch.setattr(httpx, "AsyncClient", lambda **options: client(transport=httpx.MockTransport(fake), **options))
+    monkeypatch.setattr(
+        httpx,
+        "AsyncClient",
+        lambda **options: client(transport=httpx.MockTransport(fake), **options),
+    )
     monkeypatch.setattr(module, "check_engines", lambda *_: None)
     return fake
 
@@ -90,8 +98,13 @@ def test_states_are_parsed_from_the_index(models, triton):
 
 
 def test_versions_are_those_ready_in_all_orchestrator_models(models, triton):
-    triton.index = [{"name": model, "version": str(number)} for model in ORCHESTRATORS for number in (10, 2)]
-    triton.index += [{"name": "mobile_sam", "version": "11"}, {"name": "mobile_sam_encoder", "version": "12"}]
+    triton.index = [
+        {"name": model, "version": str(number)} for model in ORCHESTRATORS for number in (10, 2)
+    ]
+    triton.index += [
+        {"name": "mobile_sam", "version": "11"},
+        {"name": "mobile_sam_encoder", "version": "12"},
+    ]
     assert asyncio.run(models.versions()) == [2, 10]
     assert triton.asked_ready  # so Triton does not scan the repository
 
@@ -107,7 +120,9 @@ def test_sync_loads_in_dependency_order_and_unloads_in_reverse(models, triton, d
     assert triton.requests == [(model, [2]) for model in reversed(LOAD_ORDER)]
 
 
-def test_sync_does_not_load_the_callers_of_a_new_version_with_wrong_masks(models, triton, deployment, monkeypatch):
+def test_sync_does_not_load_the_callers_of_a_new_version_with_wrong_masks(
+    models, triton, deployment, monkeypatch
+):
     checked = []
 
     def check_engines(triton: LocalTriton, timeout_s: float, version: int) -> None:
@@ -172,8 +187,12 @@ def test_failed_loads_are_logged_a_few_times_and_then_counted(models, triton, mo
 
 
 def names(deployment: Deployment, version: int) -> list[str]:
-    """Return the name of a version's weights as Triton's folder has it, for each model with a record."""
-    return [read_record(deployment.folder / model / str(version))["name"] for model in ORCHESTRATORS]
+    """Return the name of a version's weights as Triton's folder has it, for each model with a
+    record.
+    """
+    return [
+        read_record(deployment.folder / model / str(version))["name"] for model in ORCHESTRATORS
+    ]
 
 
 def test_a_replaced_version_is_loaded_by_the_next_sync_only(models, deployment, triton):
@@ -204,10 +223,13 @@ def test_a_version_with_a_network_of_other_weights_is_a_rejection(models, deploy
     before = deployment.links()
     add_version(deployment.repository, 2)
     record = {"name": "tune", "networks": {"mobile_sam_encoder/model.onnx": "0" * 64}}
-    replace_file(deployment.repository / "mobile_sam" / "2" / "weights.json", json.dumps(record).encode())
+    replace_file(
+        deployment.repository / "mobile_sam" / "2" / "weights.json", json.dumps(record).encode()
+    )
     file = deployment.repository / "mobile_sam_encoder" / "2" / "model.onnx"
-    assert f"version 2 is not used: {file} is not the file that was written with the weights tune" in rejection(
-        models.sync
+    assert (
+        f"version 2 is not used: {file} is not the file that was written with the weights tune"
+        in rejection(models.sync)
     )
     assert (deployment.links(), triton.requests) == (before, [])
 
@@ -220,7 +242,9 @@ def test_the_log_names_versions_and_weights_of_each_load(models, deployment, cap
     with caplog.at_level("INFO", logger="bentoml.mobile_sam"):
         asyncio.run(models.sync())
         asyncio.run(models.unload("mobile_sam"))
-    versions_loaded = "version 1 number 1 (SHA-256 unknown), version 2 tuned.pt (SHA-256 0123456789ab)"
+    versions_loaded = (
+        "version 1 number 1 (SHA-256 unknown), version 2 tuned.pt (SHA-256 0123456789ab)"
+    )
     assert caplog.messages == [
         *(f"{model}: load done: {versions_loaded}" for model in LOAD_ORDER),
         "mobile_sam: unload done",
@@ -230,7 +254,11 @@ def test_the_log_names_versions_and_weights_of_each_load(models, deployment, cap
 def test_concurrent_changes_are_rejected(models, tmp_path):
     with (tmp_path / "models.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        for change in (models.sync, lambda: models.load("mobile_sam"), lambda: models.unload("mobile_sam")):
+        for change in (
+            models.sync,
+            lambda: models.load("mobile_sam"),
+            lambda: models.unload("mobile_sam"),
+        ):
             assert "another request is changing the models" in rejection(change)
     asyncio.run(models.sync())
 
@@ -238,7 +266,13 @@ def test_concurrent_changes_are_rejected(models, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ("add remove", "new versions must be loaded before old ones are removed, got 2 new and 1 removed: put 1 back"),
+        (
+            "add remove",
+            (
+                "new versions must be loaded before old ones are removed, got 2 new and 1 removed:"
+                " put 1 back"
+            ),
+        ),
         ("remove", "at least one version must stay, got 1 removed"),
         ("add lose", "version 2 is incomplete: mobile_sam_cached/2/weights.json is missing"),
     ],
@@ -258,15 +292,26 @@ def test_changes_that_cannot_be_applied_are_rejected(models, triton, deployment,
 def test_an_unreachable_triton_is_unavailable(tmp_path, monkeypatch, problem):
     monkeypatch.setattr(module, "INDEX_TIMEOUT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        addresses = {"nothing listens": "127.0.0.1:1", "silent": f"127.0.0.1:{silent.getsockname()[1]}"}
+        addresses = {
+            "nothing listens": "127.0.0.1:1",
+            "silent": f"127.0.0.1:{silent.getsockname()[1]}",
+        }
         with pytest.raises(InferenceUnavailable):
-            asyncio.run(Models(lambda: addresses[problem], RunState(str(tmp_path), "", 0), None).versions())
+            asyncio.run(
+                Models(lambda: addresses[problem], RunState(str(tmp_path), "", 0), None).versions()
+            )
 
 
-def test_version_that_needs_another_configuration_is_refused_until_a_restart(triton, deployment, tmp_path):
+def test_version_that_needs_another_configuration_is_refused_until_a_restart(
+    triton, deployment, tmp_path
+):
     add_version(deployment.repository, 2)
-    models = Models(lambda: "127.0.0.1:9", RunState(str(tmp_path), "a secret", 8002), deployment, lambda: False)
-    assert rejection(models.sync) == (
-        "version 2 needs another engine, batch or number of encoders than the running service has: restart it"
+    models = Models(
+        lambda: "127.0.0.1:9", RunState(str(tmp_path), "a secret", 8002), deployment, lambda: False
+    )
+    assert (
+        rejection(models.sync)
+        == "version 2 needs another engine, batch or number of encoders than the running service"
+        " has: restart it"
     )
     assert triton.requests == []

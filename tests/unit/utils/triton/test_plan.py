@@ -22,10 +22,20 @@ FLOAT32, SMALL = ("openvino", "onnxruntime"), ("onnxruntime",)
         (LAPTOP, MOBILE_SAM_ENGINES, "auto", ("openvino f32", "openvino f32")),
         (WITH_BF16, MOBILE_SAM_ENGINES, "auto", ("openvino bf16", "openvino f32")),
         (GPU, MOBILE_SAM_ENGINES, "auto", ("cuda f32", "cuda f32")),
-        (replace(WITH_BF16, openvino=False), MOBILE_SAM_ENGINES, "auto", ("onnxruntime f32", "onnxruntime f32")),
+        (
+            replace(WITH_BF16, openvino=False),
+            MOBILE_SAM_ENGINES,
+            "auto",
+            ("onnxruntime f32", "onnxruntime f32"),
+        ),
         (WITH_BF16, SMALL, "auto", ("onnxruntime f32", "onnxruntime f32")),
         (WITH_BF16, FLOAT32, "auto", ("openvino f32", "openvino f32")),
-        (replace(WITH_BF16, openvino=False), FLOAT32, "auto", ("onnxruntime f32", "onnxruntime f32")),
+        (
+            replace(WITH_BF16, openvino=False),
+            FLOAT32,
+            "auto",
+            ("onnxruntime f32", "onnxruntime f32"),
+        ),
         (WITH_BF16, FLOAT32, "openvino-bf16", ("openvino bf16", "openvino f32")),
         (GPU, FLOAT32, "auto", ("cuda f32", "cuda f32")),
         (WITH_BF16, MOBILE_SAM_ENGINES, "onnxruntime", ("onnxruntime f32", "onnxruntime f32")),
@@ -34,7 +44,9 @@ FLOAT32, SMALL = ("openvino", "onnxruntime"), ("onnxruntime",)
         (GPU, MOBILE_SAM_ENGINES, "openvino", ("openvino f32", "openvino f32")),
     ],
 )
-def test_engine_is_the_fastest_or_the_one_set_and_the_plans_text_names_it(machine, weights, setting, engines):
+def test_engine_is_the_fastest_or_the_one_set_and_the_plans_text_names_it(
+    machine, weights, setting, engines
+):
     plan = make_plan(machine, weights, Settings(engine=setting))
     assert (plan.encoder.engine, plan.decoder.engine) == engines
     assert f"encoder: {engines[0]}, " in str(plan)
@@ -77,14 +89,22 @@ def test_plan_has_instances_and_threads_by_cores(machine, encoder, decoder, orch
 @pytest.mark.parametrize(
     ("gigabytes", "encoder_bytes", "encoders"),
     [(32, 28e6, 4), (32, 26e8, 2), (16, 26e8, 1), (4, 26e8, 1), (3, 28e6, 2)],
-    ids=["MobileSAM", "ViT-H", "ViT-H in less memory", "ViT-H in too little", "MobileSAM in little memory"],
+    ids=[
+        "MobileSAM",
+        "ViT-H",
+        "ViT-H in less memory",
+        "ViT-H in too little",
+        "MobileSAM in little memory",
+    ],
 )
 def test_memory_limits_the_encoders(gigabytes, encoder_bytes, encoders):
     machine = replace(SERVER, cores=32, memory_bytes=gigabytes * 10**9)
     plan = make_plan(machine, FLOAT32, Settings(), int(encoder_bytes))
     assert (plan.encoder.instances, plan.encoder.threads) == (encoders, 32 // encoders)
     assert plan.instances["mobile_sam"] == encoders + 1
-    assert make_plan(machine, FLOAT32, Settings(encoders=5), int(encoder_bytes)).encoder.instances == 5
+    assert (
+        make_plan(machine, FLOAT32, Settings(encoders=5), int(encoder_bytes)).encoder.instances == 5
+    )
 
 
 def test_settings_override_the_plan():

@@ -27,7 +27,8 @@ def test_public_addresses_are_those_of_the_last_flags_and_tritons_defaults(argum
 
 
 @pytest.mark.parametrize(
-    ("version", "is_old"), [("2.51.0", True), ("2.70.1", True), ("2.71.0", False), ("3.0.0", False), ("", False)]
+    ("version", "is_old"),
+    [("2.51.0", True), ("2.70.1", True), ("2.71.0", False), ("3.0.0", False), ("", False)],
 )
 def test_old_release_on_a_public_address_is_warned_of(version, is_old):
     warning = age_warning(version, [*BENTOML, *OPENED])

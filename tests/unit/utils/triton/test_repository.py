@@ -43,10 +43,16 @@ def source(model: str) -> str:
 
 
 def applied(model: str, plan: Plan) -> tuple[ModelConfig, tuple[int, int], dict[str, str]]:
-    """Return a model's configuration with a plan applied, its instances' number and kind, and its parameters."""
+    """Return a model's configuration with a plan applied, its instances' number and kind, and
+    its parameters.
+    """
     parsed = text_format.Parse(apply_plan(model, source(model), plan), ModelConfig())
     (group,) = parsed.instance_group
-    return parsed, (group.count, group.kind), {key: value.string_value for key, value in parsed.parameters.items()}
+    return (
+        parsed,
+        (group.count, group.kind),
+        {key: value.string_value for key, value in parsed.parameters.items()},
+    )
 
 
 def test_openvino_runs_the_encoder_and_the_decoder_of_all_masks_in_bfloat16():
@@ -74,16 +80,22 @@ def test_both_networks_run_on_a_gpu():
         assert (parsed.backend, instances) == ("onnxruntime", (count, ModelInstanceGroup.KIND_GPU))
         assert parameters["cudnn_conv_algo_search"] == "1"
         assert int(parameters["gpu_mem_limit"]) >= 2**30
-        assert "arena_extend_strategy" not in parameters  # batches of rising sizes would exceed the limit
+        assert (
+            "arena_extend_strategy" not in parameters
+        )  # batches of rising sizes would exceed the limit
         assert [warmup.batch_size for warmup in parsed.model_warmup] == [1]
-        assert not parsed.HasField("dynamic_batching")  # convolutions are prepared anew for each number of images
+        assert not parsed.HasField(
+            "dynamic_batching"
+        )  # convolutions are prepared anew for each number of images
 
 
 @pytest.mark.parametrize(
     ("model", "count"), [("mobile_sam", 3), ("mobile_sam_cached", 3), ("mobile_sam_everything", 4)]
 )
 def test_orchestrator_parameters_describe_the_plan(model, count):
-    _, instances, parameters = applied(model, make_plan(GPU, MOBILE_SAM_ENGINES, Settings(orchestrators=3)))
+    _, instances, parameters = applied(
+        model, make_plan(GPU, MOBILE_SAM_ENGINES, Settings(orchestrators=3))
+    )
     assert instances == (count, ModelInstanceGroup.KIND_CPU)
     engines = {"encoder_engine": "cuda f32", "decoder_engine": "cuda f32", "decoder_batch": "64"}
     assert engines.items() <= parameters.items()
@@ -92,10 +104,19 @@ def test_orchestrator_parameters_describe_the_plan(model, count):
 
 @pytest.mark.parametrize("model", [entry.name for entry in sorted(REPOSITORY.iterdir())])
 def test_apply_plan_keeps_all_other_settings(model):
-    before, (after, _, parameters) = text_format.Parse(source(model), ModelConfig()), applied(model, LAPTOP)
+    before, (after, _, parameters) = (
+        text_format.Parse(source(model), ModelConfig()),
+        applied(model, LAPTOP),
+    )
     assert before.parameters.keys() <= parameters.keys()
     for parsed in (before, after):
-        for changed in ("instance_group", "parameters", "backend", "dynamic_batching", "model_warmup"):
+        for changed in (
+            "instance_group",
+            "parameters",
+            "backend",
+            "dynamic_batching",
+            "model_warmup",
+        ):
             parsed.ClearField(changed)
     assert before == after
 
@@ -108,7 +129,9 @@ def test_a_snapshot_has_all_versions_and_files_and_no_later_ones(tmp_path):
     (models / graph).write_text("a graph")
     (models / "mobile_sam_encoder" / "labels.txt").write_text("a label")
     folder = take_snapshot(models, tmp_path / "home")
-    assert {entry.name for entry in folder.iterdir()} == {entry.name for entry in REPOSITORY.iterdir()}
+    assert {entry.name for entry in folder.iterdir()} == {
+        entry.name for entry in REPOSITORY.iterdir()
+    }
     assert (folder / "mobile_sam_encoder" / "labels.txt").read_text() == "a label"
     replace_file(models / graph, b"another graph")
     (models / "mobile_sam_encoder" / "2").mkdir()
@@ -131,7 +154,9 @@ def test_an_invalid_configuration_and_an_unwritable_folder_are_one_line_errors(t
     (tmp_path / "models" / "mobile_sam").mkdir(parents=True)
     (tmp_path / "models" / "mobile_sam" / "config.pbtxt").write_text("nonsense {")
     folder = take_snapshot(tmp_path / "models", tmp_path / "home")
-    with pytest.raises(TritonSetupError, match=r"^cannot read the configuration of the model mobile_sam: [^\n]*$"):
+    with pytest.raises(
+        TritonSetupError, match=r"^cannot read the configuration of the model mobile_sam: [^\n]*$"
+    ):
         configure(folder, LAPTOP)
     (tmp_path / "file").write_text("a file")
     with pytest.raises(TritonSetupError, match=r"^cannot copy [^\n]*$"):
@@ -150,7 +175,10 @@ def test_an_invalid_configuration_and_an_unwritable_folder_are_one_line_errors(t
 def test_the_plan_depends_on_the_weights_of_all_versions(tmp_path, monkeypatch, engines, engine):
     monkeypatch.setattr("utils.triton.repository.this_machine", lambda: THIS_MACHINE)
     assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == "openvino bf16"
-    assert plan_for_this_machine(None, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
+    assert (
+        plan_for_this_machine(None, Settings(engine="onnxruntime")).encoder.engine
+        == "onnxruntime f32"
+    )
     for version, each in enumerate(engines, 1):
         (tmp_path / "mobile_sam" / str(version)).mkdir(parents=True)
         record = {"descriptor": {"engines": each}}
@@ -159,7 +187,9 @@ def test_the_plan_depends_on_the_weights_of_all_versions(tmp_path, monkeypatch, 
 
 
 def test_the_plan_depends_on_the_size_of_all_versions_of_the_encoder(tmp_path, monkeypatch):
-    monkeypatch.setattr("utils.triton.repository.this_machine", lambda: replace(THIS_MACHINE, cores=32))
+    monkeypatch.setattr(
+        "utils.triton.repository.this_machine", lambda: replace(THIS_MACHINE, cores=32)
+    )
     planned = []
     for version, file in enumerate(("model.onnx", "model.onnx.data"), 1):
         (tmp_path / "mobile_sam_encoder" / str(version)).mkdir(parents=True)
@@ -188,7 +218,10 @@ def test_export_writes_plain_files_with_the_plan_applied(tmp_path):
 
 @pytest.mark.parametrize(
     ("repository", "message"),
-    [("s3://bucket/models", "expected a source folder, got a URL"), ("/absent", "/model.onnx: no such file")],
+    [
+        ("s3://bucket/models", "expected a source folder, got a URL"),
+        ("/absent", "/model.onnx: no such file"),
+    ],
     ids=["URL", "missing"],
 )
 def test_the_commands_failure_is_a_one_line_error(monkeypatch, tmp_path, repository, message):
@@ -197,8 +230,12 @@ def test_the_commands_failure_is_a_one_line_error(monkeypatch, tmp_path, reposit
         main([str(tmp_path / "out")])
 
 
-@pytest.mark.parametrize(("mode", "parent"), [("none", "cache"), ("explicit", "cache"), ("poll", REPOSITORY)])
-def test_triton_reads_a_snapshot_or_the_repository_by_control_mode(tmp_path, monkeypatch, mode, parent):
+@pytest.mark.parametrize(
+    ("mode", "parent"), [("none", "cache"), ("explicit", "cache"), ("poll", REPOSITORY)]
+)
+def test_triton_reads_a_snapshot_or_the_repository_by_control_mode(
+    tmp_path, monkeypatch, mode, parent
+):
     monkeypatch.setenv(VARIABLE, "")
     RunState(str(tmp_path / "run"), "key", 8002).publish()
     settings = Settings(cache_dir=tmp_path / "cache", model_control_mode=mode)
@@ -232,9 +269,13 @@ def test_an_unwritable_cache_is_a_one_line_error(tmp_path, monkeypatch):
 
 def test_other_weights_than_the_expected_ones_are_a_one_line_error(tmp_path):
     (tmp_path / "mobile_sam" / "1").mkdir(parents=True)
-    (tmp_path / "mobile_sam" / "1" / "weights.json").write_text('{"name": "builtin", "sha256": "bb"}')
+    (tmp_path / "mobile_sam" / "1" / "weights.json").write_text(
+        '{"name": "builtin", "sha256": "bb"}'
+    )
     check_weights(tmp_path, "bb")
-    with pytest.raises(TritonSetupError, match=r"SHA-256 aa, got bb \(builtin\): another command may have replaced"):
+    with pytest.raises(
+        TritonSetupError, match=r"SHA-256 aa, got bb \(builtin\): another command may have replaced"
+    ):
         check_weights(tmp_path, "aa")
     with pytest.raises(TritonSetupError, match="got none"):
         check_weights(tmp_path / "absent", "aa")
@@ -251,11 +292,18 @@ def two_weights(tmp_path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("model", ["mobile_sam_encoder", "mobile_sam_decoder"])
-def test_network_of_other_weights_in_the_same_path_is_a_one_line_error(two_weights, tmp_path, model):
+def test_network_of_other_weights_in_the_same_path_is_a_one_line_error(
+    two_weights, tmp_path, model
+):
     one, other = two_weights
     take_snapshot(one, tmp_path / "before")
-    replace_file(one / model / "1" / "model.onnx", (other / model / "1" / "model.onnx").read_bytes())
-    expected = f"{one / model / '1' / 'model.onnx'} is not the file that was written with the weights builtin: "
+    replace_file(
+        one / model / "1" / "model.onnx", (other / model / "1" / "model.onnx").read_bytes()
+    )
+    expected = (
+        f"{one / model / '1' / 'model.onnx'} is not the file that was written with the weights"
+        " builtin: "
+    )
     with pytest.raises(TritonSetupError, match=expected):
         take_snapshot(one, tmp_path / "after")
 
@@ -272,15 +320,23 @@ def test_record_that_names_no_files_is_accepted(two_weights, tmp_path):
 
 
 def test_a_missing_file_of_the_snapshot_is_named_by_its_path_in_the_repository(tmp_path):
-    with pytest.raises(TritonSetupError, match=r"^/repository/mobile_sam_encoder/1/model.onnx: no such file"):
+    with pytest.raises(
+        TritonSetupError, match=r"^/repository/mobile_sam_encoder/1/model.onnx: no such file"
+    ):
         check_repository(Path("/repository"), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("engines", "batch", "fits"),
-    [(MOBILE_SAM_ENGINES, 8, True), (["openvino", "onnxruntime"], 8, False), (MOBILE_SAM_ENGINES, 1, False)],
+    [
+        (MOBILE_SAM_ENGINES, 8, True),
+        (["openvino", "onnxruntime"], 8, False),
+        (MOBILE_SAM_ENGINES, 1, False),
+    ],
 )
-def test_running_configuration_fits_a_new_version_or_not(tmp_path, monkeypatch, engines, batch, fits):
+def test_running_configuration_fits_a_new_version_or_not(
+    tmp_path, monkeypatch, engines, batch, fits
+):
     monkeypatch.setattr("utils.triton.repository.this_machine", lambda: THIS_MACHINE)
     models = tmp_path / "models"
     shutil.copytree(REPOSITORY, models, ignore=shutil.ignore_patterns("1"))

@@ -13,7 +13,13 @@ import pytest
 
 from utils.triton import run as module
 from utils.triton.installation import TritonSetupError
-from utils.triton.run import SHARED_MEMORY, RunState, check_shared_memory, clean_up, shared_memory_problem
+from utils.triton.run import (
+    SHARED_MEMORY,
+    RunState,
+    check_shared_memory,
+    clean_up,
+    shared_memory_problem,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 SERVICE = """
@@ -31,12 +37,23 @@ print(folder)
 """
 
 
-@pytest.mark.parametrize("memory", [SHARED_MEMORY, Path("/nowhere")], ids=["in memory", "without shared memory"])
+@pytest.mark.parametrize(
+    "memory", [SHARED_MEMORY, Path("/nowhere")], ids=["in memory", "without shared memory"]
+)
 def test_folder_is_private_inherited_and_removed_at_exit(tmp_path, memory):
-    own = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MOBILE_SAM_TRITON_")
+    }
     environment = {**own, "TMPDIR": str(tmp_path), "MEMORY": str(memory)}
     ran = subprocess.run(
-        [sys.executable, "-c", SERVICE], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SERVICE],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     folder = Path(ran.stdout.strip())
     assert folder.parent == (memory if memory.is_dir() else tmp_path)
@@ -61,9 +78,13 @@ def test_clean_up_keeps_folders_and_regions_of_running_services(monkeypatch, tmp
     for name in (f"{dead.name}_1", f"{running.name}_1", "mobile_sam_triton_2_c_1", "unrelated"):
         (tmp_path / name).touch()
     held = os.open(running, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_SH)  # perhaps by another container, whose processes are not visible here
+    fcntl.flock(
+        held, fcntl.LOCK_SH
+    )  # perhaps by another container, whose processes are not visible here
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", mock.Mock(side_effect=PermissionError))  # another user's regions
+        patched.setattr(
+            Path, "unlink", mock.Mock(side_effect=PermissionError)
+        )  # another user's regions
         clean_up(tmp_path)
     clean_up(tmp_path)
     kept = {entry.name for entry in tmp_path.iterdir()}

@@ -15,7 +15,9 @@ from utils.triton.services import Service, announce, main, users_of
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Path]:
-    """A folder with the run folders of two running services and of a killed one, all of the same repository."""
+    """A folder with the run folders of two running services and of a killed one, all of the same
+    repository.
+    """
     locks = []
     for name, mode in (("b", "none"), ("a", "poll"), ("killed", "none")):
         folder = tmp_path / "memory" / f"{PREFIX}{name}"
@@ -31,9 +33,14 @@ def memory(tmp_path: Path) -> Iterator[Path]:
 
 def test_running_services_of_a_repository_are_named(memory, tmp_path):
     assert users_of(tmp_path / "models", memory) == [
-        "the service at http://a (process 7) uses the same folder, with official weights "
-        "until Triton finds other files in the folder, within 15 s",
-        "the service at http://b (process 7) uses the same folder, with official weights until it is started again",
+        (
+            "the service at http://a (process 7) uses the same folder, with official weights "
+            "until Triton finds other files in the folder, within 15 s"
+        ),
+        (
+            "the service at http://b (process 7) uses the same folder, with official weights until"
+            " it is started again"
+        ),
     ]
     assert users_of(tmp_path / "other", memory) == []
 
@@ -49,6 +56,9 @@ def test_the_command_prints_a_note_for_each_service(memory, tmp_path, monkeypatc
     monkeypatch.setattr(services.users_of, "__defaults__", (memory,))
     main([str(tmp_path / "models")])
     lines = capsys.readouterr().err.splitlines()
-    assert [line[:31] for line in lines] == ["note: the service at http://a (", "note: the service at http://b ("]
+    assert [line[:31] for line in lines] == [
+        "note: the service at http://a (",
+        "note: the service at http://b (",
+    ]
     with pytest.raises(SystemExit, match="2"):
         main([])

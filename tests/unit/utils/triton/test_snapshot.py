@@ -99,10 +99,15 @@ def test_huge_files_that_nobody_can_write_are_linked_by_name_where_hard_links_ar
     monkeypatch.setattr(snapshot, "MAX_COPIED_BYTES", MIN_LINKED_BYTES - 1)
     monkeypatch.setattr(os, "access", lambda *_: False)
     take(repository, 1, ["net"], tmp_path / "taken")
-    assert (tmp_path / "taken" / "net" / "model.onnx").readlink() == repository / "net" / "1" / "model.onnx"
+    assert (
+        tmp_path / "taken" / "net" / "model.onnx"
+    ).readlink() == repository / "net" / "1" / "model.onnx"
     assert not (tmp_path / "taken" / "net" / "model.py").is_symlink()
     replace_file(repository / "net" / "1" / "model.onnx", b"a new image")
-    assert changed_file(tmp_path / "taken", "net") == f"{tmp_path / 'taken' / 'net' / 'model.onnx'} has changed"
+    assert (
+        changed_file(tmp_path / "taken", "net")
+        == f"{tmp_path / 'taken' / 'net' / 'model.onnx'} has changed"
+    )
 
 
 def test_a_linked_weights_file_is_taken_by_content(repository, tmp_path):

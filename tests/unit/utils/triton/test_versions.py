@@ -14,7 +14,11 @@ from utils.triton.versions import LOAD_ORDER, REQUIRED_FILES, Deployment
 
 def test_load_order_has_every_model_after_those_it_calls():
     root = Path(__file__).resolve().parents[4] / "model_repository"
-    assert set(LOAD_ORDER) == set(REQUIRED_FILES) == {path.parent.name for path in root.glob("*/config.pbtxt")}
+    assert (
+        set(LOAD_ORDER)
+        == set(REQUIRED_FILES)
+        == {path.parent.name for path in root.glob("*/config.pbtxt")}
+    )
     assert set(LOAD_ORDER[:2]) == {ENCODER, DECODER}
 
 
@@ -34,12 +38,18 @@ def test_versions_are_numbered_folders(deployment, tmp_path):
 def contents(deployment: Deployment, model: str = "mobile_sam") -> dict[int, str]:
     """Return the name in the record of each version that Triton reads."""
     numbers = versions.versions(deployment.folder, model)
-    return {number: versions.read_record(deployment.folder / model / str(number))["name"] for number in numbers}
+    return {
+        number: versions.read_record(deployment.folder / model / str(number))["name"]
+        for number in numbers
+    }
 
 
 def write_record(repository: Path, name: str, version: int = 1) -> None:
     """Replace the record of a version of a model, as an export does."""
-    replace_file(repository / "mobile_sam" / str(version) / "weights.json", json.dumps({"name": name}).encode())
+    replace_file(
+        repository / "mobile_sam" / str(version) / "weights.json",
+        json.dumps({"name": name}).encode(),
+    )
 
 
 def test_missing_files_are_found_in_every_model(deployment):

@@ -35,18 +35,24 @@ class TritonPythonModel:
         except Exception as error:  # Pillow's parsers raise many types
             # INVALID_ARG is the caller's error: HTTP 400. Without a code it would be a 500.
             message = f"image: expected an undamaged PNG, JPEG or WebP file: {type(error).__name__}"
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG))
+            return pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG)
+            )
         return pb_utils.InferenceResponse([pb_utils.Tensor("pixels", pixels)])
 
     def crop(self, file: bytes) -> npt.NDArray[np.uint8]:
         """Return the centre crop of the image, turned as Pillow does, (224, 224, 3) uint8 RGB.
 
-        Within a pixel it is torchvision's Resize and CenterCrop, but only the crop is scaled: a long image takes no
-        more memory.
+        Within a pixel it is torchvision's Resize and CenterCrop, but only the crop is scaled: a
+        long image takes no more memory.
         """
-        image = ImageOps.exif_transpose(Image.open(io.BytesIO(file), formats=("PNG", "JPEG", "WEBP"))).convert("RGB")
+        image = ImageOps.exif_transpose(
+            Image.open(io.BytesIO(file), formats=("PNG", "JPEG", "WEBP"))
+        ).convert("RGB")
         border = (1 - CROP / self.resize_size) / 2
-        return np.asarray(ImageOps.fit(image, (CROP, CROP), Image.Resampling.BILINEAR, bleed=border))
+        return np.asarray(
+            ImageOps.fit(image, (CROP, CROP), Image.Resampling.BILINEAR, bleed=border)
+        )
 
 
 def normalise(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

@@ -25,7 +25,10 @@ class TritonPythonModel:
 
     def _answer(self, request: Any) -> Any:
         """Return the response to one request: sum and difference of its (4,) float32 inputs."""
-        first, second = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
+        first, second = (
+            pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+            for name in ("INPUT0", "INPUT1")
+        )
         outputs = {"OUTPUT0": first + second, "OUTPUT1": first - second}
         for name, values in outputs.items():
             if not np.isfinite(values).all():
@@ -34,4 +37,6 @@ class TritonPythonModel:
                     f"{name}: expected finite FP32 numbers", pb_utils.TritonError.INVALID_ARG
                 )
                 return pb_utils.InferenceResponse(error=invalid)
-        return pb_utils.InferenceResponse([pb_utils.Tensor(name, values) for name, values in outputs.items()])
+        return pb_utils.InferenceResponse(
+            [pb_utils.Tensor(name, values) for name, values in outputs.items()]
+        )

@@ -12,7 +12,9 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read the limit. Triton logs an exception and does not load the model."""
-        self.largest = float(json.loads(args["model_config"])["parameters"]["largest"]["string_value"])
+        self.largest = float(
+            json.loads(args["model_config"])["parameters"]["largest"]["string_value"]
+        )
         self.executions = 0
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -26,9 +28,14 @@ class TritonPythonModel:
 
     def _answer(self, request: Any) -> Any:
         """Return the response to one request with (4,) float32 inputs."""
-        first, second = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
+        first, second = (
+            pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+            for name in ("INPUT0", "INPUT1")
+        )
         product = first * second
         if not (np.abs(product) <= self.largest).all():  # not `>`, which is false for NaN
             message = f"OUTPUT: expected products of at most {self.largest:g} in magnitude"
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG))
+            return pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG)
+            )
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", product)])

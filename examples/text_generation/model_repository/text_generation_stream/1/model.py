@@ -18,7 +18,9 @@ class TritonPythonModel:
         """Load the language model."""
         name = os.environ.get("TEXT_GENERATION_MODEL") or "gpt2"
         self.tokenizer = AutoTokenizer.from_pretrained(name)
-        self.model = AutoModelForCausalLM.from_pretrained(name).to("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = AutoModelForCausalLM.from_pretrained(name).to(
+            "cuda" if torch.cuda.is_available() else "cpu"
+        )
         self.threads = ThreadPoolExecutor(4)  # texts at a time; further requests wait
 
     def execute(self, requests: list[Any]) -> None:
@@ -38,12 +40,23 @@ class TritonPythonModel:
         streamer = TextStreamer(self.tokenizer, skip_prompt=True, skip_special_tokens=True)
         streamer.on_finalized_text = send  # its own prints the text
         try:
-            new_tokens, temperature = int(inputs.get("max_new_tokens", 64)), float(inputs.get("temperature", 0))
+            new_tokens, temperature = (
+                int(inputs.get("max_new_tokens", 64)),
+                float(inputs.get("temperature", 0)),
+            )
             text = inputs["text_input"].decode()
-            prompt = self.tokenizer(text, return_tensors="pt", return_token_type_ids=False).to(self.model.device)
-            length, context = prompt.input_ids.shape[1], getattr(self.model.config, "max_position_embeddings", math.inf)
+            prompt = self.tokenizer(text, return_tensors="pt", return_token_type_ids=False).to(
+                self.model.device
+            )
+            length, context = (
+                prompt.input_ids.shape[1],
+                getattr(self.model.config, "max_position_embeddings", math.inf),
+            )
             if not 1 <= length <= context - new_tokens:
-                raise ValueError(f"expected 1 to {context} tokens with max_new_tokens, got {length} + {new_tokens}")
+                raise ValueError(
+                    f"expected 1 to {context} tokens with max_new_tokens, got {length} +"
+                    f" {new_tokens}"
+                )
             self.model.generate(
                 **prompt,
                 max_new_tokens=new_tokens,
@@ -53,10 +66,12 @@ class TritonPythonModel:
                 stopping_criteria=[lambda *_, **__: sender.is_cancelled()],  # the caller has gone
             )
         except Exception as error:
-            # transformers raises ValueError for invalid options too. INVALID_ARG is HTTP 400; the text says so as well,
-            # because a model that calls this one does not get the code.
+            # transformers raises ValueError for invalid options too. INVALID_ARG is HTTP 400; the
+            # text says so as well, because a model that calls this one does not get the code.
             failure = pb_utils.TritonError(str(error))
             if isinstance(error, ValueError):
-                failure = pb_utils.TritonError(f"invalid request: {error}", pb_utils.TritonError.INVALID_ARG)
+                failure = pb_utils.TritonError(
+                    f"invalid request: {error}", pb_utils.TritonError.INVALID_ARG
+                )
             sender.send(pb_utils.InferenceResponse(error=failure))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

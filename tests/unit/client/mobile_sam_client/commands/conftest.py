@@ -20,22 +20,30 @@ def sam(monkeypatch) -> FakeSam:
     sam = FakeSam()
 
     def get(url: str, timeout: float) -> httpx.Response:
-        return httpx.Response(200 if sam.ready else 503, text="ready" if sam.ready else "the model\nloads")
+        return httpx.Response(
+            200 if sam.ready else 503, text="ready" if sam.ready else "the model\nloads"
+        )
 
-    monkeypatch.setattr(connection, "make_client", lambda kind, url: kind(url, transport=httpx.MockTransport(sam)))
+    monkeypatch.setattr(
+        connection, "make_client", lambda kind, url: kind(url, transport=httpx.MockTransport(sam))
+    )
     monkeypatch.setattr(httpx, "get", get)
     return sam
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path) -> Run:
-    """Run a command in an empty folder: its words, and arguments that contain spaces or are no text."""
+    """Run a command in an empty folder: its words, and arguments that contain spaces or are no
+    text.
+    """
     monkeypatch.chdir(tmp_path)
     # Wide enough that usage messages are not wrapped.
     monkeypatch.setenv("COLUMNS", "300")
 
     def run(words: str, *more: object, stdin: bytes | None = None) -> Result:
-        return CliRunner().invoke(app, [*words.split(), *map(str, more)], input=stdin, catch_exceptions=False)
+        return CliRunner().invoke(
+            app, [*words.split(), *map(str, more)], input=stdin, catch_exceptions=False
+        )
 
     return run
 
@@ -50,7 +58,8 @@ def photo(tmp_path) -> bytes:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[Callable[[httpx.Request], httpx.Response]]:
-    """A reply for `sam` that first does once what Ctrl-C makes Python do: call the handler of SIGINT.
+    """A reply for `sam` that first does once what Ctrl-C makes Python do: call the handler of
+    SIGINT.
 
     The process gets no real signal, which at times ended a worker of xdist.
     """

@@ -52,8 +52,14 @@ class FakeSam:
             return self._queue(fields, request)
         self.requests.append((path, fields))
         file = self.file_of(fields)
-        replies = {"/embed": self._embed, "/mobile_sam": self._segment, "/everything": self._everything}
-        reply = self.replies[file] if file in self.replies else replies[path](self._image(file), fields)
+        replies = {
+            "/embed": self._embed,
+            "/mobile_sam": self._segment,
+            "/everything": self._everything,
+        }
+        reply = (
+            self.replies[file] if file in self.replies else replies[path](self._image(file), fields)
+        )
         return reply(request)
 
     def file_of(self, fields: dict[str, Any]) -> bytes:
@@ -68,7 +74,13 @@ class FakeSam:
         with Image.open(io.BytesIO(file)) as image:
             width, height = image.size[:: -1 if image.getexif().get(0x0112, 1) >= 5 else 1]
         image_id = hashlib.sha256(file).hexdigest()
-        return {**fake.IMAGE, "image_id": image_id, "width": width, "height": height, "weights": self.weights}
+        return {
+            **fake.IMAGE,
+            "image_id": image_id,
+            "width": width,
+            "height": height,
+            "weights": self.weights,
+        }
 
     def _queue(self, fields: dict[str, Any], request: httpx.Request) -> httpx.Response:
         """Encode the only image at once."""
@@ -95,7 +107,9 @@ class FakeSam:
                 clipped.append(f"prompts[{number}].box")
             for rank in range(3 if fields.get("multimask_output") else 1):
                 mask, box = _square(image, (x0, y0 + rank, x1, y1)), [x0, y0 + rank, x1, y1]
-                masks.append({**fake.mask_result(number, 0.75 - rank / 4, int(mask.sum())), "box": box})
+                masks.append(
+                    {**fake.mask_result(number, 0.75 - rank / 4, int(mask.sum())), "box": box}
+                )
                 rles.append(fake.rle(mask))
         mode = {"overlay": "RGB", "cutout": "RGBA"}.get(fields["segmented_image"])
         shown = fake.png(0, mode, (image["width"], image["height"])) if mode else None
@@ -104,9 +118,12 @@ class FakeSam:
 
     def _everything(self, image: dict[str, Any], fields: dict[str, Any]) -> fake.Reply:
         found = [
-            fake.record_of(_square(image, (x0, y0, x1, y1)), (x0, y0, x1 - x0, y1 - y0)) for x0, y0, x1, y1 in SQUARES
+            fake.record_of(_square(image, (x0, y0, x1, y1)), (x0, y0, x1 - x0, y1 - y0))
+            for x0, y0, x1, y1 in SQUARES
         ]
-        return fake.lines_reply({"done": 1, "total": 2}, {"done": 2, "total": 2, "result": {**image, "masks": found}})
+        return fake.lines_reply(
+            {"done": 1, "total": 2}, {"done": 2, "total": 2, "result": {**image, "masks": found}}
+        )
 
 
 def _square(image: dict[str, Any], box: tuple[int, ...]) -> Any:

@@ -23,13 +23,19 @@ def folder(tmp_path):
     photos = tmp_path / "photos"
     for name in ("b.png", "a.jpg", "sub/c.PNG", "notes.txt", ".hidden.png", ".git/d.png"):
         (photos / name).parent.mkdir(parents=True, exist_ok=True)
-        (photos / name).write_bytes(picture(sum(name.encode()), kind="JPEG" if name.endswith("jpg") else "PNG"))
+        (photos / name).write_bytes(
+            picture(sum(name.encode()), kind="JPEG" if name.endswith("jpg") else "PNG")
+        )
     return photos
 
 
 def numbers_of(output: str) -> dict[str, int]:
     """Return the numbers of the summary table."""
-    rows = [line.rsplit(maxsplit=1) for line in output.splitlines() if line.rsplit(maxsplit=1)[-1].isdecimal()]
+    rows = [
+        line.rsplit(maxsplit=1)
+        for line in output.splitlines()
+        if line.rsplit(maxsplit=1)[-1].isdecimal()
+    ]
     return {label.strip(): int(number) for label, number in rows}
 
 
@@ -42,14 +48,27 @@ def test_annotations_and_summary_contain_all_images(run, sam, folder, tmp_path):
     assert {(image["width"], image["height"]) for image in images} == {(60, 40)}
     assert [category["name"] for category in loaded.loadCats(loaded.getCatIds())] == ["object"]
     first, second = loaded.loadAnns(loaded.getAnnIds(imgIds=[images[1]["id"]]))
-    assert (first["bbox"], first["area"], first["score"], first["stability_score"]) == ([0, 0, 20, 20], 400, 0.9, 0.8)
+    assert (first["bbox"], first["area"], first["score"], first["stability_score"]) == (
+        [0, 0, 20, 20],
+        400,
+        0.9,
+        0.8,
+    )
     expected = np.zeros((40, 60), np.uint8)
     expected[10:20, 30:40] = 1
     np.testing.assert_array_equal(loaded.annToMask(second), expected)
     assert len({annotation["id"] for annotation in loaded.loadAnns(loaded.getAnnIds())}) == 6
 
-    assert numbers_of(done.stdout) == {"images": 3, "processed": 3, "skipped": 0, "failed": 0, "objects": 6}
-    assert "wrote found: annotations.json, ids.json, failures.json, records, overlays" in done.stdout
+    assert numbers_of(done.stdout) == {
+        "images": 3,
+        "processed": 3,
+        "skipped": 0,
+        "failed": 0,
+        "objects": 6,
+    }
+    assert (
+        "wrote found: annotations.json, ids.json, failures.json, records, overlays" in done.stdout
+    )
     assert "note: A note." in done.stderr
     assert "\x1b" not in done.output
 
@@ -62,7 +81,10 @@ def test_results_inside_the_image_folder_are_not_segmented(run, sam, folder, mon
 
 
 def test_prompt_file_selects_images_and_objects(run, sam, folder, tmp_path):
-    prompts = {"sub/c.PNG": {"box": [1, 2, 11, 12]}, "b.png": [{"pos_coords": [[5, 5]]}, {"box": [0, 0, 30, 30]}]}
+    prompts = {
+        "sub/c.PNG": {"box": [1, 2, 11, 12]},
+        "b.png": [{"pos_coords": [[5, 5]]}, {"box": [0, 0, 30, 30]}],
+    }
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
     done = run(f"{BATCH} --prompts prompts.json")
     assert done.exit_code == 0, done.output
@@ -102,7 +124,14 @@ def test_failures_are_listed_and_do_not_stop_the_run(run, sam, folder, tmp_path)
     assert "failed: lost.png: No such file or directory\n" in done.stderr
     document = json.loads(done.stdout)
     assert document.pop("weights")["name"] == "none"
-    assert document == {"out": "found", "images": 6, "processed": 3, "skipped": 0, "failed": 3, "objects": 6}
+    assert document == {
+        "out": "found",
+        "images": 6,
+        "processed": 3,
+        "skipped": 0,
+        "failed": 3,
+        "objects": 6,
+    }
     images = json.loads((tmp_path / "found" / "annotations.json").read_text())["images"]
     assert [image["file_name"] for image in images] == ["a.jpg", "b.png", "sub/c.PNG"]
 
@@ -121,7 +150,9 @@ def test_concurrency_is_used_and_not_exceeded(run, sam, folder, monkeypatch):
         return sam(request)
 
     monkeypatch.setattr(
-        connection, "make_client", lambda _, url: AsyncClient(url, transport=httpx.MockTransport(handle))
+        connection,
+        "make_client",
+        lambda _, url: AsyncClient(url, transport=httpx.MockTransport(handle)),
     )
     assert run(f"{BATCH} --concurrency 2").exit_code == 0
     assert max(running) == 2
@@ -144,9 +175,18 @@ def test_full_disk_stops_the_run(run, sam, folder, monkeypatch):
         ("[]", 'prompts.json: expected {"photo.jpg": '),
         ('{"a.jpg": []}', "prompts.json: 'a.jpg': expected a list of objects, got []"),
         ('{"images": [], "annotations": []}', "this looks like a COCO file"),
-        ('{"a.jpg": [{"points": [[1, 2]]}]}', "'a.jpg': object 0: expected some of pos_coords, labels, neg_coords, bo"),
-        ('{"a.jpg": [{"box": [NaN, 0, 1, 1]}]}', "prompts.json: not valid JSON: NaN is not a JSON number"),
-        ('{"../a.jpg": {"box": [0, 0, 1, 1]}}', "'../a.jpg': expected a path relative to the image folder"),
+        (
+            '{"a.jpg": [{"points": [[1, 2]]}]}',
+            "'a.jpg': object 0: expected some of pos_coords, labels, neg_coords, bo",
+        ),
+        (
+            '{"a.jpg": [{"box": [NaN, 0, 1, 1]}]}',
+            "prompts.json: not valid JSON: NaN is not a JSON number",
+        ),
+        (
+            '{"../a.jpg": {"box": [0, 0, 1, 1]}}',
+            "'../a.jpg': expected a path relative to the image folder",
+        ),
     ],
 )
 def test_malformed_prompt_file_is_reported_in_one_line(run, folder, tmp_path, content, message):
@@ -162,11 +202,27 @@ def test_malformed_prompt_file_is_reported_in_one_line(run, folder, tmp_path, co
     ("arguments", "code", "message"),
     [
         ("empty --out found", 1, "error: empty: no PNG, JPEG or WebP files found\n"),
-        ("photos --out found --prompts absent.json", 1, "error: absent.json: No such file or directory\n"),
-        ("photos --out found --prompts p --points-per-side 8", 2, "cannot be combined with the options for everything"),
-        ("absent --out found --prompts prompts.json", 1, "error: absent: No such file or directory\n"),
+        (
+            "photos --out found --prompts absent.json",
+            1,
+            "error: absent.json: No such file or directory\n",
+        ),
+        (
+            "photos --out found --prompts p --points-per-side 8",
+            2,
+            "cannot be combined with the options for everything",
+        ),
+        (
+            "absent --out found --prompts prompts.json",
+            1,
+            "error: absent: No such file or directory\n",
+        ),
         ("photos --out photos/", 2, "must not be the folder of the images"),
-        ("photos --out photos/a.jpg", 1, "cannot write photos/a.jpg/annotations.json: Not a directory\n"),
+        (
+            "photos --out photos/a.jpg",
+            1,
+            "cannot write photos/a.jpg/annotations.json: Not a directory\n",
+        ),
     ],
 )
 def test_wrong_usage_is_reported_before_any_request(run, sam, folder, arguments, code, message):  # noqa: PLR0917
@@ -181,7 +237,12 @@ def test_wrong_usage_is_reported_before_any_request(run, sam, folder, arguments,
 
 def test_clip_is_sent_and_kept_in_the_annotations(run, sam, folder, tmp_path):
     (tmp_path / "prompts.json").write_text(
-        json.dumps({"b.png": [{"box": [10, 5, 30, 25]}, {"box": [-3, 5, 30, 45]}], "a.jpg": {"box": [1, 1, 9, 9]}})
+        json.dumps(
+            {
+                "b.png": [{"box": [10, 5, 30, 25]}, {"box": [-3, 5, 30, 45]}],
+                "a.jpg": {"box": [1, 1, 9, 9]},
+            }
+        )
     )
     done = run(f"{BATCH} --prompts prompts.json --clip")
     assert done.exit_code == 0, done.output

@@ -64,7 +64,11 @@ def test_finished_images_are_skipped(run, files, requested, tmp_path):
         (lambda sam, folder: (folder / "photos/e.png").write_bytes(picture(0)), "", ["a.png"]),
         (lambda sam, folder: None, "--points-per-side 8", ["a.png", "b.png", "c.png", "d.png"]),
         (lambda sam, folder: None, "--max-side 2000", ["a.png", "b.png", "c.png", "d.png"]),
-        (lambda sam, folder: sam.weights.update(sha256="1" * 64), "", ["a.png", "b.png", "c.png", "d.png"]),
+        (
+            lambda sam, folder: sam.weights.update(sha256="1" * 64),
+            "",
+            ["a.png", "b.png", "c.png", "d.png"],
+        ),
         (lambda sam, folder: without_orientation(folder / RECORD), "", ["b.png"]),
         (lambda sam, folder: (folder / RECORD).write_bytes(b"{"), "", ["b.png"]),
         (lambda sam, folder: (folder / RECORD).write_bytes(b"[]"), "", ["b.png"]),
@@ -80,7 +84,9 @@ def test_finished_images_are_skipped(run, files, requested, tmp_path):
         "list as record",
     ],
 )
-def test_only_outdated_results_are_redone(*, run, sam, files, requested, tmp_path, change, options, expected):
+def test_only_outdated_results_are_redone(
+    *, run, sam, files, requested, tmp_path, change, options, expected
+):
     run(BATCH)
     requested()
     change(sam, tmp_path)
@@ -99,7 +105,11 @@ def test_overlays_follow_the_option(run, files, requested, tmp_path):
     assert len(list(overlays.iterdir())) == 4
     (tmp_path / "photos" / "b.png").write_bytes(picture(10))
     run(f"{BATCH} --no-overlays")
-    assert sorted(path.name for path in overlays.iterdir()) == ["a.png.jpg", "c.png.jpg", "d.png.jpg"]
+    assert sorted(path.name for path in overlays.iterdir()) == [
+        "a.png.jpg",
+        "c.png.jpg",
+        "d.png.jpg",
+    ]
 
 
 def ids(tmp_path) -> dict[str, tuple[int, list[int]]]:
@@ -117,12 +127,20 @@ def ids(tmp_path) -> dict[str, tuple[int, list[int]]]:
 def test_ids_are_stable_when_images_are_added_and_deleted(run, sam, files, tmp_path):
     run(BATCH)
     before = ids(tmp_path)
-    assert before == {"a.png": (1, [1, 2]), "b.png": (2, [3, 4]), "c.png": (3, [5, 6]), "d.png": (4, [7, 8])}
+    assert before == {
+        "a.png": (1, [1, 2]),
+        "b.png": (2, [3, 4]),
+        "c.png": (3, [5, 6]),
+        "d.png": (4, [7, 8]),
+    }
     (tmp_path / "photos" / "0.png").write_bytes(picture(10))
     (tmp_path / "photos" / "b.png").unlink()
     run(BATCH)
     after = ids(tmp_path)
-    assert after == {"0.png": (5, [9, 10]), **{name: before[name] for name in ("a.png", "c.png", "d.png")}}
+    assert after == {
+        "0.png": (5, [9, 10]),
+        **{name: before[name] for name in ("a.png", "c.png", "d.png")},
+    }
     (tmp_path / "photos" / "b.png").write_bytes(files["b.png"])
     run(BATCH)
     assert ids(tmp_path) == {**after, "b.png": before["b.png"]}
@@ -131,15 +149,21 @@ def test_ids_are_stable_when_images_are_added_and_deleted(run, sam, files, tmp_p
 def test_changed_objects_of_an_image_get_new_ids(tmp_path):
     ids = CocoIds(tmp_path / "ids.json")
     for name, areas in (("a", [1]), ("b", [2, 3]), ("a", [4])):
-        image, annotations = ids.entry(LabelledImage(name, 6, 4, [{"area": area} for area in areas]))
+        image, annotations = ids.entry(
+            LabelledImage(name, 6, 4, [{"area": area} for area in areas])
+        )
     assert (image["id"], [annotation["id"] for annotation in annotations]) == (1, [4])
 
 
-def test_ctrl_c_keeps_results_and_explains_how_to_resume(*, run, sam, files, requested, ctrl_c, tmp_path):
+def test_ctrl_c_keeps_results_and_explains_how_to_resume(
+    *, run, sam, files, requested, ctrl_c, tmp_path
+):
     sam.replies[files["c.png"]] = ctrl_c
     done = run(BATCH)
     assert done.exit_code == 130
-    assert done.stderr.endswith("error: interrupted; 2 of 4 images are done, run the same command to resume\n")
+    assert done.stderr.endswith(
+        "error: interrupted; 2 of 4 images are done, run the same command to resume\n"
+    )
     assert list(ids(tmp_path)) == ["a.png", "b.png"]
     requested()
     sam.replies.clear()
@@ -152,7 +176,10 @@ def test_rejected_key_stops_the_run(run, sam, files):
         sam.replies[file] = problem_reply(401, "unauthorized", "expected a key")
     done = run(BATCH)
     assert (done.exit_code, len(sam.requests)) == (1, 1)
-    message = "401 unauthorized: expected a key (request the-request); set the API key in MOBILE_SAM_API_KEY"
+    message = (
+        "401 unauthorized: expected a key (request the-request); set the API key in"
+        " MOBILE_SAM_API_KEY"
+    )
     assert done.stderr == f"error: {message}\n"
 
 

@@ -20,7 +20,11 @@ MODULE = (sys.executable, "-m", "mobile_sam_client")
 
 def run_process(*command: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """Run a command in a separate process that can import the client."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(mobile_sam_client.__file__).parents[1]), **environment}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(mobile_sam_client.__file__).parents[1]),
+        **environment,
+    }
     return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
 
 
@@ -33,18 +37,24 @@ def test_every_command_is_listed_and_has_examples(run, command):
 
 
 def test_version_is_that_of_the_package(run):
-    assert run("--version").output == f"mobile-sam {importlib.metadata.version('mobile-sam-client')}\n"
+    assert (
+        run("--version").output == f"mobile-sam {importlib.metadata.version('mobile-sam-client')}\n"
+    )
 
 
 def test_control_characters_in_file_names_are_replaced(run, sam, tmp_path):
     (tmp_path / "\x1b[2Jphoto.png").write_bytes(picture(1))
     done = run("embed \x1b[2Jphoto.png \x1b[2Jabsent.png")
     assert done.stdout.endswith("  \N{REPLACEMENT CHARACTER}[2Jphoto.png\n")
-    assert done.stderr == "error: \N{REPLACEMENT CHARACTER}[2Jabsent.png: No such file or directory\n"
+    assert (
+        done.stderr == "error: \N{REPLACEMENT CHARACTER}[2Jabsent.png: No such file or directory\n"
+    )
 
 
 def test_unencodable_file_name_is_escaped():
-    done = run_process(*MODULE, "segment", "\udcff.png", "--point", "1,1", PYTHONIOENCODING="latin-1")
+    done = run_process(
+        *MODULE, "segment", "\udcff.png", "--point", "1,1", PYTHONIOENCODING="latin-1"
+    )
     assert (done.returncode, done.stderr) == (1, b"error: \\ufffd.png: No such file or directory\n")
 
 
@@ -67,7 +77,10 @@ def test_embed_prints_ids_and_continues_after_failures(run, sam, photo, tmp_path
     sam.replies[b"bad"] = problem_reply(422, "invalid-image", "it is damaged")
     done = run("embed photo.png absent.png bad.png last.png")
     assert done.exit_code == 1
-    ids = [f"{hashlib.sha256(file).hexdigest()}  {name}.png" for file, name in ((photo, "photo"), (last, "last"))]
+    ids = [
+        f"{hashlib.sha256(file).hexdigest()}  {name}.png"
+        for file, name in ((photo, "photo"), (last, "last"))
+    ]
     assert done.stdout.splitlines() == ids
     assert done.stderr.splitlines() == [
         "error: absent.png: No such file or directory",
@@ -90,9 +103,10 @@ def test_unreachable_service_is_reported_without_retries(run, sam, photo, waits)
     sam.unreachable = True
     done = run("embed photo.png")
     assert done.exit_code == 1
-    assert done.stderr == (
-        "error: cannot connect to http://127.0.0.1:3000 (refused); start the service with `make serve`, "
-        "or set its address in MOBILE_SAM_URL\n"
+    assert (
+        done.stderr
+        == "error: cannot connect to http://127.0.0.1:3000 (refused); start the service with `make"
+        " serve`, or set its address in MOBILE_SAM_URL\n"
     )
     assert not waits
 
@@ -152,7 +166,10 @@ def test_address_needs_no_scheme(run, sam, monkeypatch, address, url):
 def test_wrong_environment_is_reported(run, monkeypatch):
     monkeypatch.setenv("MOBILE_SAM_API_KEY", "schlüssel")
     done = run("info")
-    assert (done.exit_code, done.stderr) == (1, "error: MOBILE_SAM_API_KEY: expected printable ASCII\n")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "error: MOBILE_SAM_API_KEY: expected printable ASCII\n",
+    )
     monkeypatch.setenv("MOBILE_SAM_URL", "ftp://sam.test")
     done = run("info")
     assert (done.exit_code, "got 'ftp://sam.test'" in done.stderr) == (2, True)

@@ -27,7 +27,11 @@ def annotated(run, sam, tmp_path) -> None:
 def test_objects_are_those_of_the_batch(run, tmp_path, form):
     done = run(CONVERT, form)
     assert (done.exit_code, done.stdout) == (0, "wrote converted: 1 images\n")
-    photos, out, data = str(tmp_path / "photos"), tmp_path / "converted", supervision.DetectionDataset
+    photos, out, data = (
+        str(tmp_path / "photos"),
+        tmp_path / "converted",
+        supervision.DetectionDataset,
+    )
     read = {
         "yolo": lambda: data.from_yolo(photos, str(out / "labels"), str(out / "data.yaml")),
         "voc": lambda: data.from_pascal_voc(photos, str(out)),
@@ -56,7 +60,14 @@ def write_masks(tmp_path, masks: list[np.ndarray], bbox: tuple | list = (1, 1, 5
     (tmp_path / "found").mkdir()
     (tmp_path / "photos" / "a.png").write_bytes(picture(1))
     annotations = [
-        {"id": number, "image_id": 1, "category_id": 1, "iscrowd": 0, "bbox": [*bbox], "segmentation": rle(mask)}
+        {
+            "id": number,
+            "image_id": 1,
+            "category_id": 1,
+            "iscrowd": 0,
+            "bbox": [*bbox],
+            "segmentation": rle(mask),
+        }
         for number, mask in enumerate(masks, 1)
     ]
     document = {
@@ -74,7 +85,9 @@ def line_of_pixels(ends: list[list[int]]) -> np.ndarray:
 
 
 def painted(tmp_path, to_pixels) -> np.ndarray:
-    """Return the union of the polygons in a label file; a line that is no polygon is an assertion."""
+    """Return the union of the polygons in a label file; a line that is no polygon is an
+    assertion.
+    """
     mask = np.zeros((40, 60), np.uint8)
     for line in (tmp_path / "converted" / "labels" / "a.txt").read_text().splitlines():
         number, *values = line.split()
@@ -112,7 +125,9 @@ def test_objects_without_mask_and_box_are_left_out_of_yolo_and_counted(run, tmp_
     done = run(CONVERT, "yolo")
     assert done.exit_code == 1
     assert done.stdout == "wrote converted: 1 images, 1 objects left out\n"
-    assert done.stderr == "failed: a.png: an object of the class object has no mask; it was left out\n"
+    assert (
+        done.stderr == "failed: a.png: an object of the class object has no mask; it was left out\n"
+    )
     assert (painted(tmp_path, np.round) == masks[1]).all()
 
 
@@ -140,7 +155,10 @@ def test_rotated_photos_keep_the_displayed_size(run, tmp_path):
         ("{}", "cannot convert found/annotations.json: 'categories' is missing"),
         ("no", "cannot convert found/annotations.json: Expecting value"),
         (
-            '{"annotations": [], "categories": [], "images": [{"id": 1, "file_name": "../", "width": 9, "height": 9}]}',
+            (
+                '{"annotations": [], "categories": [], "images": [{"id": 1, "file_name": "../",'
+                ' "width": 9, "height": 9}]}'
+            ),
             "outside the images directory",
         ),
     ],

@@ -17,7 +17,11 @@ class FakeLabelStudio:
 
     def __init__(self):
         self.files = {"/data/upload/1/a.png": picture(1), "/b.png": picture(2)}
-        self.images = ["/data/upload/1/a.png", "http://images.example/b.png", "/data/upload/1/gone.png"]
+        self.images = [
+            "/data/upload/1/a.png",
+            "http://images.example/b.png",
+            "/data/upload/1/gone.png",
+        ]
         self.token, self.requests, self.refreshes = "Token token", [], 0
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -35,7 +39,11 @@ class FakeLabelStudio:
             first = 2 * int(request.url.params["page"]) - 2
             tasks = [{"data": {"img": image}} for image in self.images[first : first + 2]]
             return httpx.Response(200, json={"tasks": tasks, "total": len(self.images)})
-        return httpx.Response(200, content=self.files[path]) if path in self.files else httpx.Response(404)
+        return (
+            httpx.Response(200, content=self.files[path])
+            if path in self.files
+            else httpx.Response(404)
+        )
 
 
 @pytest.fixture
@@ -53,10 +61,19 @@ def studio(monkeypatch):
 def test_all_images_are_encoded_and_failures_are_named(run, sam, studio):
     done = run(EMBED)
     assert done.exit_code == 1
-    encoded = [f"{hashlib.sha256(picture(n)).hexdigest()}  {name}" for n, name in enumerate(studio.images[:2], 1)]
+    encoded = [
+        f"{hashlib.sha256(picture(n)).hexdigest()}  {name}"
+        for n, name in enumerate(studio.images[:2], 1)
+    ]
     assert sorted(done.stdout.splitlines()) == sorted(encoded)
-    assert done.stderr == "error: /data/upload/1/gone.png: http://localhost:8080/data/upload/1/gone.png: status 404\n"
-    assert [seen for seen in studio.requests if seen[0] != "localhost"] == [("images.example", "/b.png", "")]
+    assert (
+        done.stderr
+        == "error: /data/upload/1/gone.png: http://localhost:8080/data/upload/1/gone.png: status"
+        " 404\n"
+    )
+    assert [seen for seen in studio.requests if seen[0] != "localhost"] == [
+        ("images.example", "/b.png", "")
+    ]
 
 
 def test_personal_access_token_is_exchanged(run, sam, studio, monkeypatch):
@@ -68,7 +85,10 @@ def test_personal_access_token_is_exchanged(run, sam, studio, monkeypatch):
 
 @pytest.mark.parametrize(
     ("token", "message"),
-    [("", "set the environment variable LABEL_STUDIO_API_KEY"), ("wrong", "LABEL_STUDIO_API_KEY is wrong")],
+    [
+        ("", "set the environment variable LABEL_STUDIO_API_KEY"),
+        ("wrong", "LABEL_STUDIO_API_KEY is wrong"),
+    ],
     ids=["none", "wrong"],
 )
 def test_right_token_is_needed(run, sam, studio, monkeypatch, token, message):  # noqa: PLR0917
@@ -84,4 +104,7 @@ def test_right_token_is_needed(run, sam, studio, monkeypatch, token, message):  
 )
 def test_images_or_a_project_are_needed(run, arguments):
     done = run(f"embed {arguments}")
-    assert (done.exit_code, "expected images, or --label-studio with --project" in done.stderr) == (2, True)
+    assert (done.exit_code, "expected images, or --label-studio with --project" in done.stderr) == (
+        2,
+        True,
+    )

@@ -15,20 +15,31 @@ from tests.unit.client.mobile_sam_client.fake_service import rotated_90
 from tests.unit.page.formats import read as read_by_page
 
 MASKS = "masks data --format coco --out found --concurrency 1"
-BOXES = {"a.png": [[1, 2, 10, 12], [40, 30, 10, 6]], "sub/b.png": [[0, 0, 30, 20]], "sub/c.png": [[5, 5, 20, 20]]}
+BOXES = {
+    "a.png": [[1, 2, 10, 12], [40, 30, 10, 6]],
+    "sub/b.png": [[0, 0, 30, 20]],
+    "sub/c.png": [[5, 5, 20, 20]],
+}
 
 
 @pytest.fixture
 def document() -> dict:
     """COCO with three images, 60 x 40 pixels, and the boxes above."""
-    images = [{"id": 10 + i, "file_name": name, "width": 60, "height": 40} for i, name in enumerate(BOXES)]
+    images = [
+        {"id": 10 + i, "file_name": name, "width": 60, "height": 40} for i, name in enumerate(BOXES)
+    ]
     boxes = [(10 + i, box) for i, name in enumerate(BOXES) for box in BOXES[name]]
     annotations = [
         {"id": 100 + i, "image_id": image_id, "category_id": 2 + i % 2, "bbox": box, "by": "me"}
         for i, (image_id, box) in enumerate(boxes)
     ]
     categories = [{"id": 3, "name": "dog"}, {"id": 2, "name": "cat"}]
-    return {"images": images, "annotations": annotations, "categories": categories, "licenses": [{"id": 1}]}
+    return {
+        "images": images,
+        "annotations": annotations,
+        "categories": categories,
+        "licenses": [{"id": 1}],
+    }
 
 
 @pytest.fixture
@@ -48,7 +59,10 @@ def write(data, document) -> None:
 
 def manifest(tmp_path) -> dict[int, dict]:
     """Return the lines by id."""
-    lines = [json.loads(line) for line in (tmp_path / "found" / "manifest.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "found" / "manifest.jsonl").read_text().splitlines()
+    ]
     found = {line["id"]: line for line in lines}
     assert len(found) == len(lines)
     return found
@@ -73,7 +87,10 @@ def test_coco_keeps_ids_and_fields_and_has_a_mask_per_box(run, sam, data, tmp_pa
     ]
     assert loaded.dataset["categories"] == [{"id": 3, "name": "dog"}, {"id": 2, "name": "cat"}]
     first = loaded.loadAnns(100)[0]
-    assert {name: first[name] for name in ("image_id", "category_id", "bbox", "area", "score", "box_iou", "by")} == {
+    assert {
+        name: first[name]
+        for name in ("image_id", "category_id", "bbox", "area", "score", "box_iou", "by")
+    } == {
         "image_id": 10,
         "category_id": 2,
         "bbox": [1, 2, 10, 12],
@@ -83,7 +100,10 @@ def test_coco_keeps_ids_and_fields_and_has_a_mask_per_box(run, sam, data, tmp_pa
         "by": "me",
     }
     assert loaded.annToMask(first)[2:14, 1:11].all()
-    assert next(fields["prompts"] for _, fields in sam.requests) == [{"box": [1, 2, 11, 14]}, {"box": [40, 30, 50, 36]}]
+    assert next(fields["prompts"] for _, fields in sam.requests) == [
+        {"box": [1, 2, 11, 14]},
+        {"box": [40, 30, 50, 36]},
+    ]
     assert manifest(tmp_path)[103] == {
         "image": "sub/c.png",
         "id": 103,
@@ -124,7 +144,10 @@ def test_yolo_labels_are_polygons_with_the_classes(run, sam, data, tmp_path):
 
 def test_png_maps_have_ids_and_object_numbers(run, sam, data, tmp_path):
     assert run(f"{MASKS} --to png").exit_code == 0
-    maps = {name: np.asarray(Image.open(tmp_path / "found" / name / "a.png")) for name in ("classes", "instances")}
+    maps = {
+        name: np.asarray(Image.open(tmp_path / "found" / name / "a.png"))
+        for name in ("classes", "instances")
+    }
     assert (maps["classes"][5, 5], maps["instances"][5, 5]) == (2, 1)
     assert (maps["classes"][33, 45], maps["instances"][33, 45]) == (3, 2)
     assert maps["classes"][0, 0] == 0
@@ -201,7 +224,8 @@ def test_regions_of_two_images_in_a_task_get_their_masks(run, sam, tmp_path):
         (tmp_path / "data" / name).write_bytes(picture(number))
     value = {"x": 50, "y": 50, "width": -50, "height": -50, "rectanglelabels": ["cat"]}
     results = [
-        {"id": name, "type": "rectanglelabels", "to_name": name, "value": value} for name in ("image2", "image1")
+        {"id": name, "type": "rectanglelabels", "to_name": name, "value": value}
+        for name in ("image2", "image1")
     ]
     data = {"image1": "/data/upload/1/0a1b2c3d-before.png", "image2": "after.png", "before": "x"}
     tasks = [{"id": 1, "data": data, "annotations": [{"result": results}]}]
@@ -224,7 +248,9 @@ def test_empty_mask_is_reported_and_odd_names_are_written(run, sam, data, docume
     assert names == ["?: [cat] \N{CAT FACE}", "cat"]
 
 
-def test_images_that_are_missing_damaged_linked_or_turned_are_reported(run, sam, data, document, tmp_path):
+def test_images_that_are_missing_damaged_linked_or_turned_are_reported(
+    run, sam, data, document, tmp_path
+):
     (tmp_path / "secret.png").write_bytes(picture(9))
     os.mkfifo(data / "pipe.json")
     (data / "sub" / "b.png").unlink()
@@ -239,16 +265,26 @@ def test_images_that_are_missing_damaged_linked_or_turned_are_reported(run, sam,
     assert not sam.requests
     assert failures(tmp_path) == [
         ("a.png", None, "the data set says 60 x 40 pixels, but the displayed image has 40 x 60"),
-        ("sub/c.png", None, "image: expected an image file that Pillow can read, got 8 other bytes"),
         (
-            "boxes.json",
+            "sub/c.png",
             None,
-            "no PNG, JPEG or WebP file sub/b.png in the data set's folder; links outside are not followed",
+            "image: expected an image file that Pillow can read, got 8 other bytes",
         ),
         (
             "boxes.json",
             None,
-            "no PNG, JPEG or WebP file lost.png in the data set's folder; links outside are not followed",
+            (
+                "no PNG, JPEG or WebP file sub/b.png in the data set's folder; links outside are"
+                " not followed"
+            ),
+        ),
+        (
+            "boxes.json",
+            None,
+            (
+                "no PNG, JPEG or WebP file lost.png in the data set's folder; links outside are not"
+                " followed"
+            ),
         ),
         ("boxes.json", None, "expected a path in the data set's folder, got sub/../../secret.png"),
         ("boxes.json", 2, "its image 11 was left out or is not listed"),
@@ -261,7 +297,9 @@ def test_images_of_one_name_are_not_written_over_each_other(run, sam, data, docu
     document["images"][1]["file_name"] = "images/a.jpg"
     write(data, document)
     assert run(f"{MASKS} --to yolo-seg").exit_code == 1
-    assert failures(tmp_path) == [("images/a.jpg", None, "its files would overwrite those of a.png")]
+    assert failures(tmp_path) == [
+        ("images/a.jpg", None, "its files would overwrite those of a.png")
+    ]
     assert run(MASKS).exit_code == 0
 
 
@@ -269,10 +307,20 @@ def test_points_and_relative_boxes_are_scaled_to_the_image(run, sam, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.png").write_bytes(picture(1))
     results = [
-        {"id": "p", "type": "keypointlabels", "value": {"x": 50, "y": 25, "keypointlabels": ["eye"]}},
-        {"id": "r", "type": "rectanglelabels", "value": {"x": 50, "y": 25, "width": 50, "height": 50}},
+        {
+            "id": "p",
+            "type": "keypointlabels",
+            "value": {"x": 50, "y": 25, "keypointlabels": ["eye"]},
+        },
+        {
+            "id": "r",
+            "type": "rectanglelabels",
+            "value": {"x": 50, "y": 25, "width": 50, "height": 50},
+        },
     ]
-    tasks = [{"id": 1, "data": {"image": "/data/upload/a.png"}, "annotations": [{"result": results}]}]
+    tasks = [
+        {"id": 1, "data": {"image": "/data/upload/a.png"}, "annotations": [{"result": results}]}
+    ]
     (tmp_path / "data" / "tasks.json").write_text(json.dumps(tasks))
     assert run("masks data --format label-studio --out found").exit_code == 0
     (_, fields), *_ = sam.requests
@@ -302,7 +350,9 @@ def test_ctrl_c_keeps_finished_images_for_the_next_run(run, sam, data, ctrl_c, t
     sam.replies[(data / "sub" / "b.png").read_bytes()] = ctrl_c
     done = run(MASKS)
     assert done.exit_code == 130
-    assert done.stderr.endswith("error: interrupted; 1 of 3 images are done, run the same command to resume\n")
+    assert done.stderr.endswith(
+        "error: interrupted; 1 of 3 images are done, run the same command to resume\n"
+    )
     assert list(manifest(tmp_path)) == [100, 101]
     sam.replies.clear()
     sam.requests.clear()
@@ -318,10 +368,16 @@ def test_ctrl_c_keeps_finished_images_for_the_next_run(run, sam, data, ctrl_c, t
         ("masks data --format csv --out found", 1, "error: data: expected one .csv file"),
         ("masks absent --format csv --out found", 1, "error: absent: No such file or directory\n"),
         ("masks data --format tfrecord --out found", 2, "'tfrecord' is not one of"),
-        ("masks data --format coco --out found --min-score 2", 2, "Invalid value for '--min-score'"),
+        (
+            "masks data --format coco --out found --min-score 2",
+            2,
+            "Invalid value for '--min-score'",
+        ),
     ],
 )
-def test_wrong_usage_is_reported_before_any_request(*, run, sam, data, tmp_path, arguments, code, message):
+def test_wrong_usage_is_reported_before_any_request(
+    *, run, sam, data, tmp_path, arguments, code, message
+):
     done = run(arguments)
     assert done.exit_code == code
     assert message in done.stderr

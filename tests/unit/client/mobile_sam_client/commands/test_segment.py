@@ -22,7 +22,10 @@ def test_several_objects_are_one_request_and_numbered_files(run, sam, photo, tmp
     assert done.exit_code == 0
     ((path, fields),) = sam.requests
     assert path == "/mobile_sam"
-    assert fields["prompts"] == [{"pos_coords": [[1, 2], [5, 6]], "neg_coords": [[3, 4]]}, {"box": [10, 5, 30, 25]}]
+    assert fields["prompts"] == [
+        {"pos_coords": [[1, 2], [5, 6]], "neg_coords": [[3, 4]]},
+        {"box": [10, 5, 30, 25]},
+    ]
     assert done.stdout.splitlines() == [
         "photo.png: 60 x 40 pixels",
         "wrote photo_mask_1.png: score 0.750, 400 pixels in box 0,0,20,20",
@@ -39,7 +42,9 @@ def test_files_hold_an_array_rle_or_polygons(run, sam, photo, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "new" / "mask.npy"), MASK, strict=True)
     for name in ("rle", "polygon"):
         assert run(f"{BOX} --format {name} --out {name}.json").exit_code == 0
-    rle, polygon = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("rle", "polygon"))
+    rle, polygon = (
+        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("rle", "polygon")
+    )
     np.testing.assert_array_equal(coco.decode(rle.pop("segmentation")), MASK)
     ((ring,),) = polygon.pop("polygons")
     assert sorted(ring) == [[10, 5], [10, 25], [30, 5], [30, 25]]
@@ -54,9 +59,18 @@ def test_json_has_a_line_for_each_image(run, sam, tmp_path):
     assert done.exit_code == 1
     first, last = map(json.loads, done.stdout.splitlines())
     assert (first["image"], last["image"]) == ("a.png", "c.png")
-    assert first["masks"] == [{"file": "a_mask.png", "score": 0.75, "area": 400, "box": [10, 5, 30, 25]}]
-    assert (first["width"], first["height"], first["picture"], first["weights"]["name"]) == (*SIZE, "a.jpg", "none")
-    assert done.stderr == "error: b.png: 422 invalid-image: damaged (request the-request)\nnote: A note.\n"
+    assert first["masks"] == [
+        {"file": "a_mask.png", "score": 0.75, "area": 400, "box": [10, 5, 30, 25]}
+    ]
+    assert (first["width"], first["height"], first["picture"], first["weights"]["name"]) == (
+        *SIZE,
+        "a.jpg",
+        "none",
+    )
+    assert (
+        done.stderr
+        == "error: b.png: 422 invalid-image: damaged (request the-request)\nnote: A note.\n"
+    )
     assert not (tmp_path / "b_mask.png").exists()
 
 
@@ -76,11 +90,17 @@ def test_existing_files_are_overwritten_only_by_force(run, sam, photo, tmp_path)
     (tmp_path / "found.png").write_bytes(b"before")
     command = f"{BOX} --picture found.png --style cutout"
     done = run(command)
-    assert (done.exit_code, done.stderr) == (1, "error: photo.png: found.png exists; overwrite it with --force\n")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "error: photo.png: found.png exists; overwrite it with --force\n",
+    )
     assert sorted(file.name for file in tmp_path.iterdir()) == ["found.png", "photo.png"]
     assert not sam.requests
     done = run(f"{command} --force")
-    assert done.stdout.splitlines()[1:3] == ["mask: score 0.750, 400 pixels in box 10,5,30,25", "wrote found.png"]
+    assert done.stdout.splitlines()[1:3] == [
+        "mask: score 0.750, 400 pixels in box 10,5,30,25",
+        "wrote found.png",
+    ]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["found.png", "photo.png"]
     with Image.open(tmp_path / "found.png") as cutout:
         assert (cutout.size, cutout.mode) == (SIZE, "RGBA")
@@ -119,7 +139,10 @@ def test_larger_image_is_scaled_down_and_its_mask_back(run, sam, photo, tmp_path
         ("--point 1,2 --out ./photo.png", "photo.png is already used as an input"),
         ("--point 1,2 --out - --picture -", "- is already used as an input or output"),
         ("--point 1,2 --out - --json", "cannot be combined with a file on standard output"),
-        ("--point 1,2 .", ". is a folder; use `mobile-sam batch . --out FOLDER`, or name images: './*.jpg'"),
+        (
+            "--point 1,2 .",
+            ". is a folder; use `mobile-sam batch . --out FOLDER`, or name images: './*.jpg'",
+        ),
         ("--point 1,2 --url http://", "expected a URL such as http://127.0.0.1:3000"),
     ],
 )
@@ -142,13 +165,23 @@ def test_wrong_usage_is_reported_before_any_request(run, sam, photo, arguments, 
         ("--box 10,5,30,25", "body", "body"),
     ],
 )
-def test_rejected_field_is_named_as_it_was_typed(*, run, sam, photo, tmp_path, arguments, field, option):
+def test_rejected_field_is_named_as_it_was_typed(
+    *, run, sam, photo, tmp_path, arguments, field, option
+):
     errors = [{"field": field, "expected": "something else", "got": "this"}]
-    document = {"type": "urn:mobile-sam:invalid-request", "status": 422, "detail": "no", "errors": errors}
+    document = {
+        "type": "urn:mobile-sam:invalid-request",
+        "status": 422,
+        "detail": "no",
+        "errors": errors,
+    }
     sam.replies[photo] = make_reply(json.dumps(document).encode(), "application/problem+json", 422)
     done = run(f"segment photo.png {arguments}")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == f"error: photo.png: {option}: expected something else, got this (request the-request)\n"
+    assert (
+        done.stderr
+        == f"error: photo.png: {option}: expected something else, got this (request the-request)\n"
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["photo.png"]
 
 
@@ -160,7 +193,9 @@ def test_rejected_field_is_named_as_it_was_typed(*, run, sam, photo, tmp_path, a
         ("photo.png --out photo.png/mask.png", "cannot write photo.png/mask.png: Not a directory"),
     ],
 )
-def test_unusable_file_is_reported_before_connecting(*, run, sam, photo, tmp_path, arguments, message):
+def test_unusable_file_is_reported_before_connecting(
+    *, run, sam, photo, tmp_path, arguments, message
+):
     (tmp_path / "empty.png").touch()
     sam.unreachable = True
     done = run(f"segment {arguments} --point 1,1")
@@ -188,17 +223,32 @@ def test_clipped_options_are_printed_as_typed_and_in_json(run, sam, photo):
     assert sam.requests[0][1]["clip"] is True
     assert "cut to the image: --object 'box=-2,5,30,99'" in done.stdout.splitlines()
     first, second = json.loads(run(f"{typed} --json --force").stdout)["masks"]
-    assert ("clipped" in first, second["clipped"], second["box"]) == (False, ["box"], [0, 5, 30, 40])
-    assert "cut to the image: --box -2,5,30,9" in run("segment photo.png --box -2,5,30,9 --clip --force").stdout
+    assert ("clipped" in first, second["clipped"], second["box"]) == (
+        False,
+        ["box"],
+        [0, 5, 30, 40],
+    )
+    assert (
+        "cut to the image: --box -2,5,30,9"
+        in run("segment photo.png --box -2,5,30,9 --clip --force").stdout
+    )
 
 
 def test_clip_is_off_by_default_and_errors_name_the_option(run, sam, photo):
     expected = 'a point inside the image: 0 <= x <= 60, 0 <= y <= 40, or send "clip": true'
     error = {"field": "prompts[0].box", "expected": expected, "got": "[-2, 5]"}
-    document = {"type": "urn:mobile-sam:invalid-request", "status": 422, "detail": "no", "errors": [error]}
+    document = {
+        "type": "urn:mobile-sam:invalid-request",
+        "status": 422,
+        "detail": "no",
+        "errors": [error],
+    }
     sam.replies[photo] = make_reply(json.dumps(document).encode(), "application/problem+json", 422)
     done = run("segment photo.png --box -2,5,30,9")
     assert done.exit_code == 1
     assert "clip" not in sam.requests[0][1]
     limits = "0 <= x <= 60, 0 <= y <= 40"
-    assert f"--box -2,5,30,9: expected a point inside the image: {limits}, or use --clip, got [-2, 5]" in done.stderr
+    assert (
+        f"--box -2,5,30,9: expected a point inside the image: {limits}, or use --clip, got [-2, 5]"
+        in done.stderr
+    )

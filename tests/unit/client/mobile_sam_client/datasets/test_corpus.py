@@ -1,4 +1,5 @@
-"""Readers of detection data sets with the label files in tests/formats: objects, classes, and messages.
+"""Readers of detection data sets with the label files in tests/formats: objects, classes, and
+messages.
 
 The page's readers run through the same files.
 """
@@ -43,14 +44,22 @@ def blank(name: str, size_wh: list[int]) -> bytes:
 
 def read(path: Path, case: dict[str, Any]) -> Dataset:
     folder = path.parent / "input"
-    contents = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    contents = {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
     contents |= {name: blank(name, size) for name, size in case["images"].items()}
     form = path.parts[-3]
-    return read_dataset(form, sorted(contents), lambda name: io.BytesIO(contents[name]), case.get("annotations"))
+    return read_dataset(
+        form, sorted(contents), lambda name: io.BytesIO(contents[name]), case.get("annotations")
+    )
 
 
 def found_objects(data: Dataset, sizes_wh: dict[str, list[int]]) -> dict[str, list[dict[str, Any]]]:
-    """Return class and pixels of each object, by image; of images that have another size only a failure is left."""
+    """Return class and pixels of each object, by image; of images that have another size only a
+    failure is left.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for name, image in data.images.items():
         scale = sizes_wh[name] * 2 if image.relative else [1] * 4
@@ -71,7 +80,9 @@ def right_objects(case: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     for name, objects in case["right"].items():
         if not objects:
             continue
-        right[name] = [{key: value for key, value in each.items() if key != "area"} for each in objects]
+        right[name] = [
+            {key: value for key, value in each.items() if key != "area"} for each in objects
+        ]
         for each in right[name]:
             kind = "box" if "box" in each else "point"
             each[kind] = pytest.approx(each[kind], abs=MAX_DIFFERENCE_PIXELS)
@@ -80,7 +91,9 @@ def right_objects(case: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def printed(failure: dict[str, Any]) -> str:
     """Return a message as the command line prints it."""
-    place = [f", {name} {failure[name]}" for name in failure if name not in {"file", "reason", "changed"}]
+    place = [
+        f", {name} {failure[name]}" for name in failure if name not in {"file", "reason", "changed"}
+    ]
     return f"{failure['file']}{''.join(place)}: {failure['reason']}"
 
 

@@ -5,7 +5,17 @@ import pytest
 from mobile_sam_client._datasets.image_paths import ImagePaths
 from mobile_sam_client._datasets.values import DatasetError
 
-IMAGES = ImagePaths(["a.png", "a.png.jpg", "set/a/001.jpg", "set/b/001.jpg", "set/b/c.webp", "labels/a.txt", "d/x.JPG"])
+IMAGES = ImagePaths(
+    [
+        "a.png",
+        "a.png.jpg",
+        "set/a/001.jpg",
+        "set/b/001.jpg",
+        "set/b/c.webp",
+        "labels/a.txt",
+        "d/x.JPG",
+    ]
+)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Readers of detection data sets: boxes, ids, classes and fields of all formats, and what is wrong with files."""
+"""Readers of detection data sets: boxes, ids, classes and fields of all formats, and what is
+wrong with files.
+"""
 
 import io
 import json
@@ -18,7 +20,16 @@ COCO: dict[str, Any] = {
     "info": {"year": 2026},
     "images": [{"id": 7, "file_name": "a.jpg", "width": 60, "height": 40, "license": 2}],
     "categories": [{"id": 3, "name": "cat", "supercategory": "animal"}],
-    "annotations": [{"id": 9, "image_id": 7, "category_id": 3, "bbox": [10, 5, 20, 20], "iscrowd": 1, "by": "me"}],
+    "annotations": [
+        {
+            "id": 9,
+            "image_id": 7,
+            "category_id": 3,
+            "bbox": [10, 5, 20, 20],
+            "iscrowd": 1,
+            "by": "me",
+        }
+    ],
 }
 VOC = (
     "<annotation><filename>a.jpg</filename><size><width>60</width><height>40</height></size>"
@@ -26,16 +37,29 @@ VOC = (
     "<bndbox><xmin>11</xmin><ymin>6</ymin><xmax>30</xmax><ymax>25</ymax></bndbox></object></annotation>"
 )
 VALUE = {"x": 50, "y": 25, "width": 25, "height": 50}
-RESULT = {"id": "r1", "type": "rectanglelabels", "value": {**VALUE, "rectanglelabels": ["cat"]}, "meta": {"text": "hi"}}
-POINT = {"id": "r2", "type": "keypointlabels", "value": {"x": 50, "y": 25, "width": 1, "keypointlabels": ["nose"]}}
+RESULT = {
+    "id": "r1",
+    "type": "rectanglelabels",
+    "value": {**VALUE, "rectanglelabels": ["cat"]},
+    "meta": {"text": "hi"},
+}
+POINT = {
+    "id": "r2",
+    "type": "keypointlabels",
+    "value": {"x": 50, "y": 25, "width": 1, "keypointlabels": ["nose"]},
+}
 CHOICE = {"id": "r3", "type": "choices", "value": {"choices": ["good"]}}
 CSV = "image,x0,y0,x1,y1,label,id,by\na.jpg,10,5,30,25,cat,12,me\n"
 
 
-def read(form: str, texts: dict[str, str], annotations: str | None = None, image: str = "images/a.jpg") -> Dataset:
+def read(
+    form: str, texts: dict[str, str], annotations: str | None = None, image: str = "images/a.jpg"
+) -> Dataset:
     """Read a data set with one image."""
     contents = {image: b"", **{name: text.encode() for name, text in texts.items()}}
-    return read_dataset(form, sorted(contents), lambda name: io.BytesIO(contents[name]), annotations)
+    return read_dataset(
+        form, sorted(contents), lambda name: io.BytesIO(contents[name]), annotations
+    )
 
 
 def coco(**changes: list) -> str:
@@ -62,7 +86,11 @@ def test_coco_keeps_ids_classes_and_fields():
     assert (found[4]["iscrowd"], found[4]["by"]) == (1, "me")
     assert [*data.categories.values()] == [COCO["categories"][0]]
     assert data.images["images/a.jpg"].fields == COCO["images"][0]
-    assert data.images["images/a.jpg"].request() == {"shapes": [BOX], "relative": False, "size_wh": [60, 40]}
+    assert data.images["images/a.jpg"].request() == {
+        "shapes": [BOX],
+        "relative": False,
+        "size_wh": [60, 40],
+    }
     assert data.head == {"info": {"year": 2026}}
 
 
@@ -98,9 +126,9 @@ def test_yolo_boxes_are_those_of_supervision(tmp_path):
     )
     ((_, _, detections),) = other
     ((_, shape, *_),) = objects(read("yolo", texts))
-    assert [value * side for value, side in zip(shape, (60, 40, 60, 40), strict=True)] == pytest.approx(
-        detections.xyxy[0].tolist(), abs=1e-3
-    )
+    assert [
+        value * side for value, side in zip(shape, (60, 40, 60, 40), strict=True)
+    ] == pytest.approx(detections.xyxy[0].tolist(), abs=1e-3)
 
 
 def test_voc_pixels_are_counted_from_one():
@@ -110,7 +138,8 @@ def test_voc_pixels_are_counted_from_one():
 
 
 @pytest.mark.parametrize(
-    "image", ["/data/upload/1/0a1b2c3d-a.jpg", "/data/local-files/?d=images%2Fa.jpg", "s3://b/a.jpg"]
+    "image",
+    ["/data/upload/1/0a1b2c3d-a.jpg", "/data/local-files/?d=images%2Fa.jpg", "s3://b/a.jpg"],
 )
 def test_label_studio_has_rectangles_and_key_points_in_per_cent(image):
     data = read("label-studio", {"x.json": label_studio(RESULT, POINT, CHOICE, image=image)})
@@ -131,7 +160,11 @@ def test_csv_has_boxes_points_and_further_columns():
 def test_ids_that_are_taken_or_no_numbers_are_replaced_and_kept():
     one = COCO["annotations"][0]
     data = read("coco", {"x.json": coco(annotations=[one, {**one}, {**one, "id": "x"}])})
-    assert [(each[3], each[4].get("source_id")) for each in objects(data)] == [(9, None), (10, 9), (11, "x")]
+    assert [(each[3], each[4].get("source_id")) for each in objects(data)] == [
+        (9, None),
+        (10, 9),
+        (11, "x"),
+    ]
 
 
 IMAGE, ANNOTATION = COCO["images"][0], COCO["annotations"][0]
@@ -140,8 +173,16 @@ IMAGE, ANNOTATION = COCO["images"][0], COCO["annotations"][0]
 @pytest.mark.parametrize(
     ("form", "texts", "expected"),
     [
-        ("coco", {"x.json": coco(images=[IMAGE, {**IMAGE, "id": 8}])}, "listed twice; the objects were joined"),
-        ("yolo", {"labels/a.txt": "4 0.5 0.5 0.1 0.1", "d.yaml": "names: [cat]"}, "class 4 is not listed"),
+        (
+            "coco",
+            {"x.json": coco(images=[IMAGE, {**IMAGE, "id": 8}])},
+            "listed twice; the objects were joined",
+        ),
+        (
+            "yolo",
+            {"labels/a.txt": "4 0.5 0.5 0.1 0.1", "d.yaml": "names: [cat]"},
+            "class 4 is not listed",
+        ),
     ],
     ids=["image twice", "class without a name"],
 )
@@ -152,7 +193,9 @@ def test_what_was_changed_is_noted(form, texts, expected):
 
 
 def test_what_was_left_out_is_not_called_a_change():
-    (failure,) = read("coco", {"x.json": coco(annotations=[{"image_id": 7, "category_id": 3}])}).failures
+    (failure,) = read(
+        "coco", {"x.json": coco(annotations=[{"image_id": 7, "category_id": 3}])}
+    ).failures
     assert failure == {"file": "x.json", "object": 0, "reason": "bbox is missing"}
 
 
@@ -160,17 +203,42 @@ def test_what_was_left_out_is_not_called_a_change():
     ("form", "texts", "annotations", "expected"),
     [
         ("coco", {}, None, r"expected one \.json file .* got none"),
-        ("coco", {"x.json": "{}", "y.json": "{}"}, None, r"got 2 \(x.json, y.json\); name it by --annotations"),
+        (
+            "coco",
+            {"x.json": "{}", "y.json": "{}"},
+            None,
+            r"got 2 \(x.json, y.json\); name it by --annotations",
+        ),
         ("coco", {"x.json": "{}"}, "../x.json", r"expected one \.json file \.\./x.json"),
         ("coco", {"x.json": '{"images": [1'}, None, "x.json: not valid JSON"),
         ("coco", {"x.json": "[" * 200_000}, None, "x.json: not valid JSON"),
-        ("coco", {"x.json": "[]"}, None, "expected COCO with the lists categories, images, annotations"),
-        ("coco", {"x.json": '{"images": [], "annotations": [], "categories": []}'}, None, "no boxes or points"),
+        (
+            "coco",
+            {"x.json": "[]"},
+            None,
+            "expected COCO with the lists categories, images, annotations",
+        ),
+        (
+            "coco",
+            {"x.json": '{"images": [], "annotations": [], "categories": []}'},
+            None,
+            "no boxes or points",
+        ),
         ("yolo", {"d.yaml": "names: [a"}, None, "d.yaml: not valid YAML"),
-        ("yolo", {"d.yaml": "names: {99999999: a}"}, None, "expected numbers of classes from 0 to 65535"),
+        (
+            "yolo",
+            {"d.yaml": "names: {99999999: a}"},
+            None,
+            "expected numbers of classes from 0 to 65535",
+        ),
         ("voc", {}, None, "no boxes or points of the format voc"),
         ("label-studio", {"x.json": '[{"image": "a.jpg"}]'}, None, "exported as JSON"),
-        ("csv", {"x.csv": "image,x0,y0\n"}, None, "expected the columns image and x0, y0, x1, y1 or x, y"),
+        (
+            "csv",
+            {"x.csv": "image,x0,y0\n"},
+            None,
+            "expected the columns image and x0, y0, x1, y1 or x, y",
+        ),
         ("csv", {"x.csv": f'{CSV}"a'}, None, "x.csv: line 3: unexpected end of data"),
     ],
 )
@@ -187,7 +255,21 @@ def test_file_that_is_too_large_or_not_text_is_an_error(monkeypatch):
         read_dataset("coco", ["x.json"], lambda _: io.BytesIO(b"\xff"))
 
 
-ODD_VALUES = [None, True, -1, 1.5, float("nan"), 10**400, "", "1", "../a.jpg", [], {}, [[1]], {"a": 1}]
+ODD_VALUES = [
+    None,
+    True,
+    -1,
+    1.5,
+    float("nan"),
+    10**400,
+    "",
+    "1",
+    "../a.jpg",
+    [],
+    {},
+    [[1]],
+    {"a": 1},
+]
 
 
 def places(value: Any, place: tuple = ()) -> list[tuple]:
@@ -215,7 +297,12 @@ def changed_at(document: Any, place: tuple, value: Any) -> Any:
     ("form", "document"),
     [
         ("coco", COCO),
-        ("label-studio", json.loads(label_studio({**RESULT, "original_width": 60, "to_name": "image"}, POINT, CHOICE))),
+        (
+            "label-studio",
+            json.loads(
+                label_studio({**RESULT, "original_width": 60, "to_name": "image"}, POINT, CHOICE)
+            ),
+        ),
     ],
     ids=["coco", "label-studio"],
 )

@@ -7,7 +7,16 @@ from mobile_sam_client._datasets.values import DatasetError, identifier, number,
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(3, 3), (-1.5, -1.5), ("780", 780), (" 2.50 ", 2.5), ("+1e2", 100), (".5", 0.5), ("5.", 5), ("0", 0)],
+    [
+        (3, 3),
+        (-1.5, -1.5),
+        ("780", 780),
+        (" 2.50 ", 2.5),
+        ("+1e2", 100),
+        (".5", 0.5),
+        ("5.", 5),
+        ("0", 0),
+    ],
 )
 def test_number_is_read_from_json_and_text(value, expected):
     assert number(value, "x") == expected
@@ -17,7 +26,21 @@ def test_number_is_read_from_json_and_text(value, expected):
     "value",
     [
         *(True, False, None, [], {}, [1], float("nan"), float("inf"), 10**400),
-        *("", "a", "nan", "inf", "Infinity", "1_0", "0x10", "1,5", "1 2", "--1", "1e999", "\u0661", "12px"),
+        *(
+            "",
+            "a",
+            "nan",
+            "inf",
+            "Infinity",
+            "1_0",
+            "0x10",
+            "1,5",
+            "1 2",
+            "--1",
+            "1e999",
+            "\u0661",
+            "12px",
+        ),
     ],
     ids=repr,
 )
@@ -31,7 +54,9 @@ def test_number_in_a_long_text_ends_at_once():
         number("1" * 10**6 + "x", "x")
 
 
-@pytest.mark.parametrize(("value", "expected"), [(200, 200), ("200", 200), (200.0, 200), (None, 0), ("", 0), (0, 0)])
+@pytest.mark.parametrize(
+    ("value", "expected"), [(200, 200), ("200", 200), (200.0, 200), (None, 0), ("", 0), (0, 0)]
+)
 def test_pixels_are_whole_or_unknown(value, expected):
     assert pixels(value, "width") == expected
 

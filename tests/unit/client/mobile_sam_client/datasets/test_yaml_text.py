@@ -18,7 +18,9 @@ def result(text: str, loader: type) -> object:
     try:
         return load_text(text, loader)
     except DatasetError as error:
-        return str(error).partition(" while ")[0]  # the parsers describe what is no YAML differently
+        return str(error).partition(" while ")[
+            0
+        ]  # the parsers describe what is no YAML differently
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.parts[-3] for path in FILES])
@@ -73,7 +75,12 @@ CLASSES = 21_841
 @pytest.mark.parametrize("loader", [yaml.BaseLoader, yaml.CBaseLoader])
 @pytest.mark.parametrize(
     "text",
-    ["- a\n" * MANY, "names: [" + "a, " * MANY + "]", "[" + "[]," * MANY + "]", "{" + "? a," * MANY + "}"],
+    [
+        "- a\n" * MANY,
+        "names: [" + "a, " * MANY + "]",
+        "[" + "[]," * MANY + "]",
+        "{" + "? a," * MANY + "}",
+    ],
     ids=["block list", "flow list", "empty lists", "flow map"],
 )
 def test_no_more_than_the_largest_number_of_entries_is_parsed(loader, text, monkeypatch):
@@ -86,7 +93,9 @@ def test_no_more_than_the_largest_number_of_entries_is_parsed(loader, text, monk
 
     monkeypatch.setattr(yaml, "parse", counted)
     monkeypatch.setattr(yaml_text, "MAX_EVENTS", 1000)
-    with pytest.raises(DatasetError, match=r"line \d+: (the file has too many entries|a is there twice)"):
+    with pytest.raises(
+        DatasetError, match=r"line \d+: (the file has too many entries|a is there twice)"
+    ):
         load_text(text, loader)
     assert len(parsed) <= 1001
 
@@ -103,5 +112,7 @@ def test_largest_list_of_classes_in_use_is_read(form):
         document = load_text(f"names: [{', '.join(names)}]")
         assert document == {"names": names}
         return
-    document = load_text("names:\n" + "".join(f"  {number}: {name}\n" for number, name in enumerate(names)))
+    document = load_text(
+        "names:\n" + "".join(f"  {number}: {name}\n" for number, name in enumerate(names))
+    )
     assert list(document["names"].values()) == names

@@ -29,7 +29,10 @@ def test_components_are_those_that_are_referenced():
     references = {entry["$ref"] for entry in objects(KEYED) if "$ref" in entry}
     parts = KEYED["components"].items()
     assert references == {
-        f"#/components/{kind}/{name}" for kind, part in parts for name in part if kind != "securitySchemes"
+        f"#/components/{kind}/{name}"
+        for kind, part in parts
+        for name in part
+        if kind != "securitySchemes"
     }
 
 
@@ -67,7 +70,9 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize(("schema", "field"), [(schema, field) for schema in LIMITS for field in LIMITS[schema]])
+@pytest.mark.parametrize(
+    ("schema", "field"), [(schema, field) for schema in LIMITS for field in LIMITS[schema]]
+)
 def test_limits_of_a_field_do_not_change_by_accident(schema, field):
     described = SCHEMAS[schema]["properties"][field]
     assert LIMITS[schema][field].items() <= described.get("anyOf", [described])[0].items()
@@ -80,7 +85,11 @@ KEYED_PATHS = {"/embed/{job}", "/embeddings/{image_id}", "/decoder.onnx"}
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
 def test_security_is_declared_for_protected_operations(keys, metrics):
     whole = document(need_key=keys, metrics_need_key=metrics)
-    operations = [(path, method, each) for path, methods in whole["paths"].items() for method, each in methods.items()]
+    operations = [
+        (path, method, each)
+        for path, methods in whole["paths"].items()
+        for method, each in methods.items()
+    ]
     for path, method, operation in operations:
         needed = keys if method == "post" or path in KEYED_PATHS else path == "/metrics" and metrics
         assert ("401" in operation["responses"]) == needed
@@ -98,7 +107,12 @@ def test_paths_of_annotation_tools_are_those_of_the_adapters_that_are_on():
     whole = document(need_key=True, tools=tools)
     added = whole["paths"].keys() - WHOLE["paths"].keys()
     assert added == {path for tool in tools for path in (*tool.pages, *tool.work)}
-    keyed = {path for path in added for operation in whole["paths"][path].values() if operation.get("security")}
+    keyed = {
+        path
+        for path in added
+        for operation in whole["paths"][path].values()
+        if operation.get("security")
+    }
     assert keyed == added - {"/v1/models", "/v1/models/mobile_sam/info"}
     assert whole["tags"][-1]["name"] == "Annotation tools"
     ids = [each["operationId"] for methods in whole["paths"].values() for each in methods.values()]
@@ -117,15 +131,23 @@ def test_first_response_is_json_which_swagger_shows():
 
 
 def test_parts_have_their_content_types():
-    content = WHOLE["paths"]["/mobile_sam"]["post"]["responses"]["200"]["content"]["multipart/form-data"]
+    content = WHOLE["paths"]["/mobile_sam"]["post"]["responses"]["200"]["content"][
+        "multipart/form-data"
+    ]
     encoding = {name: each["contentType"] for name, each in content["encoding"].items()}
     assert encoding["mask"].split(", ") == sorted({kind for kind, _ in MASK_PARTS.values()})
-    assert list(encoding) == list(SCHEMAS["Parts"]["properties"]) == ["mask", "segmented_image", "result"]
+    assert (
+        list(encoding)
+        == list(SCHEMAS["Parts"]["properties"])
+        == ["mask", "segmented_image", "result"]
+    )
 
 
 def test_pages_show_the_configured_service_and_link_to_the_ui():
     served = pages(Info.model_validate({**INFO, "key_needed": True}))
-    assert json.loads(bytes(served["/docs.json"].body)) == json.loads(json.dumps(document(need_key=True), default=vars))
+    assert json.loads(bytes(served["/docs.json"].body)) == json.loads(
+        json.dumps(document(need_key=True), default=vars)
+    )
     assert (served["/docs"], served["/openapi.json"]) == (served["/"], served["/docs.json"])
     header = bytes(served["/"].body).decode().partition("<noscript>")[0]
     assert re.findall(r'<a href="([^"]+)"', header) == ["ui", "docs.json"]

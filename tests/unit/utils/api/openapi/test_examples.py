@@ -22,14 +22,18 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "model"), [("mobile_sam", SegmentRequest), ("embed", EmbedRequest), ("everything", EverythingRequest)]
+    ("name", "model"),
+    [("mobile_sam", SegmentRequest), ("embed", EmbedRequest), ("everything", EverythingRequest)],
 )
 def test_example_requests_are_valid(name, model):
     for example in REQUESTS[name].values():
         request = parse_body(json.dumps(example["value"]).encode(), model)
         several = list_of_images(request, []) if isinstance(request, EmbedRequest) else []
         for source in several or [image_source(request)]:
-            assert (source.file, source.image_id) in {(FILE, None), (None, hashlib.sha256(FILE).hexdigest())}
+            assert (source.file, source.image_id) in {
+                (FILE, None),
+                (None, hashlib.sha256(FILE).hexdigest()),
+            }
         if isinstance(request, SegmentRequest):
             points = to_inference_request(request).inputs["point_coords"]
             assert ((points >= 0) & (points <= [80, 60])).all()
@@ -43,9 +47,15 @@ def test_every_response_has_examples_that_fit_its_model(name):
             if media in {"application/json", "application/problem+json"}:
                 model = getattr(responses, content["schema"]["$ref"].rpartition("/")[2])
                 for example in content["examples"].values():
-                    TypeAdapter(model).validate_json(orjson.dumps(example["value"]), strict=True, extra="forbid")
+                    TypeAdapter(model).validate_json(
+                        orjson.dumps(example["value"]), strict=True, extra="forbid"
+                    )
 
 
 def test_example_stream_is_progress_followed_by_the_result():
-    lines = [responses.Progress.model_validate_json(line, extra="forbid") for line in LINES.splitlines()]
-    assert [(line.done, line.result is not None) for line in lines] == [(n, n == 4) for n in range(5)]
+    lines = [
+        responses.Progress.model_validate_json(line, extra="forbid") for line in LINES.splitlines()
+    ]
+    assert [(line.done, line.result is not None) for line in lines] == [
+        (n, n == 4) for n in range(5)
+    ]

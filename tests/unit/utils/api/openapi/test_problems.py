@@ -21,7 +21,10 @@ from utils.edge.keys import ApiKeys
 from utils.errors import FieldError, Problem, ServiceError, summary
 
 PATHS = document(need_key=True, metrics_need_key=True, admin=True)["paths"]
-PROBLEMS = {each.slug: each for each in (problems.UNAUTHORIZED, *problems.SERVICE, *problems.IMAGE, *problems.MASKS)}
+PROBLEMS = {
+    each.slug: each
+    for each in (problems.UNAUTHORIZED, *problems.SERVICE, *problems.IMAGE, *problems.MASKS)
+}
 NOT_IN_ALL = {
     errors.Unavailable,  # a base class
     errors.RejectedByModel,  # has the orchestrator's problems
@@ -41,7 +44,9 @@ TOO_MUCH = {"answer-too-large", "too-much-work"}
 @pytest.mark.parametrize("path", ["/mobile_sam", "/embed", "/everything"])
 def test_problems_of_service_and_orchestrator_are_documented(path):
     raised = {(str(error.status), error.slug) for error in kinds() if error not in NOT_IN_ALL}
-    raised |= {(str(value[0]), value[1]) for value in vars(rejections).values() if isinstance(value, tuple)}
+    raised |= {
+        (str(value[0]), value[1]) for value in vars(rejections).values() if isinstance(value, tuple)
+    }
     documented = {
         (status, slug)
         for status, answer in PATHS[path]["post"]["responses"].items()
@@ -53,8 +58,13 @@ def test_problems_of_service_and_orchestrator_are_documented(path):
 @pytest.mark.parametrize("path", PATHS)
 def test_error_responses_are_problem_documents_with_their_headers(path):
     more = {"401": {"WWW-Authenticate"}, "429": {"Retry-After"}, "503": {"Retry-After"}}
-    assert {"429", *(str(error.status) for error in kinds() if error.retry_after)} == more.keys() - {"401"}
-    responses = [each for operation in PATHS[path].values() for each in operation["responses"].items()]
+    assert {
+        "429",
+        *(str(error.status) for error in kinds() if error.retry_after),
+    } == more.keys() - {"401"}
+    responses = [
+        each for operation in PATHS[path].values() for each in operation["responses"].items()
+    ]
     for status, answer in responses:
         of_images = {"ETag", "X-Image-Orientation"} if status == "200" else set()
         assert set(answer["headers"]) - of_images == {"X-Request-ID"} | more.get(status, set())
@@ -95,8 +105,14 @@ def large_image() -> bytes:
         ("image-too-large", lambda: images.open_image(large_image(), 25_000_000)),
         ("unsupported-image-format", lambda: images.open_image(b"GIF89a", 1)),
         ("invalid-image", lambda: images.open_image(b"this is not an image"[:19], 1)),
-        ("answer-too-large", lambda: Workload(mask_format="json", **LARGE).check((683, 1024), 160 * 2**20)),
-        ("too-much-work", lambda: Workload(mask_format="polygon", **LARGE).check((3000, 4000), 160 * 2**20)),
+        (
+            "answer-too-large",
+            lambda: Workload(mask_format="json", **LARGE).check((683, 1024), 160 * 2**20),
+        ),
+        (
+            "too-much-work",
+            lambda: Workload(mask_format="polygon", **LARGE).check((3000, 4000), 160 * 2**20),
+        ),
     ],
 )
 def test_example_equals_the_problem_of_the_service(slug, fail):

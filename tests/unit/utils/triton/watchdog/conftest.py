@@ -107,19 +107,33 @@ def settings() -> dict[str, str]:
 
 
 def start(folder: Path, settings: dict[str, str], program: str = PROGRAM) -> Watched:
-    """Start a watchdog of the fake Triton in a folder, by a program, with environment variables of the service."""
+    """Start a watchdog of the fake Triton in a folder, by a program, with environment variables
+    of the service.
+    """
     command = folder / "server"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     port, metrics_port = free_ports(2)
-    run = RunState(str(folder / "run_of_a_test"), "key", metrics_port, source=settings.get("source"), timeout_s=0.5)
+    run = RunState(
+        str(folder / "run_of_a_test"),
+        "key",
+        metrics_port,
+        source=settings.get("source"),
+        timeout_s=0.5,
+    )
     run.restore_folder()
     mode = settings.get("MOBILE_SAM_MODEL_CONTROL_MODE", "none")
     flags = {"http-port": port, "metrics-port": metrics_port, "model-control-mode": mode}
     flags["model-repository"] = folder / "deployed"
     with (folder / "log").open("wb") as log:
         running = subprocess.Popen(
-            [sys.executable, "-c", program, command, *(f"--{name}={value}" for name, value in flags.items())],
+            [
+                sys.executable,
+                "-c",
+                program,
+                command,
+                *(f"--{name}={value}" for name, value in flags.items()),
+            ],
             env={
                 **os.environ,
                 "FAKE_TRITON": str(folder),

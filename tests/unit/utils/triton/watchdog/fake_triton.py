@@ -1,10 +1,11 @@
-"""Fake `tritonserver` with a child process, which answers probes and simulates faults on files in its folder.
+"""Fake `tritonserver` with a child process, which answers probes and simulates faults on files in
+its folder.
 
-Input files: `errors` (all inferences fail, with its text if it has one), `problems` (the orchestrator rejects all
-requests), `silent` (no inference is answered), `mute` (nor are metrics), `unloaded` (no model is loaded), `constant`
-(the encoder returns the same embedding for every image), `refuses` (writes its text as an error and exits at start),
-`waits` (removes the file and waits for the child's end at start), `swap` (replaces the child process and removes the
-file).
+Input files: `errors` (all inferences fail, with its text if it has one), `problems` (the
+orchestrator rejects all requests), `silent` (no inference is answered), `mute` (nor are metrics),
+`unloaded` (no model is loaded), `constant` (the encoder returns the same embedding for every
+image), `refuses` (writes its text as an error and exits at start), `waits` (removes the file and
+waits for the child's end at start), `swap` (replaces the child process and removes the file).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
@@ -44,7 +45,9 @@ class Handler(BaseHTTPRequestHandler):
             images = {"name": "images", "datatype": "UINT8", "shape": [-1, 1024, 1024, 3]}
             sizes = {"name": "sizes_hw", "datatype": "INT32", "shape": [-1, 2]}
             embedding = {"name": "image_embeddings", "datatype": "FP16", "shape": [-1, 64, 64, 256]}
-            self.answer(200, json.dumps({"inputs": [images, sizes], "outputs": [embedding]}).encode())
+            self.answer(
+                200, json.dumps({"inputs": [images, sizes], "outputs": [embedding]}).encode()
+            )
             return
         lines = [
             f'mobile_sam_loaded_timestamp_seconds{{descriptor="{{\\"side\\":1}}",{labels}}} 1'
@@ -67,19 +70,33 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(400, b'{"error": "Request for unknown model"}')
             return
         if exists("errors"):
-            self.answer(500, json.dumps({"error": (FOLDER / "errors").read_text() or "broken"}).encode())
+            self.answer(
+                500, json.dumps({"error": (FOLDER / "errors").read_text() or "broken"}).encode()
+            )
             return
-        outputs = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])["outputs"]
+        outputs = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])[
+            "outputs"
+        ]
         (name,) = (output["name"] for output in outputs)
         problem = b'{"problem": {"status": 422}}' if exists("problems") else b"{}"
         kind, value = {
             "outcome": ("BYTES", struct.pack("<I", len(problem)) + problem),
-            "image_embeddings": ("FP16", bytes(32) if exists("constant") else hashlib.sha256(data).digest()),
+            "image_embeddings": (
+                "FP16",
+                bytes(32) if exists("constant") else hashlib.sha256(data).digest(),
+            ),
             "low_res_masks": ("FP32", struct.pack("<2f", -3, 2)),
         }[name]
         shape = [len(value) // {"BYTES": len(value), "FP16": 2, "FP32": 4}[kind]]
-        described = {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": len(value)}}
-        head = json.dumps({"model_name": "a model", "model_version": "1", "outputs": [described]}).encode()
+        described = {
+            "name": name,
+            "datatype": kind,
+            "shape": shape,
+            "parameters": {"binary_data_size": len(value)},
+        }
+        head = json.dumps(
+            {"model_name": "a model", "model_version": "1", "outputs": [described]}
+        ).encode()
         self.answer(200, head + value, {"Inference-Header-Content-Length": str(len(head))})
 
     def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
@@ -118,14 +135,17 @@ def main() -> None:
         (FOLDER / "waits").unlink()
         os.waitpid(child, 0)
     ports = [
-        next(arg.split("=")[1] for arg in sys.argv if arg.startswith(name)) for name in ("--http-port", "--metrics")
+        next(arg.split("=")[1] for arg in sys.argv if arg.startswith(name))
+        for name in ("--http-port", "--metrics")
     ]
     servers = [ThreadingHTTPServer(("127.0.0.1", int(port)), Handler) for port in ports]
     for server in servers:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
     # After SIGCONT, Python 3.11 returns a zeroed record.
-    while (found := signal.sigtimedwait([signal.SIGTERM], 0.05)) is None or found.si_signo != signal.SIGTERM:
+    while (
+        found := signal.sigtimedwait([signal.SIGTERM], 0.05)
+    ) is None or found.si_signo != signal.SIGTERM:
         if exists("swap"):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)

@@ -16,7 +16,9 @@ def run(builtin_repository: Path, monkeypatch) -> dict[str, Callable[[Any], Any]
     """Run the graphs in place of Triton; return the changes of their outputs, by name."""
     changes: dict[str, Callable[[Any], Any]] = {}
 
-    def infer(_: LocalTriton, model: str, inputs: Any, outputs: list[str], *__: Any) -> dict[str, Any]:
+    def infer(
+        _: LocalTriton, model: str, inputs: Any, outputs: list[str], *__: Any
+    ) -> dict[str, Any]:
         session = ort.InferenceSession(builtin_repository / model / "1" / "model.onnx")
         values = zip(outputs, session.run(outputs, inputs), strict=True)
         return {name: changes.get(name, np.asarray)(value) for name, value in values}
@@ -39,7 +41,12 @@ def test_healthy_engines_pass_their_check(run):
     [
         pytest.param("image_embeddings", np.zeros_like, "same embedding", id="constant-embedding"),
         pytest.param("low_res_masks", lambda logits: -np.abs(logits), "no mask", id="empty-masks"),
-        pytest.param("low_res_masks", lambda logits: logits * np.float32(np.nan), "no mask", id="not-a-number"),
+        pytest.param(
+            "low_res_masks",
+            lambda logits: logits * np.float32(np.nan),
+            "no mask",
+            id="not-a-number",
+        ),
     ],
 )
 def test_broken_engines_do_not_pass_their_check(run, output, change, message):

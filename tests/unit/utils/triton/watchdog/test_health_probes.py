@@ -72,7 +72,9 @@ def pass_time(probes: HealthProbes, triton: Triton, seconds: float) -> None:
         probes.update()
 
 
-def test_a_model_that_answers_callers_while_its_probe_waits_is_not_hung_but_a_silent_one_is(probes, triton):
+def test_a_model_that_answers_callers_while_its_probe_waits_is_not_hung_but_a_silent_one_is(
+    probes, triton
+):
     triton.answers = False
     for _ in range(int(3 * HANG_TIMEOUT_S)):
         triton.successes.update([tensors.SEGMENT, tensors.SEGMENT_CACHED])
@@ -95,8 +97,13 @@ def test_time_in_which_the_watchdog_itself_was_suspended_does_not_count(probes, 
     assert probes.restart_reason() is None
 
 
-def test_only_the_probe_of_new_images_is_spared_and_only_while_all_its_models_answer_callers(probes, triton):
-    for model, probed in ((None, {tensors.SEGMENT_CACHED}), (ENCODER, {tensors.SEGMENT_CACHED, tensors.SEGMENT})):
+def test_only_the_probe_of_new_images_is_spared_and_only_while_all_its_models_answer_callers(
+    probes, triton
+):
+    for model, probed in (
+        (None, {tensors.SEGMENT_CACHED}),
+        (ENCODER, {tensors.SEGMENT_CACHED, tensors.SEGMENT}),
+    ):
         triton.probes.clear()
         for _ in range(60):
             triton.successes.update(MODELS - {model})
@@ -181,11 +188,19 @@ def test_counts_are_those_of_all_versions_and_gpus(monkeypatch):
         'nv_inference_request_success{gpu_uuid="GPU-2",model="mobile_sam_encoder",version="1"} 2',
         'nv_inference_request_failure{model="mobile_sam",version="1"} 9',
         'nv_inference_compute_infer_duration_us{model="mobile_sam",version="1"} 9000000',
-        'nv_inference_compute_infer_duration_us{gpu_uuid="GPU-1",model="mobile_sam_encoder",version="1"} 1500000',
-        'nv_inference_compute_infer_duration_us{gpu_uuid="GPU-2",model="mobile_sam_encoder",version="1"} 250000',
+        (
+            'nv_inference_compute_infer_duration_us{gpu_uuid="GPU-1",model="mobile_sam_encoder",version="1"}'
+            " 1500000"
+        ),
+        (
+            'nv_inference_compute_infer_duration_us{gpu_uuid="GPU-2",model="mobile_sam_encoder",version="1"}'
+            " 250000"
+        ),
     ]
     monkeypatch.setattr(LocalTriton, "_metrics", lambda *_: "\n".join(lines))
-    assert LocalTriton(1).counts(1) == Counts(Counter({"mobile_sam": 8, "mobile_sam_encoder": 5}), 1.75)
+    assert LocalTriton(1).counts(1) == Counts(
+        Counter({"mobile_sam": 8, "mobile_sam_encoder": 5}), 1.75
+    )
 
 
 def encode(triton: Triton, *seconds: float) -> None:
@@ -232,6 +247,9 @@ def test_time_of_the_encoder_survives_a_restart_and_an_unloaded_version(triton):
     assert probes.encode_s == 1.3  # not that of the second start
     encode(triton, 1.5)
     pass_time(probes, triton, 2)
-    triton.successes[ENCODER], triton.encode_s = 1, 1.5  # the counters of the other version are gone
+    triton.successes[ENCODER], triton.encode_s = (
+        1,
+        1.5,
+    )  # the counters of the other version are gone
     pass_time(probes, triton, 2)
     assert probes.encode_s == pytest.approx(1.5)

@@ -32,7 +32,9 @@ def test_version_is_published_and_an_old_one_on_other_addresses_is_warned_of_onc
     assert sum("[WARNING]" in line and "listens on grpc 0.0.0.0" in line for line in lines) == 1
 
 
-def test_triton_is_restarted_once_after_a_process_dies_or_is_stopped_or_a_fault_is_reported(watched):
+def test_triton_is_restarted_once_after_a_process_dies_or_is_stopped_or_a_fault_is_reported(
+    watched,
+):
     for signum, cause in ((signal.SIGKILL, "died"), (signal.SIGSTOP, "stopped")):
         for number, process in enumerate((lambda: watched.starts()[-1], watched.stub), 1):
             last = watched.starts()[-1]
@@ -55,13 +57,18 @@ def test_a_start_that_waits_for_the_end_of_a_models_process_is_repeated(tmp_path
     watched.wait_until(lambda: watched.health.ready)
     assert len(watched.starts()) == 2
     assert watched.health.restarts == {"hung": 1}
-    assert "restarting Triton: Triton took a model's process for dead while it loaded the model" in watched.log
+    assert (
+        "restarting Triton: Triton took a model's process for dead while it loaded the model"
+        in watched.log
+    )
     watched.process.terminate()
     assert watched.process.wait(TIMEOUT_S) == 0
 
 
 @pytest.mark.parametrize("settings", [{"FAKE_FORK": ""}], ids=["fork"])
-@pytest.mark.parametrize("program", [PROGRAM.replace("grace_s=0.3", "grace_s=30.0")], ids=["long grace"])
+@pytest.mark.parametrize(
+    "program", [PROGRAM.replace("grace_s=0.3", "grace_s=30.0")], ids=["long grace"]
+)
 def test_triton_is_not_restarted_for_a_brief_stop_or_the_end_of_a_models_fork(watched):
     os.kill(watched.starts()[0], signal.SIGSTOP)
     watched.wait_until(lambda: not watched.health.ready)
@@ -84,13 +91,19 @@ def test_a_failing_or_hung_triton_is_restarted(watched):
     ):
         before = watched.health.restarts
         (watched.folder / fault).write_text(text)
-        watched.wait_until(lambda before=before: not watched.health.ready and watched.health.restarts != before)
+        watched.wait_until(
+            lambda before=before: not watched.health.ready and watched.health.restarts != before
+        )
         (watched.folder / fault).unlink()
         watched.wait_until(lambda: watched.health.ready)
-        assert {each for each, count in watched.health.restarts.items() if count > before.get(each, 0)} == {cause}
+        assert {
+            each for each, count in watched.health.restarts.items() if count > before.get(each, 0)
+        } == {cause}
 
 
-@pytest.mark.parametrize(("fault", "reason"), [("full", "no room"), ("unloaded", "mobile_sam_encoder, mobile_sam_")])
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("full", "no room"), ("unloaded", "mobile_sam_encoder, mobile_sam_")]
+)
 def test_little_memory_and_unloaded_models_are_reported_without_a_restart(watched, fault, reason):
     (watched.folder / fault).touch()
     watched.wait_until(lambda: watched.health.state == "failing")
@@ -102,7 +115,9 @@ def test_little_memory_and_unloaded_models_are_reported_without_a_restart(watche
     assert not watched.health.restarts
 
 
-@pytest.mark.parametrize("program", [PROGRAM.replace("(0.0, 0.1)", "(0.0, 3600.0)")], ids=["long delays"])
+@pytest.mark.parametrize(
+    "program", [PROGRAM.replace("(0.0, 0.1)", "(0.0, 3600.0)")], ids=["long delays"]
+)
 def test_only_starts_without_a_ready_triton_in_between_are_delayed(watched):
     for _ in range(3):
         last = watched.starts()[-1]
@@ -130,7 +145,9 @@ def test_a_later_start_that_fails_is_retried(watched):
     os.kill(watched.starts()[0], signal.SIGKILL)
     watched.wait_until(lambda: len(watched.starts()) >= 4)
     assert not watched.health.accepts_requests
-    watched.wait_until(lambda: watched.health.reason == "model mul cannot be loaded: Internal: no number")
+    watched.wait_until(
+        lambda: watched.health.reason == "model mul cannot be loaded: Internal: no number"
+    )
     (watched.folder / "refuses").unlink()
     watched.wait_until(lambda: watched.health.reason == SAME)
     assert watched.health.state == "restarting"
@@ -141,14 +158,22 @@ def test_a_later_start_that_fails_is_retried(watched):
 @pytest.mark.parametrize(
     ("fault", "text", "starts", "reason"),
     [
-        pytest.param("refuses", LOAD_ERROR, 1, "model mul cannot be loaded: Internal: no number", id="model"),
-        pytest.param("refuses", BAD_CONFIG, 1, "model mul cannot be loaded: no text proto", id="config"),
+        pytest.param(
+            "refuses", LOAD_ERROR, 1, "model mul cannot be loaded: Internal: no number", id="model"
+        ),
+        pytest.param(
+            "refuses", BAD_CONFIG, 1, "model mul cannot be loaded: no text proto", id="config"
+        ),
         pytest.param("refuses", "error: no such port\n", 1, "no such port", id="server"),
-        pytest.param("refuses", UNHEALTHY, 2, f"model mul cannot be loaded: Internal: {DEAD}", id="process"),
+        pytest.param(
+            "refuses", UNHEALTHY, 2, f"model mul cannot be loaded: Internal: {DEAD}", id="process"
+        ),
         pytest.param("constant", "", 1, SAME, id="engine"),
     ],
 )
-def test_first_start_that_fails_stops_the_service_with_the_reason(tmp_path, fault, text, starts, reason):
+def test_first_start_that_fails_stops_the_service_with_the_reason(
+    tmp_path, fault, text, starts, reason
+):
     (tmp_path / fault).write_text(text)
     watched = start(tmp_path, {}, MANAGER)
     assert watched.process.wait(TIMEOUT_S) == 7, watched.log
@@ -222,7 +247,9 @@ def test_a_removed_run_folder_is_recreated_without_a_restart(watched):
 @pytest.fixture
 def worker() -> Iterator[psutil.Process]:
     """A sibling process of the watchdog with the command line of an API worker."""
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "http_api_server"]) as running:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)", "http_api_server"]
+    ) as running:
         yield psutil.Process(running.pid)
         running.kill()
 
@@ -286,11 +313,16 @@ def test_a_restart_with_changed_weights_ends_the_service_with_an_error(linked, w
     assert watched.process.wait(TIMEOUT_S) == 7, watched.log
     assert len(watched.starts()) == 1
     assert watched.health.state == "failed"
-    reason = f"the weights that this service started with were changed or removed: {file.resolve()} has changed"
+    reason = (
+        f"the weights that this service started with were changed or removed: {file.resolve()} has"
+        " changed"
+    )
     assert watched.health.reason == f"{reason}; start it again"
 
 
-def test_a_first_start_with_changed_weights_ends_the_service_with_an_error(linked, tmp_path, settings):
+def test_a_first_start_with_changed_weights_ends_the_service_with_an_error(
+    linked, tmp_path, settings
+):
     file = linked.folder / "mobile_sam" / "1" / "weights.json"
     file.unlink()
     watched = start(tmp_path, settings, MANAGER)
