@@ -89,8 +89,10 @@ class AttackedService:
             yield Figure(name, f"peak of {kind}", max(of_kind), goal, "MB")
         for number, kind in enumerate(kinds):
             most = 1.1 * before[number]
-            took = seconds_until(
-                lambda number=number, most=most: self._sizes()[number] <= most, REST_S, 1.0
-            )  # type: ignore[misc]
+
+            def is_back(number: int = number, most: float = most) -> bool:
+                return self._sizes()[number] <= most
+
+            took = seconds_until(is_back, REST_S, 1.0)
             label = f"{kind} {min(took, REST_S):.0f} s later ({before[number]:.0f} MB before)"
             yield Figure(name, label, self._sizes()[number], most, "MB")
