@@ -222,9 +222,8 @@ def compare(
     for pair in pairs[1:]:
         agreed, human = arrays[pair]
         kept = keeps_masks(agreed, human, human_f32)
-        if (
-            pair == SERVICE_ENGINES["openvino-bf16"] and in_bf16
-        ):  # all masks of an image are decoded in bfloat16
+        # All masks of an image are decoded in bfloat16.
+        if pair == SERVICE_ENGINES["openvino-bf16"] and in_bf16:
             kept = kept and keeps_first_candidates(in_bf16[0])
         keeping += [pair] * kept
         figures = (

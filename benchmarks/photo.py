@@ -29,9 +29,8 @@ POINTS = (
 """Clicks on ten objects, x then y."""
 CLICK = POINTS[0]
 NOISE_CLICK = (500, 500)
-_numbers = itertools.count(
-    time.time_ns()
-)  # not those of earlier runs, whose images a cache may hold
+# Not those of earlier runs, whose images a cache may hold.
+_numbers = itertools.count(time.time_ns())
 
 
 @cache

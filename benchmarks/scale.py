@@ -283,9 +283,8 @@ def flood(bench: Bench) -> None:
             answered, sent = process.submit(send_flood, proxy.port, *flood_of).result()
     slowdown = bench.slowdown(load.during("one caller floods"))
     measured = f"others' p95 {short(slowdown)} x, {answered} of {sent} requests answered"
-    most = int(
-        limit * (1 + bench.plan["flood_s"] / 60)
-    )  # more than the limit if a new window begins
+    # More than the limit if a new window begins.
+    most = int(limit * (1 + bench.plan["flood_s"] / 60))
     goal = f"others' p95 <= 2 x, all replicas together answer at most {most}"
     bench.add("one caller floods", goal, measured, slowdown <= 2 and answered <= most)
 

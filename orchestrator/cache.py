@@ -213,9 +213,8 @@ class EmbeddingCache:
 
     def __post_init__(self) -> None:
         self._failing = False
-        self._memory: OrderedDict[str, tuple[CachedImage, bool]] = (
-            OrderedDict()
-        )  # entry, and whether it is on disk
+        # Entry, and whether it is on disk.
+        self._memory: OrderedDict[str, tuple[CachedImage, bool]] = OrderedDict()
         self._memory_bytes = 0
 
     def split_crops(self) -> "EmbeddingCache":
@@ -372,9 +371,8 @@ class EmbeddingCache:
             with contextlib.suppress(OSError):
                 status = path.stat()
                 files.append((status.st_mtime_ns, status.st_size, path, status.st_ino))
-                if (
-                    status.st_mtime_ns > now
-                ):  # the clock was set back; the entry would outlive all others
+                # The clock was set back; the entry would outlive all others.
+                if status.st_mtime_ns > now:
                     os.utime(path)
         excess = sum(file[1] for file in files) + size - self.max_bytes
         if excess <= 0:

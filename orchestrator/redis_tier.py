@@ -53,9 +53,8 @@ class RedisTier:
         )
         pool = self._redis.connection_pool
         try:
-            pool.connection_class(
-                **pool.connection_kwargs
-            )  # validates the options; does not connect
+            # Validates the options; does not connect.
+            pool.connection_class(**pool.connection_kwargs)
         except TypeError as error:
             raise ValueError(error) from None
         self._max_bytes = HEADER.size + layout.nbytes + MAX_FILE_BYTES
@@ -112,9 +111,8 @@ class RedisTier:
         if time.monotonic() < self._paused_until:
             return None
         started = time.monotonic()
-        timeout = threading.Timer(
-            ANSWER_TIMEOUT_S, self._redis.connection_pool.disconnect
-        )  # makes `work` fail
+        # Makes `work` fail.
+        timeout = threading.Timer(ANSWER_TIMEOUT_S, self._redis.connection_pool.disconnect)
         timeout.daemon = True
         timeout.start()
         try:

@@ -126,9 +126,8 @@ def download(source: WebFile, directory: Path) -> Path:
 
 
 def _fetch(source: WebFile, partial: Path) -> None:
-    have = (
-        partial.stat().st_size if partial.exists() and source.sha256 else 0
-    )  # a checksum proves that both parts fit
+    # A checksum proves that both parts fit.
+    have = partial.stat().st_size if partial.exists() and source.sha256 else 0
     limit = source.size or MAX_FILE_BYTES
     if have >= limit:
         return

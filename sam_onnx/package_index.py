@@ -30,9 +30,8 @@ from sam_onnx import pip_options
 from sam_onnx.errors import DownloadError
 from sam_onnx.sources import Package, WebFile
 
-logging.getLogger("unearth").addHandler(
-    logging.NullHandler()
-)  # its warnings would be printed beside our one line
+# Its warnings would be printed beside our one line.
+logging.getLogger("unearth").addHandler(logging.NullHandler())
 
 STAGING_PREFIX = ".package-"
 TIMEOUT_S = 15.0
@@ -70,9 +69,8 @@ def _download(package: Package, staging: Path) -> Path:
         {"find_links": [link]} for link in configured.get("find-links", "").split()
     ]
     if not pip_options.is_set(configured, "no-index"):
-        sources += [
-            {"index_urls": [index] if index else []} for index in indexes
-        ]  # none: the default index
+        # None: the default index.
+        sources += [{"index_urls": [index] if index else []} for index in indexes]
     reason = "no index or folder of pip's configuration has it"
     bar = tqdm(desc=label, total=package.size, unit="B", unit_scale=True, disable=None, leave=False)
 

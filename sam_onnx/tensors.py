@@ -35,9 +35,8 @@ class Tensors:
         Raises:
             CheckpointError: there are none.
         """
-        pattern = re.compile(
-            re.escape(self._prefix) + r"([0-9]{1,2})\."
-        )  # published networks have at most 48
+        # Published networks have at most 48.
+        pattern = re.compile(re.escape(self._prefix) + r"([0-9]{1,2})\.")
         numbers = [int(match.group(1)) for match in map(pattern.match, self._state) if match]
         if not numbers:
             raise CheckpointError(

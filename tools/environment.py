@@ -223,9 +223,8 @@ def download_python(folder: Path, reason: InstallationError) -> str:
         log, tools = folder / "install.log", Path(temporary)
         _create(tools)
         if environment := _install_uv(tools, log):
-            environment["UV_OFFLINE"] = os.environ.get(
-                "UV_OFFLINE", "0"
-            )  # `no-index` is about packages
+            # `no-index` is about packages.
+            environment["UV_OFFLINE"] = os.environ.get("UV_OFFLINE", "0")
             command = [
                 str(tools / "bin" / "uv"),
                 "python",

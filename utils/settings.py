@@ -341,9 +341,8 @@ def check_names(environment: Mapping[str, str]) -> None:
             continue
         if SERVICE_LINK.fullmatch(name) or SERVICE_LINK_URL.fullmatch(f"{name}={value}"):
             continue
-        words = sorted(
-            variable.removeprefix(PREFIX) for variable in known
-        )  # the prefix makes all of them alike
+        # The prefix makes all of them alike.
+        words = sorted(variable.removeprefix(PREFIX) for variable in known)
         similar = get_close_matches(name.upper().removeprefix(PREFIX), words, 1)
         remedy = (
             f"did you mean {PREFIX}{similar[0]}?"

@@ -64,9 +64,8 @@ def encode(image: Image.Image, suffix: str = ".png") -> bytes:
 def encode_16_bit_rgb(samples: npt.NDArray[np.uint16]) -> bytes:
     """Return (H, W, 3) uint16 RGB as a PNG file."""
     height, width, channels = samples.shape
-    rows = np.zeros(
-        (height, 1 + 2 * channels * width), np.uint8
-    )  # each begins with its filter: none
+    # Each begins with its filter: none.
+    rows = np.zeros((height, 1 + 2 * channels * width), np.uint8)
     rows[:, 1:] = samples.astype(">u2").view(np.uint8).reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 16, TRUECOLOUR, 0, 0, 0)
     pixels = zlib.compress(rows.tobytes(), 1)

@@ -59,9 +59,8 @@ def random_state(shapes: Mapping[str, Shape], seed: int = 0) -> dict[str, npt.ND
 def _random(key: str, shape: Shape, seed: int) -> npt.NDArray[np.generic]:
     values = seeded_normal(key, shape, seed)
     if len(shape) > 1:
-        gain = (
-            1.0 if key == "fc.weight" else 2.0
-        )  # a ReLU follows each convolution and halves the variance
+        # A ReLU follows each convolution and halves the variance.
+        gain = 1.0 if key == "fc.weight" else 2.0
         return values * np.float32(math.sqrt(gain / math.prod(shape[1:])))
     if key.endswith(("running_mean", ".bias")):
         return values * np.float32(0.1)

@@ -167,9 +167,8 @@ def test_rate_limit_is_named_and_no_preview_is_sent_until_it_allows_requests(ope
         driver.page.mouse.move(*driver.screen_xy(*RED))
         driver.press_button("Try again")
         driver.wait_for(lambda: driver.visible_mask("others").any())
-        assert [body["pos_coords"] for body in bodies] == 3 * [
-            [list(DISC)]
-        ]  # of the press, the click, and again
+        # Of the press, the click, and again.
+        assert [body["pos_coords"] for body in bodies] == 3 * [[list(DISC)]]
 
 
 def test_weights_are_named_with_a_warning_a_note_or_nothing(driver):

@@ -82,9 +82,8 @@ def test_a_click_on_a_proposal_makes_it_an_object_of_the_class_in_use(opened):
     opened.add_class("disc")
     proposals = opened.page.locator("#objects .proposal")
     count = proposals.count()
-    for number, point in enumerate(
-        (DISC, RED), 1
-    ):  # the second one is no click of the first object
+    # The second one is no click of the first object.
+    for number, point in enumerate((DISC, RED), 1):
         opened.click(*point)
         expect(proposals).to_have_count(count - number)
         expect(opened.page.locator("#objects .active .category")).to_have_text("disc")

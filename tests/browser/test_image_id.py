@@ -44,9 +44,8 @@ def test_all_requests_about_an_image_and_its_job_name_it(driver, photo, tmp_path
     driver.wait_encoded(photo)
     driver.click(*DISC)
     driver.segment_everything()
-    driver.wait_for(
-        lambda: sent.count(("embed", id_of(second))) >= 2
-    )  # the second image's job, and its state
+    # The second image's job, and its state.
+    driver.wait_for(lambda: sent.count(("embed", id_of(second))) >= 2)
     named = about_images(sent)
     assert {path for path, _ in named} == {"embed", "mobile_sam", "everything"}
     assert {image_id for _, image_id in named} == {id_of(photo), id_of(second)}

@@ -22,9 +22,8 @@ def phone(open_page, photo):
     """A user with the photo open on a phone."""
     with open_page(**PHONE) as driver:
         driver.open(photo)
-        driver.press_button(
-            "Dismiss this note"
-        )  # on the built-in weights; it takes some of the screen
+        # On the built-in weights; it takes some of the screen.
+        driver.press_button("Dismiss this note")
         yield driver
 
 

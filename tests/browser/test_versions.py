@@ -154,11 +154,12 @@ def test_choice_outlives_a_reload_and_falls_back_when_the_version_is_gone(choose
     chooser.press("n")
     chooser.click(*RED)
     chooser.wait_for(lambda: chooser.visible_mask().any())
+    # Of the press, the click, and again.
     assert [body.get("model_version") for body in bodies] == [
         1,
         1,
         None,
-    ]  # of the press, the click, and again
+    ]
     expect(hint).to_have_text("Version 1 of the model is no longer loaded: version 2 is used")
     expect(chooser.page.locator("#version")).to_be_hidden()
     expect(chooser.page.locator("#weights-name")).to_have_text("other")

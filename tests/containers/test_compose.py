@@ -182,9 +182,8 @@ def test_service_answers_its_client_and_prometheus_the_dashboard(base, secrets, 
                 for line in compose("logs", "mobile-sam").splitlines()
                 if "restarting Triton" in line
             ]
-            assert not [
-                line for line in restarts if "for dead while it loaded" not in line
-            ]  # a busy processor
+            # A busy processor.
+            assert not [line for line in restarts if "for dead while it loaded" not in line]
 
         with step("a new service with an empty disk, and the click"):
             compose("rm", "--stop", "--force", "mobile-sam")

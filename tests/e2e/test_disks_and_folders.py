@@ -91,9 +91,8 @@ def in_progress(server: Server) -> int:
 
 def test_damaged_embedding_is_encoded_again_without_a_crash(server, embedding_disk):
     image = as_base64(scene(91))
-    server.post(
-        input_image=image, **CLICK
-    )  # its answer is longer: it says how long the encoder took
+    # Its answer is longer: it says how long the encoder took.
+    server.post(input_image=image, **CLICK)
     first = server.post(input_image=image, **CLICK)
     processes = {process.pid for process in server.stubs()}
     (entry,) = (embedding_disk / "embeddings").glob(

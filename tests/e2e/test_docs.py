@@ -49,9 +49,8 @@ def test_every_code_block_runs_or_says_why_not(page):
 @pytest.mark.e2e
 @pytest.mark.parametrize("page", PAGES_WITH_CODE)
 def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_server, tmp_path):
-    reader = Reader(
-        tmp_path, official_server.url, pictures=2
-    )  # so that commands for whole folders take seconds
+    # So that commands for whole folders take seconds.
+    reader = Reader(tmp_path, official_server.url, pictures=2)
     runnable = [block for block in BLOCKS[page] if block.runs]
     for block in (block for block in runnable if block.program):
         printed = reader.run(block)

@@ -103,9 +103,8 @@ def test_mask_options_change_the_mask(server, image):
     mask = segmentation(
         server.post(**image, **NPY_ONLY, **OBJECTS[1], min_mask_region_area=10**9)
     ).masks
-    assert (
-        cv2.connectedComponents(mask.astype(np.uint8), connectivity=8)[0] == 2
-    )  # background and one island
+    # Background and one island.
+    assert cv2.connectedComponents(mask.astype(np.uint8), connectivity=8)[0] == 2
     ask = {**image, **OBJECTS[1], "mask_format": "polygon", "segmented_image": "none"}
     exact, rough = (
         json.loads(parts(server.post(**ask, polygon_tolerance=tolerance))[0])

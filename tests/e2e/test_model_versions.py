@@ -156,9 +156,8 @@ def test_weights_are_swapped_under_load_without_errors(server, repository):
     }
     for file in embeddings.values():
         about = metadata(file.content)
-        decoder = get(
-            server, f"/decoder.onnx?weights={about['weights_sha256']}"
-        )  # of any loaded version
+        # Of any loaded version.
+        decoder = get(server, f"/decoder.onnx?weights={about['weights_sha256']}")
         mask, score = decode(file.content, decoder.content, [[100, 80]], [1])
         served = result_of(
             server.post(
@@ -317,9 +316,8 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     name = write_other_weights(repository, version, "replaced")
     assert current_info(server)["loaded"] == before["loaded"]
     loaded_decoder = f"/decoder.onnx?weights={before['weights']['sha256']}"
-    assert (
-        get(server, "/decoder.onnx").content == get(server, loaded_decoder).content
-    )  # the loaded weights' own
+    # The loaded weights' own.
+    assert get(server, "/decoder.onnx").content == get(server, loaded_decoder).content
     states(post_admin(server))
     assert (
         f"version {version} {name} (SHA-256 {hashlib.sha256(name.encode()).hexdigest()[:12]})"

@@ -49,9 +49,8 @@ def test_service_listens_on_its_port_and_triton_on_loopback_without_requests_of_
 def test_one_line_of_a_start_says_where_the_service_is(server):
     wait_until(lambda: "Ready" in server.log.read_text())
     lines = server.log.read_text().splitlines()
-    first, *others = [
-        line for line in lines if "uses the same folder" not in line
-    ]  # services of other tests
+    # Services of other tests.
+    first, *others = [line for line in lines if "uses the same folder" not in line]
     assert re.match(r"Triton \d+\.\d+\.\d+ is ready after ", first)
     assert requests.get(f"{server.url}/info", timeout=60).json()["triton"] == first.split()[1]
     assert "vulnerabilities" not in server.log.read_text()  # it listens on loopback only

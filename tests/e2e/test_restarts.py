@@ -115,9 +115,8 @@ def test_a_start_is_repeated_after_triton_took_a_process_for_dead_that_lives(ser
     (before,) = server.stubs("mobile_sam_everything")
     server.triton().kill()
     wait_until(lambda: not before.is_running())
-    wait_until(
-        lambda: any(stub.nice() for stub in server.stubs("mobile_sam_everything"))
-    )  # its model sets that first
+    # Its model sets that first.
+    wait_until(lambda: any(stub.nice() for stub in server.stubs("mobile_sam_everything")))
     (stub,) = server.stubs("mobile_sam_everything")
     stub.suspend()
     wait_until(lambda: waits_for_child(server.triton().pid))

@@ -46,9 +46,8 @@ def state_of(options: dict[str, Any]) -> dict[str, Array]:
     state = noisy_state(shapes | hq_shapes(options.get("embedding", 256), early))
     for key in (key for key in state if key.endswith("running_var")):
         state[key] += 1
-    state["mask_decoder.hf_mlp.layers.2.weight"] *= np.float32(
-        0.2
-    )  # so that both masks of a sum are about as large
+    # So that both masks of a sum are about as large.
+    state["mask_decoder.hf_mlp.layers.2.weight"] *= np.float32(0.2)
     return state
 
 

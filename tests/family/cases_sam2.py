@@ -70,9 +70,8 @@ def sam2_state(*, object_score: float = 10.0, **options: Any) -> dict[str, Array
     for key in state:
         if key.endswith("running_var"):
             state[key] += np.float32(1)
-        elif re.search(
-            r"(mixer|ffn)\..*bn\.weight", key
-        ):  # in residual sums, which would grow with every block
+        elif re.search(r"(mixer|ffn)\..*bn\.weight", key):
+            # In residual sums, which would grow with every block.
             state[key] *= np.float32(0.3)
     state["sam_mask_decoder.pred_obj_score_head.layers.2.bias"][:] = object_score
     return state

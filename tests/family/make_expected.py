@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+
+# Before the stand-in for torchvision, which it would try to use.
 from transformers import (
     SamConfig,
     SamModel,
-)  # before the stand-in for torchvision, which it would try to use
+)
 
 from sam_onnx.layouts import authors_key
 from tests.family.cases import (

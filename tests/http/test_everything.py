@@ -27,9 +27,8 @@ def _batches(segmenter):
 
 
 def post_everything(http, **fields):
-    return http.post(
-        "/everything", json={"input_image": IMAGE, "points_per_side": 6, **fields}
-    )  # three batches
+    # Three batches.
+    return http.post("/everything", json={"input_image": IMAGE, "points_per_side": 6, **fields})
 
 
 def lines(response):
@@ -46,10 +45,11 @@ def test_answer_is_one_json_document(http):
 
 def test_progress_is_streamed_with_the_result_in_the_last_line(http):
     response = post_everything(http, progress=True)
+    # As nginx reads it.
     assert (response.status_code, response.headers["x-accel-buffering"]) == (
         200,
         "no",
-    )  # as nginx reads it
+    )
     assert lines(response) == [
         {"done": 0, "total": 3},
         {"done": 1, "total": 3},

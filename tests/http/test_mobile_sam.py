@@ -107,9 +107,8 @@ def test_answer_has_mask_picture_and_result_in_this_order(
     http, segmenter, mask_format, mask_type, file
 ):
     response = segment(http, mask_format=mask_format)
-    assert (
-        response.headers["content-type"] != segment(http).headers["content-type"]
-    )  # a boundary of its own
+    # A boundary of its own.
+    assert response.headers["content-type"] != segment(http).headers["content-type"]
     assert [tuple(part.headers.values()) for part in parts(response)] == [
         (b'form-data; name="mask"' + file, mask_type),
         (b'form-data; name="segmented_image"; filename="segmented_image.png"', b"image/png"),

@@ -170,9 +170,8 @@ def test_predictions_are_the_objects_in_the_boxes_of_a_task(studio, service, con
     (prediction,) = predictions(studio, project)
     (result,) = prediction["result"]
     assert iou(mask_of(result), reference(service, photo, box=BOX)) == 1
-    assert (
-        service.embeddings()["encoded"] == encoded
-    )  # the image was encoded by the first, empty answer
+    # The image was encoded by the first, empty answer.
+    assert service.embeddings()["encoded"] == encoded
 
 
 def test_predictions_of_everything_need_a_tag_of_that_name(studio, connected):

@@ -62,10 +62,11 @@ class Engine:
         """
         core = ov.Core()
         model = core.read_model(path)
+        # Compiled ones have more names.
         self.inputs, self.outputs = (
             signature(model.inputs),
             signature(model.outputs),
-        )  # compiled ones have more names
+        )
         self.one_by_one = batched and fix_batch(model)
         options = properties(parameters, core)
         self.compile: Callable[[], ov.CompiledModel] = lambda: core.compile_model(
@@ -98,9 +99,8 @@ class Engine:
                 answer = self.request.infer(feed, share_inputs=True, share_outputs=True)
             self.last_run = time.monotonic()
             self._note_run(feed)
-            return [
-                np.array(answer[name]) for name in names
-            ]  # the next run overwrites the request's memory
+            # The next run overwrites the request's memory.
+            return [np.array(answer[name]) for name in names]
 
     def _note_run(self, feed: dict[str, Array]) -> None:
         """Remember that a run of other shapes than the first, or a large one, has ended."""

@@ -21,9 +21,8 @@ from typing import Any
 
 import onnxruntime as ort
 
-sys.path.append(
-    str(Path(__file__).resolve().parents[1] / "common")
-)  # Triton knows the backend's own folder only
+# Triton knows the backend's own folder only.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from graph_model import GraphModel, parameters_of
 from onnxruntime_engine import CPU, CUDA, Engine, Provider, read_signatures
 

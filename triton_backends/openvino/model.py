@@ -16,9 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.append(
-    str(Path(__file__).resolve().parents[1] / "common")
-)  # Triton knows the backend's own folder only
+# Triton knows the backend's own folder only.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from graph_model import GraphModel, parameters_of
 from openvino_engine import Engine, libc, read_signatures
 

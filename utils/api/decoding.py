@@ -76,7 +76,8 @@ class LocalDecoding:
             NotLoaded,
             InvalidRequest,
             OtherWeights,
-        ):  # another version may have been loaded a moment ago
+        ):
+            # Another version may have been loaded a moment ago.
             file, record = await self._checked(fields, await self.info.recent(MIN_AGE_S))
         etag, content = record["fingerprint"], None
         if not has_file(etag, request):

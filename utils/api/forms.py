@@ -91,9 +91,8 @@ def _boundary_ends(body: bytes, boundary: bytes) -> Iterator[int]:
     line = b"\r\n" + boundary
     start = 0
     while start < len(body):
-        stop = (
-            start + PIECE_BYTES + len(line) - 1
-        )  # a boundary may begin in this piece and end in the next one
+        # A boundary may begin in this piece and end in the next one.
+        stop = start + PIECE_BYTES + len(line) - 1
         position = body.find(line, start, stop)
         if position < 0:
             start += PIECE_BYTES

@@ -132,9 +132,8 @@ class BackgroundEncoder:
         for image in images:
             sizes.append((await image_id_of(image), len(image.file or b"")))
             if image.file:
-                await asyncio.sleep(
-                    0
-                )  # a small file is hashed on the event loop, and others run between two of them
+                # A small file is hashed on the event loop, and others run between two of them.
+                await asyncio.sleep(0)
         check_image_id(*(image_id for image_id, _ in sizes))
         job, numbers = await asyncio.to_thread(
             self._queue.add, owner, caller(), model_version, sizes
@@ -230,9 +229,8 @@ class BackgroundEncoder:
         CALLER.set(row["owner"])
         ADDRESS.set(row["caller"])
         self._last_caller, began = row["caller"], time.monotonic()
-        if (
-            row["attempts"] > MAX_ATTEMPTS
-        ):  # the last one was final, and recorded if its process did not end
+        # The last one was final, and recorded if its process did not end.
+        if row["attempts"] > MAX_ATTEMPTS:
             problem = InferenceUnavailable(ENDED_THE_SERVICE).problem()
             await asyncio.to_thread(self._queue.record, row["id"], "failed", problem.encode())
             return True

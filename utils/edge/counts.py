@@ -119,9 +119,8 @@ class CountTable:
             self._fd = -1
 
     def _add(self, caller: str, limits: Sequence[RateLimitItem], count: int) -> list[Refusal]:
-        now = (
-            self._clock()
-        )  # not before the lock: another process may have begun the next window meanwhile
+        # Not before the lock: another process may have begun the next window meanwhile.
+        now = self._clock()
         refusals: list[Refusal] = []
         changes: list[tuple[int, Slot]] = []
         for limit in limits:

@@ -71,9 +71,8 @@ class Origins:
         if parts is None:
             return False
         name = parts[1].removesuffix(".")
-        if (
-            "." not in name or name in self._own_names
-        ):  # brackets without a dot hold an IPv6 address, or no name at all
+        # Brackets without a dot hold an IPv6 address, or no name at all.
+        if "." not in name or name in self._own_names:
             return True
         patterns = (*PRIVATE_HOSTS, *(self._hosts or ()))
         return _is_address(name.strip("[]")) or any(

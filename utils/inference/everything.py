@@ -197,9 +197,8 @@ async def _segment_by_one_version(
                 if size > max_answer_bytes:
                     raise AnswerTooLarge(max_answer_bytes)
                 of_crop += answer["masks"]
-                result["engine"] = answer[
-                    "engine"
-                ]  # the decoder's precision may differ from that of other answers
+                # The decoder's precision may differ from that of other answers.
+                result["engine"] = answer["engine"]
                 done += 1
                 if (
                     done < total
@@ -259,9 +258,8 @@ async def _records(
                 break
         else:
             raise
-        return await segmenter.records(
-            image, batch
-        )  # once: the batch may be what the model died of
+        # Once: the batch may be what the model died of.
+        return await segmenter.records(image, batch)
 
 
 async def result_of(steps: AsyncIterator[Step], timeout: float) -> dict[str, Any]:

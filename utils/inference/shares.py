@@ -311,9 +311,8 @@ class Turns:
         try:
             await turn
         except BaseException:
-            if (
-                turn.done() and not turn.cancelled() and not turn.exception()
-            ):  # it has the place and is cancelled now
+            # It has the place and is cancelled now.
+            if turn.done() and not turn.cancelled() and not turn.exception():
                 self._leave(caller)
             raise
         finally:

@@ -373,9 +373,8 @@ def _from_triton(error: InferenceServerException, report_fault: Callable[[], Non
     _log_error("error", f"Triton responded with status {error.status()}: {message}")
     if message.startswith("Request for unknown model"):
         return NotLoaded("the model is not loaded; retry later")
-    if message.startswith(
-        "request cancelled"
-    ):  # the orchestrator found that the deadline had passed
+    # The orchestrator found that the deadline had passed.
+    if message.startswith("request cancelled"):
         return InferenceTimeout("no response before the deadline")
     if health.is_stub_failure(message):
         report_fault()

@@ -123,6 +123,5 @@ def prepare_files(*, by_key: bool = False) -> None:
         if pid.isdigit() and not processes.state(int(pid)):
             mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
             with contextlib.suppress(OSError), path.open("r+b") as counts:
-                counts.truncate(
-                    int.from_bytes(counts.read(4), sys.byteorder)
-                )  # the number of bytes in use
+                # The number of bytes in use.
+                counts.truncate(int.from_bytes(counts.read(4), sys.byteorder))

@@ -140,9 +140,8 @@ def trace_requests(svc: Any, paths: Collection[str]) -> None:
 
     @svc.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(_: Any) -> None:
-        shutdown = threading.Thread(
-            target=provider.shutdown, daemon=True
-        )  # blocks if the collector does not answer
+        # Blocks if the collector does not answer.
+        shutdown = threading.Thread(target=provider.shutdown, daemon=True)
         shutdown.start()
         await asyncio.to_thread(shutdown.join, SHUTDOWN_TIMEOUT_S)
 

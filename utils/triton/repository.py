@@ -214,9 +214,8 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
             # They run the decoder themselves where the backend is one of `triton_backends`.
             _set_parameters(parsed, decoder_backend=plan.decoder.backend)
             _set_threads(parsed, plan.decoder)
-            if (
-                model == tensors.EVERYTHING
-            ):  # bfloat16 keeps the masks of first clicks (docs/engines.md)
+            # Bfloat16 keeps the masks of first clicks (docs/engines.md).
+            if model == tensors.EVERYTHING:
                 decoder = replace(plan.decoder, precision=plan.encoder.precision)
                 _set_precision(parsed, decoder)
                 _set_parameters(parsed, own_decoder_engine=decoder.engine)
@@ -234,9 +233,8 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
     _set_precision(config, network)
     if not network.gpu:
         _set_threads(config, network)
-        if (
-            config.name == tensors.ENCODER
-        ):  # the watchdog runs it before callers do, and a run takes long
+        # The watchdog runs it before callers do, and a run takes long.
+        if config.name == tensors.ENCODER:
             config.ClearField("model_warmup")
 
 

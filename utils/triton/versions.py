@@ -116,9 +116,8 @@ class Deployment:
     def restore(self, links: Mapping[tuple[str, int], Path]) -> None:
         """Set links to folders of snapshots, by model and version, as `links` returns them."""
         for (model, number), target in links.items():
-            fresh = (
-                self.folder.parent / f"link-{secrets.token_hex(4)}"
-            )  # Triton lists the models' folders
+            # Triton lists the models' folders.
+            fresh = self.folder.parent / f"link-{secrets.token_hex(4)}"
             fresh.symlink_to(target)
             fresh.replace(self.folder / model / str(number))
 
@@ -159,9 +158,8 @@ class Deployment:
         """Return which file differs from what was taken from the repository, or an empty string."""
         for link, target in sorted(self.links().items()):
             problem = snapshot.changed_file(target.parent, link[0])
-            if (
-                problem and self.links().get(link) != target
-            ):  # an operator has loaded others meanwhile
+            # An operator has loaded others meanwhile.
+            if problem and self.links().get(link) != target:
                 return self.damage()
             if problem:
                 return problem

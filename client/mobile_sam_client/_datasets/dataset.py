@@ -35,9 +35,8 @@ class DatasetImage(NamedTuple):
     """An image and its objects."""
 
     name: str  # path in the data set's folder
-    fields: dict[
-        str, Any
-    ]  # members of its COCO entry, among them `id`, and `width` and `height` if known
+    # Members of its COCO entry, among them `id`, and `width` and `height` if known.
+    fields: dict[str, Any]
     relative: (
         bool  # True: shapes are parts of width and height; False: pixels of the displayed image
     )

@@ -3,8 +3,7 @@
 import os
 import sys
 
-if path := os.environ.get(
-    "MOBILE_SAM_ORCHESTRATOR_PATH"
-):  # set by the service; elsewhere, install `orchestrator`
+# Set by the service; elsewhere, install `orchestrator`.
+if path := os.environ.get("MOBILE_SAM_ORCHESTRATOR_PATH"):
     sys.path.append(path)
 from orchestrator.triton_io import SegmentModel as TritonPythonModel  # noqa: F401

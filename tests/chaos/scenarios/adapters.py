@@ -97,9 +97,8 @@ def _images() -> Iterator[str]:
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            with contextlib.suppress(
-                ConnectionError
-            ):  # the service gives up when its caller leaves
+            # The service gives up when its caller leaves.
+            with contextlib.suppress(ConnectionError):
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(file)))
                 self.end_headers()

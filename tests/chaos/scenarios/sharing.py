@@ -176,9 +176,8 @@ def queue() -> Iterator[Attack]:
 
     def four(session: requests.Session, url: str) -> str:
         answer = session.post(f"{url}/embed", few.content(), headers=JSON, timeout=60)
-        if (
-            answer.status_code == 202
-        ):  # cancelled, so that the newcomer never has more than one list
+        # Cancelled, so that the newcomer never has more than one list.
+        if answer.status_code == 202:
             session.delete(f"{url}/embed/{answer.json()['job']}", timeout=60)
             return "ok"
         return _reason(answer)

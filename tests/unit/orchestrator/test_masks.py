@@ -113,9 +113,8 @@ READ = {
 @pytest.mark.parametrize("mask_format", READ)
 def test_masks_are_read_back_unchanged(mask_format, size_hw):
     empty, full = np.zeros(size_hw, bool), np.ones(size_hw, bool)
-    noise = (np.random.default_rng(0).random((2 * size_hw[0], size_hw[1] + 3)) > 0.5)[
-        ::2, 3:
-    ]  # not contiguous
+    # Not contiguous.
+    noise = (np.random.default_rng(0).random((2 * size_hw[0], size_hw[1] + 3)) > 0.5)[::2, 3:]
     for several in ([empty], [full], some(size_hw), [*some(size_hw, 3), empty, noise, full]):
         read = np.asarray(READ[mask_format](encode(mask_format, *several)))
         wanted = np.concatenate(several) if mask_format == "png" else np.stack(several)

@@ -66,9 +66,8 @@ def test_object_colours_repeat_after_the_last():
     shades = [tuple(pixels[10, x + 10].tolist()) for x in places]
     assert len(set(shades)) == len(pictures.COLOURS)
     assert shades[0] == shades[-1]
-    assert (
-        overlaid(MASK, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()
-    )  # the later one is on top
+    # The later one is on top.
+    assert overlaid(MASK, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()
 
 
 def test_cutout_is_transparent_outside_all_objects():
@@ -172,6 +171,7 @@ def test_kept_strips_are_those_without_changed_rows_and_are_used(monkeypatch):
     changed[35:40] = True
     kept: dict[int, Strip] = {}
     encode_png(image, changed, kept)
+    # Rows 40 to 49 are stored as differences from row 39.
     assert sorted(kept) == [
         0,
         10,
@@ -181,7 +181,7 @@ def test_kept_strips_are_those_without_changed_rows_and_are_used(monkeypatch):
         70,
         80,
         90,
-    ]  # rows 40 to 49 are stored as differences from row 39
+    ]
     encode_png(image, np.zeros(100, bool), kept)
     assert encode_png(np.zeros_like(image), np.zeros(100, bool), kept) == encode_png(image)
 
@@ -205,6 +205,5 @@ def test_png_chunks_and_their_stream_have_valid_checksums(data):
     assert place == len(data)
     kinds = [kind for kind, _ in chunks]
     assert kinds == [b"IHDR", *[b"IDAT"] * (len(chunks) - 2), b"IEND"]
-    assert zlib.decompress(
-        b"".join(body for kind, body in chunks if kind == b"IDAT")
-    )  # verifies Adler-32
+    # Verifies Adler-32.
+    assert zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))

@@ -101,9 +101,8 @@ def test_rings_deviate_at_most_the_tolerance_from_the_edge(seed, tolerance):
         ]
     )
     start, along = lines[:, 0], lines[:, 1] - lines[:, 0]
-    around = cv2.blur(np.pad(mask, 1).astype(np.float32), (2, 2), anchor=(0, 0))[
-        :-1, :-1
-    ]  # mean at each corner
+    # Mean at each corner.
+    around = cv2.blur(np.pad(mask, 1).astype(np.float32), (2, 2), anchor=(0, 0))[:-1, :-1]
     edge = np.argwhere((around > 0) & (around < 1))[:, None, ::-1].astype(float)
     share = (((edge - start) * along).sum(-1) / (along**2).sum(-1)).clip(0, 1)
     distance = np.linalg.norm(start + share[..., None] * along - edge, axis=-1).min(axis=1)

@@ -38,14 +38,17 @@ def coco(*annotations: dict, **document: object) -> dict[str, str]:
     annotations = tuple(
         {"image_id": 1, "category_id": 7, "bbox": [0, 0, 1, 1], **one} for one in annotations
     )
+    # Fmt: skip.
     return {
-        "coco.json": json.dumps({
-            "images": [{"id": 1, "file_name": "a.jpg", "width": 160, "height": 120}],
-            "categories": [{"id": 7, "name": "cat"}],
-            "annotations": annotations,
-            **document,
-        })
-    }  # fmt: skip
+        "coco.json": json.dumps(
+            {
+                "images": [{"id": 1, "file_name": "a.jpg", "width": 160, "height": 120}],
+                "categories": [{"id": 7, "name": "cat"}],
+                "annotations": annotations,
+                **document,
+            }
+        )
+    }
 
 
 def labelme(*found: dict, **document: object) -> dict[str, str]:
@@ -195,6 +198,7 @@ def test_damaged_coco_annotations_are_left_out_with_a_warning():
     assert_damaged_are_left_out(coco, {"segmentation": rle(DISC)}, HOSTILE_COCO)
 
 
+# Fmt: skip.
 HOSTILE_DOCUMENTS = {
     "null": "null",
     "list": "[]",
@@ -205,7 +209,7 @@ HOSTILE_DOCUMENTS = {
     "no names": '{"images": [{"id": 1, "file_name": "..", "width": 5, "height": 5}], "annotations": []}',
     "prototype": '{"__proto__": {"images": []}, "shapes": [{"label": "__proto__"}], "imagePath": "__proto__"}',
     "labelme without size": '{"shapes": [], "imagePath": "b.png"}',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("document", HOSTILE_DOCUMENTS.values(), ids=HOSTILE_DOCUMENTS)

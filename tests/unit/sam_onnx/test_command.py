@@ -109,9 +109,8 @@ def test_auto_replaces_other_weights_and_does_not_download_again(
     digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     official = WebFile("http://127.0.0.1:1/small.npz", checkpoint.stat().st_size, digest)
     monkeypatch.setattr(weights, "OFFICIAL", official)
-    monkeypatch.setenv(
-        "MOBILE_SAM_CACHE_DIR", str(checkpoint.parent)
-    )  # has the file, as after a download
+    # Has the file, as after a download.
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(checkpoint.parent))
     run("--weights", "builtin")
     run()
     assert record(output)["name"] == "official"

@@ -132,9 +132,8 @@ def test_words_choose_files_of_the_authors():
     for file in PUBLISHED.values():
         assert re.fullmatch(addresses, file.url)
         assert re.fullmatch("([0-9a-f]{64})?", file.sha256)
-    assert (
-        len({file.name for file in (OFFICIAL, *PUBLISHED.values())}) == len(PUBLISHED) + 1
-    )  # they share a folder
+    # They share a folder.
+    assert len({file.name for file in (OFFICIAL, *PUBLISHED.values())}) == len(PUBLISHED) + 1
 
 
 def test_documentation_and_help_name_every_word(capsys, run):

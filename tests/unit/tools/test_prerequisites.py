@@ -63,9 +63,8 @@ def write_program(path: Path, script: str) -> Path:
 def test_python_is_the_environments_then_the_newest_supported_on_path_then_one_of_uv(programs):
     newer = "import sys; sys.version_info = (3, 13); exec(sys.argv[1])"
     environment = programs / "env"
-    write_program(
-        programs / "python3.12", f'exec {sys.executable} -c "{newer}" "$2"'
-    )  # not supported
+    # Not supported.
+    write_program(programs / "python3.12", f'exec {sys.executable} -c "{newer}" "$2"')
     candidates = [
         (write_program(environment / "bin" / "python", "echo /env/bin/python"), "/env/bin/python"),
         (

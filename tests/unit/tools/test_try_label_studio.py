@@ -33,11 +33,12 @@ def test_server_ends_with_the_process_that_runs_it(number, tmp_path):
         server, folder = process.stdout.readline().split()
         os.kill(process.pid, number)
         process.send_signal(signal.SIGTERM)  # as when the parent ends by the same signal
+        # Whichever it sees first.
         assert process.wait(60) in (
             128 + number,
             -number,
             128 + signal.SIGTERM,
-        )  # whichever it sees first
+        )
     wait_until(lambda: processes.state(int(server)) in processes.DEAD)
     if number != signal.SIGKILL:
         assert not Path(folder).exists()

@@ -197,9 +197,8 @@ class TritonServer:
         self._process.wait()
         while any(processes.state(pid) not in processes.DEAD for pid in self._stubs):
             time.sleep(0.01)
-        self._copying.join(
-            timeout=1
-        )  # at its exit, Python aborts if a thread is writing to standard error
+        # At its exit, Python aborts if a thread is writing to standard error.
+        self._copying.join(timeout=1)
         for region in SHARED_MEMORY.glob(f"{self._shm_prefix}*"):
             region.unlink(missing_ok=True)
 
@@ -222,9 +221,8 @@ class Workers:
             children = processes.children(self._manager)
             pids = [pid for pid, _, command_line in children if WORKER_COMMAND in command_line]
             self._stopped_checks = {pid: self._stopped_checks.get(pid, 0) for pid in pids}
-        if (
-            processes.state(self._manager) == "T"
-        ):  # the whole service is suspended (Ctrl-Z): nothing would restart it
+        # The whole service is suspended (Ctrl-Z): nothing would restart it.
+        if processes.state(self._manager) == "T":
             return
         for pid, checks in self._stopped_checks.items():
             self._stopped_checks[pid] = checks + 1 if processes.state(pid) == "T" else 0

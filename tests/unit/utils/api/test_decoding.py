@@ -198,7 +198,6 @@ async def test_decoder_and_its_record_are_of_one_snapshot_while_links_change_one
     for model, name in (("mobile_sam_decoder", "new"), ("mobile_sam", "old")):
         shutil.rmtree(tmp_path / model / "2")
         (tmp_path / model / "2").symlink_to(taken / name / model)
-    with pytest.raises(
-        OtherWeights, match=f"got {OTHER}"
-    ):  # the old one is loaded, its decoder's link is gone
+    # The old one is loaded, its decoder's link is gone.
+    with pytest.raises(OtherWeights, match=f"got {OTHER}"):
         await ask(decoding, "?model_version=2")

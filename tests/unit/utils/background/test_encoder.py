@@ -114,9 +114,8 @@ def test_images_are_encoded_for_their_owner_and_caller(ahead):
     assert ahead.segmenter.embeds == [
         ImageSource(None, str(number), "alice") for number in range(3)
     ]
-    assert all(
-        image.scale_down for image in ahead.segmenter.embeds
-    )  # one above the limit is of an adapter
+    # One above the limit is of an adapter.
+    assert all(image.scale_down for image in ahead.segmenter.embeds)
     assert ahead._queue.job(job, "alice")["done"] == 3
 
 
@@ -192,9 +191,8 @@ def test_image_is_tried_again_while_triton_restarts_and_fails_after_some_attempt
 def test_image_whose_encode_ends_the_service_each_time_fails_without_a_further_attempt(ahead):
     job = ahead.add_all(IDS[:2])
     for _ in range(module.MAX_ATTEMPTS):
-        assert (
-            ahead._queue.begin("")["image_id"] == "0"
-        )  # and nothing is recorded: the process was killed
+        # And nothing is recorded: the process was killed.
+        assert ahead._queue.begin("")["image_id"] == "0"
     ahead.steps(2)
     assert ahead.states(job) == ["failed", "done"]
     assert [image.image_id for image in ahead.segmenter.embeds] == ["1"]

@@ -76,9 +76,8 @@ def long_texts(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple
     if "items" in schema:
         yield from (([value], limit) for value, limit in long_texts(schema["items"], models))
     limit = schema.get("maxLength", MAX_TEXT_CHARS)
-    if (
-        schema.get("type") == "string" and not schema.keys() & {"enum", "const"} and limit < 2**30
-    ):  # not an image
+    # Not an image.
+    if schema.get("type") == "string" and not schema.keys() & {"enum", "const"} and limit < 2**30:
         yield "x" * (limit + 1), limit
 
 

@@ -248,9 +248,8 @@ async def test_newcomer_finds_room_beside_callers_that_fetch_all_they_can():
     fetcher, lost = Fetcher([], 1000), list[str]()
     fetcher._files.take("a", 3 * MAX_FETCHES // 4, lambda: lost.append("a"))
     fetcher._files.take("b", MAX_FETCHES // 4, lambda: lost.append("b"))
-    with pytest.raises(
-        ImageNotFetched, match="are not fetched"
-    ):  # it has a place, and is refused for its URL
+    # It has a place, and is refused for its URL.
+    with pytest.raises(ImageNotFetched, match="are not fetched"):
         await fetcher.fetch("http://images.example/")
     assert lost == ["a"]
     assert fetcher._files.held == {"b": MAX_FETCHES // 4}

@@ -194,9 +194,8 @@ def body(*regions, tasks=None, config=CONFIG):
 
 
 def test_points_and_box_of_a_click_become_pixels(ask, replay):
-    box = drawn(
-        "rectangle", x=60, y=50, width=50, height=80
-    )  # beyond the image, at whose edge it ends
+    # Beyond the image, at whose edge it ends.
+    box = drawn("rectangle", x=60, y=50, width=50, height=80)
     regions = [drawn(x=50, y=50, width=1), drawn(x=25, y=100, positive=False), box]
     (prediction,) = ask("predict", body(*regions)).json()["results"]
     (result,) = prediction["result"]

@@ -129,6 +129,7 @@ def test_small_islands_are_left_out(replay):
 
 
 def test_fineness_is_a_fraction_of_the_length_of_the_outline(replay):
+    # 100.5 long; the bump is 1 high.
     bump = [
         [0, 0],
         [10, 0],
@@ -137,7 +138,7 @@ def test_fineness_is_a_fraction_of_the_length_of_the_outline(replay):
         [24, 0],
         [24, 26],
         [0, 26],
-    ]  # 100.5 long; the bump is 1 high
+    ]
     replay.masks = [{**MASK, "polygon": [[bump]]}]
     counts = [
         len(predict(replay, CLICK, epsilon_factor=f)["data"]["shapes"][0]["points"])

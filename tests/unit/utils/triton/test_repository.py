@@ -80,13 +80,11 @@ def test_both_networks_run_on_a_gpu():
         assert (parsed.backend, instances) == ("onnxruntime", (count, ModelInstanceGroup.KIND_GPU))
         assert parameters["cudnn_conv_algo_search"] == "1"
         assert int(parameters["gpu_mem_limit"]) >= 2**30
-        assert (
-            "arena_extend_strategy" not in parameters
-        )  # batches of rising sizes would exceed the limit
+        # Batches of rising sizes would exceed the limit.
+        assert "arena_extend_strategy" not in parameters
         assert [warmup.batch_size for warmup in parsed.model_warmup] == [1]
-        assert not parsed.HasField(
-            "dynamic_batching"
-        )  # convolutions are prepared anew for each number of images
+        # Convolutions are prepared anew for each number of images.
+        assert not parsed.HasField("dynamic_batching")
 
 
 @pytest.mark.parametrize(

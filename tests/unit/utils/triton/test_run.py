@@ -78,13 +78,11 @@ def test_clean_up_keeps_folders_and_regions_of_running_services(monkeypatch, tmp
     for name in (f"{dead.name}_1", f"{running.name}_1", "mobile_sam_triton_2_c_1", "unrelated"):
         (tmp_path / name).touch()
     held = os.open(running, os.O_RDONLY)
-    fcntl.flock(
-        held, fcntl.LOCK_SH
-    )  # perhaps by another container, whose processes are not visible here
+    # Perhaps by another container, whose processes are not visible here.
+    fcntl.flock(held, fcntl.LOCK_SH)
     with monkeypatch.context() as patched:
-        patched.setattr(
-            Path, "unlink", mock.Mock(side_effect=PermissionError)
-        )  # another user's regions
+        # Another user's regions.
+        patched.setattr(Path, "unlink", mock.Mock(side_effect=PermissionError))
         clean_up(tmp_path)
     clean_up(tmp_path)
     kept = {entry.name for entry in tmp_path.iterdir()}

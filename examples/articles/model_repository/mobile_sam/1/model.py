@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
-if path := os.environ.get(
-    "MOBILE_SAM_ORCHESTRATOR_PATH"
-):  # set by this repository's Triton; elsewhere, install it
+# Set by this repository's Triton; elsewhere, install it.
+if path := os.environ.get("MOBILE_SAM_ORCHESTRATOR_PATH"):
     sys.path.append(path)
 from orchestrator.images import Preprocessing
 from orchestrator.masks import upsample

@@ -18,9 +18,8 @@ def result(text: str, loader: type) -> object:
     try:
         return load_text(text, loader)
     except DatasetError as error:
-        return str(error).partition(" while ")[
-            0
-        ]  # the parsers describe what is no YAML differently
+        # The parsers describe what is no YAML differently.
+        return str(error).partition(" while ")[0]
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.parts[-3] for path in FILES])

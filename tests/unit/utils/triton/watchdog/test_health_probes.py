@@ -247,9 +247,10 @@ def test_time_of_the_encoder_survives_a_restart_and_an_unloaded_version(triton):
     assert probes.encode_s == 1.3  # not that of the second start
     encode(triton, 1.5)
     pass_time(probes, triton, 2)
+    # The counters of the other version are gone.
     triton.successes[ENCODER], triton.encode_s = (
         1,
         1.5,
-    )  # the counters of the other version are gone
+    )
     pass_time(probes, triton, 2)
     assert probes.encode_s == pytest.approx(1.5)
