@@ -13,7 +13,9 @@ from orchestrator.tensors import (
     BOX_TOP_LEFT,
     CANDIDATES,
     DECODER,
+    FRAME_LABELS,
     FRAME_MASK_INPUT,
+    FRAME_POINTS_XY,
     HAS_MASK_INPUT,
     IMAGES,
     IOU_PREDICTIONS,
@@ -21,8 +23,6 @@ from orchestrator.tensors import (
     MASK_SIDE,
     NO_POINT,
     PADDING_POINT,
-    POINT_COORDS,
-    POINT_LABELS,
     SINGLE_MASKS,
     SIZES_HW,
 )
@@ -105,8 +105,8 @@ def decoder_inputs(
     mask_input, has_mask_input = masks or mask_inputs(None, None, 1)
     return {
         **embedding,
-        POINT_COORDS.name: point_coords,
-        POINT_LABELS.name: point_labels,
+        FRAME_POINTS_XY.name: point_coords,
+        FRAME_LABELS.name: point_labels,
         FRAME_MASK_INPUT.name: mask_input,
         HAS_MASK_INPUT.name: has_mask_input,
     }

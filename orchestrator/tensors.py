@@ -85,16 +85,16 @@ descriptor says."""
 ENCODER_INPUTS, ENCODER_OUTPUTS = (IMAGES, SIZES_HW), (IMAGE_EMBEDDINGS,)
 """Tensors of the encoder, without their batch of images."""
 
-POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
+FRAME_POINTS_XY = Tensor("point_coords", "FP32", (-1, -1, 2))
 """Points of each object, x then y, in pixels of the frame."""
-POINT_LABELS = Tensor("point_labels", "FP32", (-1, -1))
+FRAME_LABELS = Tensor("point_labels", "FP32", (-1, -1))
 FRAME_MASK_INPUT = Tensor("mask_input", "FP32", (-1, 1, MASK_SIDE, MASK_SIDE))
 HAS_MASK_INPUT = Tensor("has_mask_input", "FP32", (-1,))
 """1 where an object has a mask to refine, otherwise 0."""
 DECODER_INPUTS = (
     Tensor(IMAGE_EMBEDDINGS.name, IMAGE_EMBEDDINGS.datatype, (1, *IMAGE_EMBEDDINGS.shape)),
-    POINT_COORDS,
-    POINT_LABELS,
+    FRAME_POINTS_XY,
+    FRAME_LABELS,
     FRAME_MASK_INPUT,
     HAS_MASK_INPUT,
 )

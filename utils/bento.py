@@ -1,8 +1,7 @@
-"""Every use of private parts of BentoML, its process manager circus, and uvicorn, with a check at
-start-up.
+"""Every use of private parts of BentoML and its process manager circus, with a check at start-up.
 
-`HOOKS` lists them. `check_hooks` runs before the service is deployed, and stops it with one line if
-an update has moved one of them.
+`HOOKS` lists them, and those of uvicorn that `utils.edge.connections` uses. `check_hooks` runs
+before the service is deployed, and stops it with one line if an update has moved one of them.
 """
 
 import contextlib

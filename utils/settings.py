@@ -241,8 +241,7 @@ class Settings(BaseSettings):
     `utils.edge.origins`: `segment.example,*.example.org`."""
     max_image_pixels: Count | None = None
     """Maximum width times height of an image. The orchestrator in Triton reads this setting and
-    the next three, with the defaults of `orchestrator.settings`; here they are only validated
-    before the start."""
+    the next three from the environment as well, with the defaults of `orchestrator.settings`."""
     max_answer_bytes: Count = DEFAULTS.max_answer_bytes
     """Maximum response: `json` with a `cutout` of 25 megapixels takes 150 MB."""
     embedding_cache_bytes: (

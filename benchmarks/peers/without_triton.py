@@ -153,7 +153,7 @@ svc.add_asgi_middleware(
     ),
     access=Access(),
     limits=Limits(max_body_bytes=2**25, body_timeout_s=30, answer_timeout_s=lambda: 60),
-    admission=Admission(max_requests=1000, max_body_bytes=2**30),
+    admission=Admission(max_requests=1000, bodies_bytes=2**30),
     active=RecentCallers(),
     health=lambda: Health("ready"),
     counts=Counts(),

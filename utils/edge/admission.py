@@ -33,20 +33,20 @@ class Admission:
     of each other caller, however many they have here.
     """
 
-    def __init__(self, max_requests: int, max_body_bytes: int, max_answer_bytes: int = 0) -> None:
+    def __init__(self, max_requests: int, bodies_bytes: int, answers_bytes: int = 0) -> None:
         """Start without any requests.
 
         Args:
             max_requests: requests in progress of few callers; `MAX_CROWD` times as many of many
                 callers. A request stops counting when its answer begins.
-            max_body_bytes: bytes of all bodies together, including those that are still arriving.
-            max_answer_bytes: bytes of all answers that are being sent.
+            bodies_bytes: bytes of all bodies together, including those that are still arriving.
+            answers_bytes: bytes of all answers that are being sent.
         """
         self.requests = Shares(
             max_requests, "requests in progress", max_capacity=MAX_CROWD * max_requests
         )
-        self.bodies = Shares(max_body_bytes, "request bodies in memory", mib)
-        self.answers = Shares(max_answer_bytes, "answers that wait to be read", mib)
+        self.bodies = Shares(bodies_bytes, "request bodies in memory", mib)
+        self.answers = Shares(answers_bytes, "answers that wait to be read", mib)
         self._endings: set[Ending] = set()
         self._aborted = False
         self._finish_by = math.inf

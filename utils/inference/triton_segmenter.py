@@ -46,7 +46,7 @@ from utils.observability import traces
 from utils.observability.context import ADDRESS, IMAGE_ID, RECORD, TRACE_ID, caller
 from utils.observability.logs import ERROR_LOG
 from utils.triton import health
-from utils.triton.watchdog.probes import infer_input
+from utils.triton.inputs import infer_input
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 """Request headers. By default the client library accepts gzip, which costs Triton 20 ms per

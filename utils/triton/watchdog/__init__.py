@@ -15,8 +15,8 @@ class Timings:
     hang_margin_s: float = 20.0
     """Time added to the inference timeout before a model without an answer counts as hung."""
     start_timeout_s: float = 1800.0
-    """Time for Triton to load its models; TensorRT, in a repository of one's own, builds engines
-    for minutes."""
+    """Time for Triton to load its models; a repository of one's own may build engines for
+    minutes."""
     start_reap_timeout_s: float = 10.0
     """Time for a Python process to end while Triton loads its models and waits for that."""
     restart_delays_s: tuple[float, ...] = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)

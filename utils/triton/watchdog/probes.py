@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.http import InferenceServerClient, InferRequestedOutput
+from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
 from orchestrator.networks import decoder_inputs, encoder_inputs
 from utils.triton import health
+from utils.triton.inputs import infer_input
 from utils.triton.versions import LOAD_ORDER
 
 NO_OBJECT = -1024
@@ -165,13 +166,6 @@ class LocalTriton:
         )
         with contextlib.closing(client):
             yield client
-
-
-def infer_input(name: str, value: npt.NDArray[Any]) -> InferInput:
-    """Return a request input in Triton's binary format."""
-    tensor = InferInput(name, list(value.shape), np_to_triton_dtype(value.dtype))
-    tensor.set_data_from_numpy(value, binary_data=True)
-    return tensor
 
 
 def click(triton: LocalTriton, model: str, timeout_s: float) -> None:

@@ -80,7 +80,7 @@ KEYS = cast("ApiKeys", ApiKeys.from_setting("a:0123456789abcdef", None))
 
 
 def ask(requests: int = 0, *, stopping: bool = False) -> None:
-    admission = Admission(32, max_body_bytes=1)
+    admission = Admission(32, bodies_bytes=1)
     if stopping:
         admission.stop(10)
     for _ in range(requests):
