@@ -155,8 +155,8 @@ async def parse_in_steps(body: bytes, model: type[Model]) -> Model:
     The event loop runs meanwhile and afterwards.
 
     Raises:
-        MalformedBody, InvalidRequest: as for `parse_body`, or a large body is none that images in
-            base64 explain.
+        MalformedBody, InvalidRequest: as for `parse_body`, or too much of a large body is not an
+            image in base64.
     """
     if len(body) <= LARGE_BYTES:
         return parse_body(body, model)
