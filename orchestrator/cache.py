@@ -217,14 +217,6 @@ class EmbeddingCache:
         self._memory: OrderedDict[str, tuple[CachedImage, bool]] = OrderedDict()
         self._memory_bytes = 0
 
-    def split_crops(self) -> "EmbeddingCache":
-        """Give a part of the disk space to a cache for crops, in a subfolder, and return that
-        cache.
-        """
-        share = self.max_bytes // CROPS_SHARE
-        self.max_bytes -= share
-        return EmbeddingCache(self.folder / "crops", self.layout, share, self.warn)
-
     def get(self, image_id: str) -> CachedImage | None:
         """Return the entry of an image, None if there is none. Counts as a use."""
         path = self._path(image_id)
@@ -397,6 +389,14 @@ class EmbeddingCache:
         with (locks / name).open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def with_crops(cache: EmbeddingCache) -> tuple[EmbeddingCache, EmbeddingCache]:
+    """Return two caches that share the space of one: for images, and for crops in a subfolder."""
+    crops_bytes = cache.max_bytes // CROPS_SHARE
+    images = replace(cache, max_bytes=cache.max_bytes - crops_bytes)
+    crops = replace(cache, folder=cache.folder / "crops", max_bytes=crops_bytes)
+    return images, crops
 
 
 @functools.lru_cache(maxsize=MAX_KNOWN_CALLERS)

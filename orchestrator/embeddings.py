@@ -13,7 +13,7 @@ import numpy as np
 
 from orchestrator import images, reduced
 from orchestrator.arrays import BoolMask, Logits
-from orchestrator.cache import CachedImage, Embedding, EmbeddingCache
+from orchestrator.cache import CachedImage, Embedding, EmbeddingCache, with_crops
 from orchestrator.call import (
     CACHE,
     DECODE,
@@ -188,7 +188,7 @@ class Embeddings:
     """True to encode images whose embeddings are known, as health checks ask."""
 
     def __post_init__(self) -> None:
-        self._crops = self.cache.split_crops()
+        self._images, self._crops = with_crops(self.cache)
         # Only the last image: the next request for a picture is usually for the same one.
         self._last: dict[str, DecodedImage] = {}
 
@@ -230,7 +230,7 @@ class Embeddings:
         if entry is None:
             if file is None and self.encoder:
                 # After a change of weights, the file comes from the cache entries of the old ones.
-                file = self.cache.image_file(key)
+                file = self._images.image_file(key)
             if file is None:
                 raise UnknownImage
             with self.stages(DECODE):
@@ -240,8 +240,8 @@ class Embeddings:
 
     def keep(self, image: EncodedImage) -> None:
         """Keep the file of an image without an embedding, which is encoded later by its id."""
-        with self.cache.encode_lock(image.key):
-            if self.cache.get(image.key) is None:
+        with self._images.encode_lock(image.key):
+            if self._images.get(image.key) is None:
                 self._store(image)
 
     def crop(self, image: EncodedImage, box_xyxy: Box) -> EncodedImage:
@@ -293,7 +293,7 @@ class Embeddings:
         self._last.clear()
 
     def _cache_of(self, image: EncodedImage) -> EmbeddingCache:
-        return self._crops if image.part_of else self.cache
+        return self._crops if image.part_of else self._images
 
     def _look_up(self, image: EncodedImage) -> tuple[str, CachedImage | None]:
         """Return the entry of an image or a part, if there is one, and where it was found."""
@@ -333,7 +333,7 @@ class Embeddings:
     def _decode(self, image: EncodedImage) -> DecodedImage:
         if not image.reduction:
             return image.full_image.decode()
-        with self.cache.decode_lock():  # a large image takes much memory
+        with self._images.decode_lock():  # a large image takes much memory
             return image.full_image.decode()
 
     def _frame(self, image: EncodedImage, pixels: images.RGB) -> images.Frame:

@@ -5,7 +5,7 @@ import hashlib
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,14 +50,14 @@ DEFAULTS: dict[str, Any] = {
     "mask_threshold": 0.0,
     "polygon_tolerance": TOLERANCE_PIXELS,
     "clip": False,
-    "fields": (),
+    "point_paths": (),
     "document": False,
     "embedding": False,
     "encode": True,
 }
 """Options of a caller who asks Triton directly, unless given.
 
-- `fields`: names of the points, (N, P), for `clipped` in the result, by default as errors have
+- `point_paths`: names of the points, (N, P), for `clipped` in the result, by default as errors have
   them.
 - `document`: the answer is one JSON document.
 - `embedding`: the mask part is the embedding, as `embedding_file` makes it.
@@ -98,7 +98,7 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
         auto=request.region == AUTO,
     )
 
-    image, points_xy, clipped = find(pipeline, request, points_xy, labels, workload)
+    image, points_xy, clipped = encoded_part(pipeline, request, points_xy, labels, workload)
     if image.reduction and objects:
         check_reduced(options)
     result = describe(image, pipeline.identity, has_region=bool(request.region), clipped=clipped)
@@ -112,7 +112,7 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
         image, points_xy, labels, earlier_masks, mask_objects, candidates=candidates
     )
     count = None if workload.masks == 1 or workload.document else workload.masks
-    mask, picture, records = draw(image, decoded, options, count, pipeline.max_answer_bytes)
+    mask, picture, records = answer_parts(image, decoded, options, count, pipeline.max_answer_bytes)
     result["masks"] = [orjson.Fragment(record) for record in records]
     if not workload.document:
         return mask, [picture], [orjson.dumps(result)]
@@ -149,11 +149,11 @@ def describe(
     return result
 
 
-def find(
+def encoded_part(
     pipeline: Pipeline, request: ModelRequest, points_xy: Floats, labels: Labels, workload: Workload
 ) -> tuple[EncodedImage, Floats, list[str]]:
-    """Find the image of a request or the region that it names, with its embedding unless it is only
-    kept.
+    """Return the image of a request, or the region that it names, with its embedding unless it is
+    only kept.
 
     With the option `clip`, points and the region are cut to the image. An automatic region is
     around all prompts. Objects without a box are as large as their masks in the whole image.
@@ -179,50 +179,71 @@ def find(
         pipeline.embeddings.keep(image)
         return image, points_xy, []
 
-    def encode(image: EncodedImage) -> EncodedImage:
-        height, width = image.grid_hw
-        reduced_pixels = math.prod(image.full_image.size_hw) if image.reduction else 0
-        load = replace(workload, reduced_pixels=reduced_pixels)
-        load.check((height, width), pipeline.max_answer_bytes)
-        is_new = not image.entry.embedding
-        if not request.costly and load.is_costly(height * width, new=is_new):
-            raise CostlyRequest
-        return pipeline.embeddings.encode(image)
-
     region = request.region
     clipped: list[str] = []
     if request.options.get("clip"):
-        points_xy, moved = clip(points_xy, labels, image.size_hw)
-        clipped = _names(moved, request.options.get("fields", DEFAULTS["fields"]))
-        if region not in (None, AUTO):
-            region = cut(request.region, image.size_hw)
-            if list(region) != list(request.region):
-                clipped.append("region")
+        points_xy, region, clipped = _clip(request, points_xy, labels, image.size_hw)
     hint = CLIP_HINT if "clip" in request.options else ""
     check_inside(points_xy, labels, image.size_hw, hint=hint)
-    if region is None:
-        return encode(image), points_xy, clipped
     if region == AUTO:
         boxes_xyxy = [*extents(points_xy, labels)]
-        clicked = ~(labels == BOX_TOP_LEFT).any(axis=1)
-        if clicked.any():
-            image = encode(image)
-            decoded = pipeline.decode(image, points_xy[clicked], labels[clicked], candidates=False)
-            for logits, _ in decoded:
-                if logits.max() > 0:
-                    boxes_xyxy.append(image.box(logits[0]))
+        has_no_box = ~(labels == BOX_TOP_LEFT).any(axis=1)
+        if has_no_box.any():
+            image = _encode(pipeline, request, image, workload)
+            boxes_xyxy += _mask_boxes(pipeline, image, points_xy[has_no_box], labels[has_no_box])
         box_xyxy = auto_region(np.array(boxes_xyxy), image.size_hw)
-    else:
+        image = pipeline.embeddings.crop(image, box_xyxy)
+    elif region is not None:
         box_xyxy = rounded(region, image.size_hw, hint)
         check_inside(points_xy, labels, image.size_hw, box_xyxy)
-    return encode(pipeline.embeddings.crop(image, box_xyxy)), points_xy, clipped
+        image = pipeline.embeddings.crop(image, box_xyxy)
+    return _encode(pipeline, request, image, workload), points_xy, clipped
 
 
-def _names(points: Iterable[tuple[int, int]], fields: Sequence[Sequence[str]]) -> list[str]:
+def _clip(
+    request: ModelRequest, points_xy: Floats, labels: Labels, size_hw: tuple[int, int]
+) -> tuple[Floats, Any, list[str]]:
+    """Return the points and the region, cut to the image, and the names of those changed."""
+    points_xy, moved = clip(points_xy, labels, size_hw)
+    clipped = _names(moved, request.options.get("point_paths", DEFAULTS["point_paths"]))
+    if request.region in (None, AUTO):
+        return points_xy, request.region, clipped
+    region = cut(request.region, size_hw)
+    if list(region) != list(request.region):
+        clipped.append("region")
+    return points_xy, region, clipped
+
+
+def _encode(
+    pipeline: Pipeline, request: ModelRequest, image: EncodedImage, workload: Workload
+) -> EncodedImage:
+    """Return an image with its embedding, after a look at what the request takes with its size."""
+    height, width = image.grid_hw
+    reduced_pixels = math.prod(image.full_image.size_hw) if image.reduction else 0
+    workload = replace(workload, reduced_pixels=reduced_pixels)
+    workload.check((height, width), pipeline.max_answer_bytes)
+    is_new = not image.entry.embedding
+    if not request.costly and workload.is_costly(height * width, new=is_new):
+        raise CostlyRequest
+    return pipeline.embeddings.encode(image)
+
+
+def _mask_boxes(
+    pipeline: Pipeline, image: EncodedImage, points_xy: Floats, labels: Labels
+) -> list[Any]:
+    """Return the box of each object's mask, x0, y0, x1, y1, without those of empty masks."""
+    boxes_xyxy = []
+    for logits, _ in pipeline.decode(image, points_xy, labels, candidates=False):
+        if logits.max() > 0:
+            boxes_xyxy.append(image.box(logits[0]))
+    return boxes_xyxy
+
+
+def _names(points: Iterable[tuple[int, int]], point_paths: Sequence[Sequence[str]]) -> list[str]:
     """Return the names of points, each once: the corners of a box have the same one."""
-    names = (
-        fields[item][index] if fields else f"points[{item}][{index}]" for item, index in points
-    )
+    names = []
+    for item, index in points:
+        names.append(point_paths[item][index] if point_paths else f"points[{item}][{index}]")
     return list(dict.fromkeys(names))
 
 
@@ -284,7 +305,29 @@ def embedding_file(image: EncodedImage, identity: Mapping[str, Any]) -> Part:
     return [len(text).to_bytes(8, "little") + text, *tensors]
 
 
-def draw(
+@dataclass
+class AnswerSize:
+    """Size of an answer that is being made."""
+
+    max_bytes: int
+    nbytes: int = 0
+
+    def add(self, nbytes: int) -> None:
+        """Count a piece of the answer.
+
+        Raises:
+            Rejected: the answer is too large with it.
+        """
+        self.nbytes += nbytes
+        if self.nbytes > self.max_bytes:
+            expected = (
+                f"an answer of at most {self.max_bytes} bytes; ask for fewer objects or another"
+                " mask_format"
+            )
+            raise rejected(ANSWER_TOO_LARGE, "prompts", expected, "more")
+
+
+def answer_parts(
     image: EncodedImage,
     decoded: Iterable[tuple[Logits, npt.NDArray[np.float32]]],
     options: Mapping[str, Any],
@@ -306,35 +349,23 @@ def draw(
     Raises:
         Rejected: they are larger, or the masks do not fit into the format.
     """
-    stages = image.stages
-    mask_format, style, tolerance = (
-        options["mask_format"],
-        options["segmented_image"],
-        options["polygon_tolerance"],
-    )
-    reduction = image.reduction
-    masks = MaskPart(mask_format, image.grid_hw, count, tolerance, reduction)
+    stages, reduction = image.stages, image.reduction
+    mask_format, style = options["mask_format"], options["segmented_image"]
+    in_records = options["document"]
     min_area = options["min_mask_region_area"]
     if reduction:
         min_area = round(min_area / reduction.factor**2)
-    records: list[bytes] = []
-    bytes_left = max_bytes
-
-    def reserve(size: int) -> None:
-        nonlocal bytes_left
-        bytes_left -= size
-        if bytes_left < 0:
-            expected = (
-                f"an answer of at most {max_bytes} bytes; ask for fewer objects or another"
-                " mask_format"
-            )
-            raise rejected(ANSWER_TOO_LARGE, "prompts", expected, "more")
-
+    is_grid = reduction is not None and mask_format == "rle"
+    member = GRID_RLE if is_grid else mask_format
+    masks = MaskPart(mask_format, image.grid_hw, count, options["polygon_tolerance"], reduction)
+    answer_size = AnswerSize(max_bytes)
     picture = None
     if style != "none":
         original = image.full_image.decode()
         with stages(PICTURE):
             picture = Picture(original.pixels, style, original.strips)
+
+    records: list[bytes] = []
     for index, (logits, scores) in enumerate(decoded):
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
@@ -354,23 +385,23 @@ def draw(
                 }
                 if options["low_res_mask"]:
                     record["low_res_mask"] = npy_base64(low_res)
-                if options["document"]:
-                    is_grid = reduction is not None and mask_format == "rle"
-                    record[GRID_RLE if is_grid else mask_format] = masks.as_json(mask)
+                if in_records:
+                    record[member] = masks.as_json(mask)
                 else:
-                    reserve(masks.add(mask))
+                    answer_size.add(masks.add(mask))
                 records.append(orjson.dumps(record))
-            reserve(len(records[-1]))
+            answer_size.add(len(records[-1]))
             if picture is not None and number == best:
                 with stages(PICTURE):
                     picture.add(mask)
-    drawn = b""
+
+    picture_file = b""
     if picture is not None:
         with stages(PICTURE):
-            drawn = picture.encode()
-        reserve(len(drawn))
+            picture_file = picture.encode()
+        answer_size.add(len(picture_file))
     with stages(MASK):
-        return [] if options["document"] else masks.encode(), drawn, records
+        return [] if in_records else masks.encode(), picture_file, records
 
 
 def npy_base64(array: npt.NDArray[Any]) -> str:
@@ -403,7 +434,7 @@ def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> N
     logits[:, 60:120, 80:180] = 1
     for mask_format in ("json", "png", "rle"):
         options = {**DEFAULTS, "mask_format": mask_format, "segmented_image": "overlay"}
-        draw(image, [(logits, np.ones(1, np.float32))], options, None, 2**30)
+        answer_parts(image, [(logits, np.ones(1, np.float32))], options, None, 2**30)
 
 
 def blank_image(shapes: Mapping[str, Sequence[int]]) -> EncodedImage:

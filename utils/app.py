@@ -161,6 +161,7 @@ def build() -> App:
     processes.raise_descriptor_limit()
     configuration = _read_configuration()
     info = _service_info(configuration)
+    _publish_to_orchestrator(configuration, info)
     documents = _documents(configuration, info)
 
     triton = _triton(configuration)
@@ -216,15 +217,19 @@ def _read_configuration() -> _Configuration:
 
 
 def _service_info(configuration: _Configuration) -> Info:
-    """Return `/info` without a loaded model, and give the orchestrator the same limits."""
+    """Return `/info` without a loaded model."""
+    needs_key = configuration.keys is not None
+    return describe(configuration.folder, configuration.settings, key_needed=needs_key)
+
+
+def _publish_to_orchestrator(configuration: _Configuration, info: Info) -> None:
+    """Set the environment variables by which the orchestrator has this service's limits."""
     settings = configuration.settings
-    info = describe(configuration.folder, settings, key_needed=configuration.keys is not None)
-    # For the orchestrator: its own default ignores `cache_dir`.
+    # Its own default ignores `cache_dir`.
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
     if configuration.source is None:
         # The limit in a remote repository is unknown here; make the one in /info apply.
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(info.limits.max_image_pixels))
-    return info
 
 
 def _documents(configuration: _Configuration, info: Info) -> dict[str, Response]:

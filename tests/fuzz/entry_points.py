@@ -102,7 +102,8 @@ def check_prompts(request: InferenceRequest, size_hw: tuple[int, int]) -> None:
             256,
             256,
         )
-    assert [len(names) for names in request.fields] == (labels != tensors.NO_POINT).sum(1).tolist()
+    counts = (labels != tensors.NO_POINT).sum(axis=1)
+    assert [len(paths) for paths in request.point_paths] == counts.tolist()
     pipeline.check_inside(points_xy, labels, size_hw)
     frame_hw = images.LONGEST_SIDE.size_in_frame(size_hw)
     point_coords, labels = networks.points_to_frame(points_xy, labels, size_hw, frame_hw)

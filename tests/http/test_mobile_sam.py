@@ -63,7 +63,7 @@ def test_clip_reaches_the_segmenter_with_the_names_of_the_fields(http, segmenter
     ((_, job),) = segmenter.jobs
     assert job.inputs["point_coords"].tolist() == [[[-1, 2], [-5, 0], [9, 9]]]
     assert job.options["clip"] is True
-    assert job.options["fields"] == (("pos_coords[0]", "box", "box"),)
+    assert job.options["point_paths"] == (("pos_coords[0]", "box", "box"),)
 
 
 @pytest.mark.parametrize(

@@ -190,13 +190,13 @@ def to_inference_request(
             raise invalid("region", expected, f'"{AUTO}"')
         inputs[tensors.MASK_INPUT.name] = np.stack([*masks.values()])
         inputs[tensors.MASK_INPUT_OBJECT.name] = np.array([*masks], np.int32)
-    fields_of_points = tuple(tuple(point.field for point in points) for points in objects)
+    point_paths = tuple(tuple(point.field for point in points) for points in objects)
     options = {**request.model_dump(include=set(SegmentOptions.model_fields)), "document": document}
     if request.clip:
-        options["fields"] = fields_of_points
+        options["point_paths"] = point_paths
     elif not offer_clip:
         del options["clip"]
-    return InferenceRequest(inputs, options, request.model_version, fields_of_points)
+    return InferenceRequest(inputs, options, request.model_version, point_paths)
 
 
 def _object_fields(request: SegmentRequest) -> list[tuple[str, ObjectFields]]:

@@ -49,7 +49,12 @@ class InferenceRequest:
     and picture in it."""
     model_version: int | None = None
     """None: the newest loaded version."""
-    fields: tuple[tuple[str, ...], ...] = ()
+    point_paths: tuple[tuple[str, ...], ...] = ()
     """Request path of each point of each object, for error messages."""
     background: bool = False
     """True if no caller waits for the answer: it waits for no slot, and takes none."""
+
+    @property
+    def objects(self) -> int:
+        """Number of objects."""
+        return len(self.point_paths)

@@ -139,7 +139,7 @@ class TritonSegmenter:
 
     async def segment(self, image: ImageSource, request: InferenceRequest) -> AnswerParts:
         """Segment objects in an image."""
-        is_costly = len(request.fields) >= MIN_COSTLY_OBJECTS
+        is_costly = request.objects >= MIN_COSTLY_OBJECTS
         model = tensors.SEGMENT_COSTLY if is_costly else tensors.SEGMENT_CACHED
         outputs = await self._outputs(model, image, request)
         return AnswerParts(
@@ -198,7 +198,7 @@ class TritonSegmenter:
                     record.weights = outcome.weights
                 match outcome:
                     case Outcome(problem=dict(problem)):
-                        raise RejectedByModel(_problem(problem, image, request.fields))
+                        raise RejectedByModel(_problem(problem, image, request.point_paths))
                     case Outcome(costly=True):
                         model, by_id = tensors.SEGMENT_COSTLY, False
                     case Outcome(unknown_image=True) if model == tensors.SEGMENT_CACHED:
@@ -308,19 +308,19 @@ def image_file(image: ImageSource) -> _Inputs:
 
 
 def _problem(
-    problem: Mapping[str, Any], image: ImageSource, fields: Sequence[Sequence[str]]
+    problem: Mapping[str, Any], image: ImageSource, point_paths: Sequence[Sequence[str]]
 ) -> Problem:
     """Return a problem of the orchestrator, with the image and points named by their request
     paths.
     """
     errors = [
-        FieldError(_field(error["field"], image, fields), error["expected"], error["got"])
+        FieldError(_field(error["field"], image, point_paths), error["expected"], error["got"])
         for error in problem["errors"]
     ]
     return Problem(problem["status"], problem["slug"], problem["title"], summary(errors), errors)
 
 
-def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> str:
+def _field(name: str, image: ImageSource, point_paths: Sequence[Sequence[str]]) -> str:
     """Return the request path of the image or of a prompt as in `PROMPT`.
 
     Other names are returned unchanged.
@@ -332,9 +332,9 @@ def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> st
         return name
     point_object, point_index, mask_object = prompt.groups()
     if mask_object:  # its object has a point, too
-        of_first_point = fields[int(mask_object)][0]
-        return re.sub(r"\w+(\[\d+\])?$", tensors.MASK_INPUT.name, of_first_point)
-    return fields[int(point_object)][int(point_index)]
+        path_of_first_point = point_paths[int(mask_object)][0]
+        return re.sub(r"\w+(\[\d+\])?$", tensors.MASK_INPUT.name, path_of_first_point)
+    return point_paths[int(point_object)][int(point_index)]
 
 
 @contextlib.contextmanager

@@ -98,10 +98,10 @@ class MaskService:
             raise invalid("prompts", expected, f"{size} bytes")
         document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
         workload = Workload(
-            objects=len(prompts.fields),
+            objects=prompts.objects,
             masks=len(document["masks"]),
             mask_format=request.mask_format,
-            points=sum(map(len, prompts.fields)),
+            points=sum(map(len, prompts.point_paths)),
         )
         pixels = document["width"] * document["height"] // pixels_per_cell(document)
         return {**_with_grids(document), "work_s": workload.work_s(pixels)}

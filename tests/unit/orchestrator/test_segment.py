@@ -311,7 +311,7 @@ def labelled(request: ModelRequest, labels: Any) -> ModelRequest:
 
 def test_clip_moves_prompts_into_the_image_and_the_result_names_them(pipeline, monkeypatch):
     prompts = [[[-3, 5], [1, 1]], [[-1, -2], [WIDTH + 1, 20]], [[4, 4], [9, HEIGHT + 0.5]]]
-    fields = [
+    point_paths = [
         ["prompts[0].pos_coords[0]", "prompts[0].neg_coords[0]"],
         ["prompts[1].box"] * 2,
         ["prompts[2].box"] * 2,
@@ -320,11 +320,12 @@ def test_clip_moves_prompts_into_the_image_and_the_result_names_them(pipeline, m
     runs = Mock(side_effect=decoder)
     monkeypatch.setattr(pipeline, "run_decoder", runs)
     labels = [[1, 0], [2, 3], [2, 3]]
-    request = labelled(model_request(3, points=prompts, clip=True, fields=fields), labels)
+    request = labelled(model_request(3, points=prompts, clip=True, point_paths=point_paths), labels)
     _, _, result = parts(pipeline, request)
     assert result["clipped"] == ["prompts[0].pos_coords[0]", "prompts[1].box", "prompts[2].box"]
     _, _, same = parts(
-        pipeline, labelled(model_request(3, points=inside, clip=True, fields=fields), labels)
+        pipeline,
+        labelled(model_request(3, points=inside, clip=True, point_paths=point_paths), labels),
     )
     assert "clipped" not in same
     (clipped, _), (exact, _) = (run.args for run in runs.call_args_list)

@@ -63,6 +63,20 @@ class Probe:
     error: Exception | None = None
 
 
+@dataclass(frozen=True)
+class Silence:
+    """How long Triton or a probe has not answered, and what that means."""
+
+    name: str
+    """Who is silent."""
+    s: float
+    """Seconds since the last answer."""
+    late_after_s: float
+    """Seconds after which it counts as failing."""
+    hung_after_s: float
+    """Seconds after which it counts as hung."""
+
+
 class HealthProbes:
     """Probe results and request counters of one Triton run.
 
@@ -157,24 +171,21 @@ class HealthProbes:
         """Return why Triton counts as failing, or an empty string if it does not."""
         if errors := [str(probe.error) for probe in self._probes if probe.errors]:
             return "; ".join(dict.fromkeys(errors))
-        late = (
-            f"{name} has not answered for {s:.0f} s"
-            for name, s, late_s, _ in self._silences()
-            if s > late_s
-        )
-        return next(late, "")
+        for silence in self._silences():
+            if silence.s > silence.late_after_s:
+                return f"{silence.name} has not answered for {silence.s:.0f} s"
+        return ""
 
     def restart_reason(self) -> RestartReason | None:
         """Return why Triton must be restarted, or None if it need not be."""
         for probe in self._probes:
             if probe.errors >= MAX_CONSECUTIVE_ERRORS:
                 return RestartReason(FAILED, f"{probe.errors} errors in a row: {probe.error}")
-        hung = (
-            f"no answer from {name} for {s:.0f} s"
-            for name, s, _, hung_s in self._silences()
-            if s > hung_s
-        )
-        return next((RestartReason(HUNG, detail) for detail in hung), None)
+        for silence in self._silences():
+            if silence.s > silence.hung_after_s:
+                detail = f"no answer from {silence.name} for {silence.s:.0f} s"
+                return RestartReason(HUNG, detail)
+        return None
 
     def stub_presumed_dead(self) -> bool:
         """Return whether a probe found that Triton took a model's process for dead."""
@@ -194,28 +205,24 @@ class HealthProbes:
                 f"{error} ({engines}): set MOBILE_SAM_ENGINE to openvino or onnxruntime"
             ) from None
 
-    def _silences(self) -> Iterator[tuple[str, float, float, float]]:
-        """Yield names with the seconds since their last answer, and after how many they count as
-        failing and as hung.
+    def _silences(self) -> Iterator[Silence]:
+        """Yield the silence of Triton and of each pending probe.
 
         Triton's metrics do not depend on the models. A model that answers callers is not silent
         while its probe waits.
         """
         timeout_s = self._timings.metrics_timeout_s
-        yield "Triton", self._now - self._read_at, timeout_s / 2, timeout_s
+        yield Silence("Triton", self._now - self._read_at, timeout_s / 2, timeout_s)
         for probe in self._probes:
-            if probe.pending:
-                answers = [
-                    self._success_at.get(model, NEVER) for model in (probe.name, *probe.models)
-                ]
-                silence_s = self._now - max(probe.began_at, probe.succeeded_at, *answers)
-                late_s, hung_s = LATE_RUNS * probe.fastest_s, self._hung_after_s(probe)
-                yield (
-                    probe.name,
-                    silence_s,
-                    min(max(self._timings.late_after_s, late_s), hung_s),
-                    hung_s,
-                )
+            if not probe.pending:
+                continue
+            models = (probe.name, *probe.models)
+            answers = [self._success_at.get(model, NEVER) for model in models]
+            silence_s = self._now - max(probe.began_at, probe.succeeded_at, *answers)
+            hung_after_s = self._hung_after_s(probe)
+            late_after_s = max(self._timings.late_after_s, LATE_RUNS * probe.fastest_s)
+            late_after_s = min(late_after_s, hung_after_s)
+            yield Silence(probe.name, silence_s, late_after_s, hung_after_s)
 
     def _hung_after_s(self, probe: Probe) -> float:
         started = probe.succeeded_at > NEVER

@@ -162,7 +162,7 @@ def points_of(**fields: object) -> tuple[list, list, tuple[tuple[str, ...], ...]
     return (
         request.inputs["point_coords"].tolist(),
         request.inputs["point_labels"].tolist(),
-        request.fields,
+        request.point_paths,
     )
 
 
@@ -365,11 +365,11 @@ def test_mask_input_values_out_of_range_are_rejected(value):
 def test_clip_is_an_option_with_the_fields_that_an_answer_may_name():
     prompts = [{"box": [0, 0, 5, 5]}, {"pos_coords": [[1, 2]]}]
     off, on = (request_of(prompts=prompts, clip=clip) for clip in (False, True))
-    assert (off.options["clip"], "fields" in off.options) == (False, False)
+    assert (off.options["clip"], "point_paths" in off.options) == (False, False)
     assert on.options["clip"] is True
     assert (
-        on.options["fields"]
-        == on.fields
+        on.options["point_paths"]
+        == on.point_paths
         == (("prompts[0].box",) * 2, ("prompts[1].pos_coords[0]",))
     )
 

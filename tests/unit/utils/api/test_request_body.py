@@ -84,7 +84,7 @@ def test_largest_valid_request_is_parsed():
         "mask_input": None,
     }
     request = parse(prompts=[full] * MAX_OBJECTS, input_image="A" * 2 * MAX_VALUES)
-    assert len(to_inference_request(request).fields) == MAX_OBJECTS
+    assert len(to_inference_request(request).point_paths) == MAX_OBJECTS
     assert (
         rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 2) + b"7]}").errors[0].field == "labels"
     )

@@ -205,7 +205,7 @@ def test_thresholds_reach_the_model(thresholds):
     steps_of(segmenter, points_per_side=1, model_version=4, **fields)
     ((_, batch),) = segmenter.batches
     assert batch.options == {"crop_box": (0, 0, 100, 80), **fields}
-    assert (batch.model_version, batch.fields) == (4, (("points_per_side",),))
+    assert (batch.model_version, batch.point_paths) == (4, (("points_per_side",),))
 
 
 @pytest.mark.parametrize("image", [FILE, ImageSource(None, "an id")], ids=["a file", "an id"])

@@ -106,7 +106,7 @@ class PipelineSegmenter:
         try:
             parts: tuple[Part, ...] = work(self.pipeline, ModelRequest(tensors.get))
         except Rejected as rejected:
-            raise RejectedByModel(_problem(asdict(rejected), image, request.fields)) from None
+            raise RejectedByModel(_problem(asdict(rejected), image, request.point_paths)) from None
         except UnknownImage:
             raise ImageNotCached(image.image_id or "") from None
         return [b"".join(part) for part in parts]
