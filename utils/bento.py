@@ -1,7 +1,7 @@
 """Every use of private parts of BentoML and its process manager circus, with a check at start-up.
 
-`HOOKS` lists them, and those of uvicorn that `utils.edge.connections` uses. `check_hooks` runs
-before the service is deployed, and stops it with one line if an update has moved one of them.
+`HOOKS` lists them, and those of uvicorn that `utils.edge` uses. `check_hooks` runs before the
+service is deployed, and stops it with one line if an update has moved one of them.
 """
 
 import contextlib
@@ -40,6 +40,7 @@ HOOKS = {
         "client conn connections cycle flow handle_events logger loop on_response_complete"
         " send_400_response transport"
     ),
+    "uvicorn:Server": "config handle_exit server_state",  # in `utils.edge.lifecycle`
 }
 """Private parts in use: `module:name` of a class or module, and its attributes or those that its
 `__init__` sets."""

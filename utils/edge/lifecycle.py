@@ -78,8 +78,7 @@ class WorkerLifecycle:
         gc.freeze()
         self._lock = health.lock_requests(self.file)
         loop = asyncio.get_running_loop()
-        server_handler: Any = signal.getsignal(signal.SIGTERM)  # for SIGINT too
-        self._server: uvicorn.Server = server_handler.__self__
+        self._server = running_server()
         install(self._server, self.max_connections)
         running = close_stalled_connections(self._server), self._trim_memory(), *background
         self._tasks = [loop.create_task(each) for each in running]
@@ -90,12 +89,11 @@ class WorkerLifecycle:
                 signal.alarm(END_TIMEOUT_S)
                 loop.call_soon_threadsafe(stop, number)
             elif number == signal.SIGINT:  # a second Ctrl-C stops at once
-                server_handler(number, frame)
+                self._server.handle_exit(number, frame)
 
         def stop(number: int) -> None:
-            self._tasks.append(
-                loop.create_task(self._shut_down(partial(server_handler, number, None)))
-            )
+            close = partial(self._server.handle_exit, number, None)
+            self._tasks.append(loop.create_task(self._shut_down(close)))
 
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, handle)
@@ -172,6 +170,19 @@ class WorkerLifecycle:
         is gone.
         """
         return os.getppid() != self.parent
+
+
+def running_server() -> uvicorn.Server:
+    """Return the HTTP server of this process, which handles its signals.
+
+    Raises:
+        RuntimeError: no server has set its method as the handler.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    server: uvicorn.Server | None = getattr(handler, "__self__", None)
+    if server is None:
+        raise RuntimeError("expected uvicorn's server to handle SIGTERM")
+    return server
 
 
 async def attempt(step: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:

@@ -29,7 +29,7 @@ from utils.observability.context import ADDRESS, CALLER
 IDS = [ImageSource(None, str(number)) for number in range(3)]
 
 
-class Ahead(BackgroundEncoder):
+class Encoder(BackgroundEncoder):
     """Jobs with a fake segmenter."""
 
     def __init__(self, tmp_path, rate: str | None = None) -> None:
@@ -75,8 +75,8 @@ def waits(monkeypatch) -> list[float]:
 
 
 @pytest.fixture
-def ahead(tmp_path, waits) -> Ahead:
-    return Ahead(tmp_path)
+def encoder(tmp_path, waits) -> Encoder:
+    return Encoder(tmp_path)
 
 
 @pytest.fixture
@@ -87,40 +87,40 @@ def clock(monkeypatch) -> Clock:
     return clock
 
 
-def test_list_for_a_version_that_is_not_loaded_is_refused_before_anything_is_queued(ahead):
+def test_list_for_a_version_that_is_not_loaded_is_refused_before_anything_is_queued(encoder):
     with pytest.raises(InvalidRequest) as caught:
-        asyncio.run(ahead.add([ImageSource(b"file", None), *IDS], 99))
+        asyncio.run(encoder.add([ImageSource(b"file", None), *IDS], 99))
     (error,) = caught.value.errors
     assert (error.field, error.got) == ("model_version", "99")
-    assert not ahead.segmenter.calls
-    assert ahead._queue.begin("") is None
-    assert asyncio.run(ahead.add(IDS, 3))["queued"] == len(IDS)
+    assert not encoder.segmenter.calls
+    assert encoder._queue.begin("") is None
+    assert asyncio.run(encoder.add(IDS, 3))["queued"] == len(IDS)
 
 
-def test_images_are_encoded_for_their_owner_and_caller(ahead):
+def test_images_are_encoded_for_their_owner_and_caller(encoder):
     CALLER.set("alice")
-    job = ahead.add_all()
+    job = encoder.add_all()
     CALLER.set("")
     callers = []
-    embed = ahead.segmenter.embed
+    embed = encoder.segmenter.embed
 
     async def noting(*given: Any, background: bool) -> bytes:
         callers.append((CALLER.get(), ADDRESS.get()))
         return bytes(await embed(*given, background=background))
 
-    ahead.segmenter.embed = noting
-    ahead.steps(4)
+    encoder.segmenter.embed = noting
+    encoder.steps(4)
     assert callers == [("alice", "alice")] * 3
-    assert ahead.segmenter.embeds == [
+    assert encoder.segmenter.embeds == [
         ImageSource(None, str(number), "alice") for number in range(3)
     ]
     # One above the limit is of an adapter.
-    assert all(image.scale_down for image in ahead.segmenter.embeds)
-    assert ahead._queue.job(job, "alice")["done"] == 3
+    assert all(image.scale_down for image in encoder.segmenter.embeds)
+    assert encoder._queue.job(job, "alice")["done"] == 3
 
 
-def test_files_are_kept_first_and_unusable_ones_fail_without_the_others(ahead):
-    embed = ahead.segmenter.embed
+def test_files_are_kept_first_and_unusable_ones_fail_without_the_others(encoder):
+    embed = encoder.segmenter.embed
 
     async def refusing(image: ImageSource, *given: Any, background: bool) -> bytes:
         answer = await embed(image, *given, background=background)
@@ -128,107 +128,107 @@ def test_files_are_kept_first_and_unusable_ones_fail_without_the_others(ahead):
             raise RejectedByModel(Problem(422, "invalid-image", "No", "it is damaged"))
         return bytes(answer)
 
-    ahead.segmenter.embed = refusing
-    job = ahead.add_all([ImageSource(file, None) for file in (b"good", b"bad")])
-    ahead.steps(2)
-    assert ahead.states(job) == ["done", "failed"]
-    found = ahead._queue.job(job, "")["images"]
+    encoder.segmenter.embed = refusing
+    job = encoder.add_all([ImageSource(file, None) for file in (b"good", b"bad")])
+    encoder.steps(2)
+    assert encoder.states(job) == ["done", "failed"]
+    found = encoder._queue.job(job, "")["images"]
     assert found[1]["problem"]["detail"] == "it is damaged"
-    assert [image.image_id for image in ahead.segmenter.stored] == [
+    assert [image.image_id for image in encoder.segmenter.stored] == [
         image["image_id"] for image in found
     ]
-    assert [image.image_id for image in ahead.segmenter.embeds] == [found[0]["image_id"]]
+    assert [image.image_id for image in encoder.segmenter.embeds] == [found[0]["image_id"]]
 
 
 def test_each_image_counts_in_the_rate_limit_as_its_request_does(tmp_path):
-    ahead = Ahead(tmp_path, "2/minute")
-    ahead.add_all()  # the edge counts the first one
+    encoder = Encoder(tmp_path, "2/minute")
+    encoder.add_all()  # the edge counts the first one
     with pytest.raises(TooManyRequests, match="rate limit exceeded"):
-        ahead.add_all(IDS[:2])
+        encoder.add_all(IDS[:2])
 
 
-def test_list_without_room_keeps_nothing(ahead):
+def test_list_without_room_keeps_nothing(encoder):
     with pytest.raises(QueueTooLarge):
-        ahead.add_all([ImageSource(bytes(2**28), None)] * 4)
-    assert ahead.segmenter.calls == []
+        encoder.add_all([ImageSource(bytes(2**28), None)] * 4)
+    assert encoder.segmenter.calls == []
 
 
 @pytest.mark.parametrize("error", [InferenceUnavailable("it restarts"), asyncio.CancelledError()])
-def test_room_of_a_list_whose_files_are_not_kept_is_free_again(ahead, error):
-    ahead.segmenter.error = error
+def test_room_of_a_list_whose_files_are_not_kept_is_free_again(encoder, error):
+    encoder.segmenter.error = error
     with pytest.raises(type(error)):
-        ahead.add_all([ImageSource(b"file", None)])
-    assert b'{state="queued"} 0' in ahead._queue.metrics()
+        encoder.add_all([ImageSource(b"file", None)])
+    assert b'{state="queued"} 0' in encoder._queue.metrics()
 
 
-def test_evicted_image_has_failed(ahead):
-    job = ahead.add_all()
-    ahead.segmenter.lost = {"1"}
-    ahead.steps(3)
-    assert ahead.states(job) == ["done", "failed", "done"]
-    problem = ahead._queue.job(job, "")["images"][1]["problem"]
+def test_evicted_image_has_failed(encoder):
+    job = encoder.add_all()
+    encoder.segmenter.lost = {"1"}
+    encoder.steps(3)
+    assert encoder.states(job) == ["done", "failed", "done"]
+    problem = encoder._queue.job(job, "")["images"][1]["problem"]
     assert (problem["status"], problem["detail"]) == (404, module.EVICTED)
 
 
-def test_image_is_tried_again_while_triton_restarts_and_fails_after_some_attempts(ahead, waits):
-    job = ahead.add_all(IDS[:1])
-    ahead.segmenter.error = InferenceUnavailable("it restarts")
+def test_image_is_tried_again_while_triton_restarts_and_fails_after_some_attempts(encoder, waits):
+    job = encoder.add_all(IDS[:1])
+    encoder.segmenter.error = InferenceUnavailable("it restarts")
     for _ in range(2):
         with pytest.raises(InferenceUnavailable):
-            ahead.steps(1)
-    assert ahead.states(job) == ["queued"]
-    ahead.is_ready = False
-    ahead.steps(5)
-    ahead.is_ready = True
-    assert ahead.states(job) == ["queued"]
+            encoder.steps(1)
+    assert encoder.states(job) == ["queued"]
+    encoder.is_ready = False
+    encoder.steps(5)
+    encoder.is_ready = True
+    assert encoder.states(job) == ["queued"]
     for _ in range(module.MAX_ATTEMPTS - 3):
         with pytest.raises(InferenceUnavailable):
-            ahead.steps(1)
-    ahead.steps(1)
-    assert ahead.states(job) == ["failed"]
+            encoder.steps(1)
+    encoder.steps(1)
+    assert encoder.states(job) == ["failed"]
 
 
-def test_image_whose_encode_ends_the_service_each_time_fails_without_a_further_attempt(ahead):
-    job = ahead.add_all(IDS[:2])
+def test_image_whose_encode_ends_the_service_each_time_fails_without_a_further_attempt(encoder):
+    job = encoder.add_all(IDS[:2])
     for _ in range(module.MAX_ATTEMPTS):
         # And nothing is recorded: the process was killed.
-        assert ahead._queue.begin("")["image_id"] == "0"
-    ahead.steps(2)
-    assert ahead.states(job) == ["failed", "done"]
-    assert [image.image_id for image in ahead.segmenter.embeds] == ["1"]
-    assert ahead._queue.job(job, "")["images"][0]["problem"]["detail"] == module.ENDED_THE_SERVICE
+        assert encoder._queue.begin("")["image_id"] == "0"
+    encoder.steps(2)
+    assert encoder.states(job) == ["failed", "done"]
+    assert [image.image_id for image in encoder.segmenter.embeds] == ["1"]
+    assert encoder._queue.job(job, "")["images"][0]["problem"]["detail"] == module.ENDED_THE_SERVICE
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_image_cancelled_while_it_is_encoded_stays_cancelled_and_the_next_one_is_encoded(
-    ahead, times
+    encoder, times
 ):
-    job, other = ahead.add_all(IDS[:2]), ahead.add_all(IDS[2:])
-    embed, answers = ahead.segmenter.embed, list[dict[str, Any]]()
+    job, other = encoder.add_all(IDS[:2]), encoder.add_all(IDS[2:])
+    embed, answers = encoder.segmenter.embed, list[dict[str, Any]]()
 
     async def cancelling(image: ImageSource, *given: Any, background: bool) -> bytes:
         if image.image_id == "0":
-            answers.extend(ahead._queue.job(job, "", cancel=True) for _ in range(times))
+            answers.extend(encoder._queue.job(job, "", cancel=True) for _ in range(times))
         return bytes(await embed(image, *given, background=background))
 
-    ahead.segmenter.embed = cancelling
-    ahead.steps(3)
+    encoder.segmenter.embed = cancelling
+    encoder.steps(3)
     assert [answer["cancelled"] for answer in answers] == [2] * times
-    assert (ahead.states(job), ahead.states(other)) == (["cancelled"] * 2, ["done"])
-    assert [image.image_id for image in ahead.segmenter.embeds] == ["0", "2"]
+    assert (encoder.states(job), encoder.states(other)) == (["cancelled"] * 2, ["done"])
+    assert [image.image_id for image in encoder.segmenter.embeds] == ["0", "2"]
 
 
-def test_image_cancelled_between_its_turn_and_its_encode_ends_once(ahead, monkeypatch):
-    job, begin = ahead.add_all(IDS[:1]), ahead._queue.begin
+def test_image_cancelled_between_its_turn_and_its_encode_ends_once(encoder, monkeypatch):
+    job, begin = encoder.add_all(IDS[:1]), encoder._queue.begin
 
     def cancelled(after: str) -> Any:
         row = begin(after)
-        ahead._queue.job(job, "", cancel=True)
+        encoder._queue.job(job, "", cancel=True)
         return row
 
-    monkeypatch.setattr(ahead._queue, "begin", cancelled)
-    ahead.steps(1)
-    assert ahead.states(job) == ["cancelled"]
+    monkeypatch.setattr(encoder._queue, "begin", cancelled)
+    encoder.steps(1)
+    assert encoder.states(job) == ["cancelled"]
     assert begin("") is None
 
 
@@ -236,51 +236,51 @@ def test_image_cancelled_between_its_turn_and_its_encode_ends_once(ahead, monkey
 def test_jump_of_the_clock_neither_hurries_an_image_without_a_file_nor_holds_up_the_encoder(
     tmp_path, waits, monkeypatch, jump_s
 ):
-    ahead, wall, monotonic = Ahead(tmp_path), Clock(1_800_000_000), Clock()
+    encoder, wall, monotonic = Encoder(tmp_path), Clock(1_800_000_000), Clock()
     monkeypatch.setattr("time.time", wall)
     monkeypatch.setattr("time.monotonic", monotonic)
-    with ahead.callers.one_more():
+    with encoder.callers.one_more():
         pass
     wall.now += jump_s
-    _, (kept, _) = ahead._queue.add("", "a", None, [("kept", 9), ("lost", 9)])
-    ahead._queue.record(kept, "queued")
+    _, (kept, _) = encoder._queue.add("", "a", None, [("kept", 9), ("lost", 9)])
+    encoder._queue.record(kept, "queued")
     wall.now += jump_s
     monotonic.now += module.REST_FACTOR
-    ahead.steps(2)
-    assert [image.image_id for image in ahead.segmenter.embeds] == ["kept"]
+    encoder.steps(2)
+    assert [image.image_id for image in encoder.segmenter.embeds] == ["kept"]
     wall.now -= 2 * jump_s
     monotonic.now += 601
-    ahead.steps(1)
-    assert [image.image_id for image in ahead.segmenter.embeds] == ["kept", "lost"]
+    encoder.steps(1)
+    assert [image.image_id for image in encoder.segmenter.embeds] == ["kept", "lost"]
 
 
-def test_nothing_is_begun_while_a_caller_waits(ahead, waits):
-    job = ahead.add_all(IDS[:1])
-    with ahead.callers.one_more(), ahead.callers.one_more():
-        ahead.steps(1)
-    assert (ahead.segmenter.embeds, waits) == ([], [module.POLL_S])
-    ahead.steps(1)
-    assert ahead.states(job) == ["done"]
+def test_nothing_is_begun_while_a_caller_waits(encoder, waits):
+    job = encoder.add_all(IDS[:1])
+    with encoder.callers.one_more(), encoder.callers.one_more():
+        encoder.steps(1)
+    assert (encoder.segmenter.embeds, waits) == ([], [module.POLL_S])
+    encoder.steps(1)
+    assert encoder.states(job) == ["done"]
 
 
-def test_encodes_rest_while_callers_are_active_and_not_afterwards(ahead, clock):
-    ahead.add_all()
-    with ahead.callers.one_more():
+def test_encodes_rest_while_callers_are_active_and_not_afterwards(encoder, clock):
+    encoder.add_all()
+    with encoder.callers.one_more():
         pass
-    began = clock.now = ahead.callers._file.stat().st_mtime + 1
+    began = clock.now = encoder.callers._file.stat().st_mtime + 1
 
     async def slow(*_: Any, background: bool) -> bytes:
         clock.now += 0.1
         return b""
 
-    ahead.segmenter.embed = slow
-    ahead.steps(3)
+    encoder.segmenter.embed = slow
+    encoder.steps(3)
     assert clock.now == pytest.approx(began + 0.1)
     clock.now += 0.1 * module.REST_FACTOR
-    ahead.steps(3)
+    encoder.steps(3)
     assert clock.now == pytest.approx(began + 0.2 + 0.1 * module.REST_FACTOR)
     clock.now = began + ACTIVE_S
-    ahead.steps(1)
+    encoder.steps(1)
     assert clock.now == pytest.approx(began + ACTIVE_S + 0.1)
 
 
@@ -309,47 +309,47 @@ def test_callers_of_another_process_count(tmp_path):
     assert 0 < other.idle_s() < 5
 
 
-async def run_for(ahead: Ahead, seconds: float) -> None:
+async def run_for(encoder: Encoder, seconds: float) -> None:
     with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(ahead.run(), seconds)
+        await asyncio.wait_for(encoder.run(), seconds)
 
 
-def test_only_the_process_with_the_lock_encodes(ahead, tmp_path, monkeypatch):
-    ahead.add_all()
+def test_only_the_process_with_the_lock_encodes(encoder, tmp_path, monkeypatch):
+    encoder.add_all()
     monkeypatch.undo()
     monkeypatch.setattr(module, "RETRY_S", 0.01)
     with (tmp_path / "encoder").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        asyncio.run(run_for(ahead, 0.1))
-        assert not ahead.segmenter.embeds
-    asyncio.run(run_for(ahead, 1))
-    assert len(ahead.segmenter.embeds) == 3
+        asyncio.run(run_for(encoder, 0.1))
+        assert not encoder.segmenter.embeds
+    asyncio.run(run_for(encoder, 1))
+    assert len(encoder.segmenter.embeds) == 3
 
 
 @pytest.mark.parametrize("by", ["this process", "another one"])
 def test_idle_encoder_looks_into_the_queue_after_a_job_only_or_after_a_long_time(
-    ahead, tmp_path, monkeypatch, by
+    encoder, tmp_path, monkeypatch, by
 ):
     monkeypatch.undo()
-    looks = Mock(side_effect=ahead._queue.begin)
-    monkeypatch.setattr(ahead._queue, "begin", looks)
+    looks = Mock(side_effect=encoder._queue.begin)
+    monkeypatch.setattr(encoder._queue, "begin", looks)
     if by == "another one":
         monkeypatch.setattr(module, "CHECK_S", 0.3)
 
     async def work() -> None:
-        running = asyncio.create_task(ahead.run())
+        running = asyncio.create_task(encoder.run())
         await asyncio.sleep(0.2)
         assert looks.call_count == 1
-        await (ahead if by == "this process" else Ahead(tmp_path)).add(IDS)
-        while len(ahead.segmenter.embeds) < 3:
+        await (encoder if by == "this process" else Encoder(tmp_path)).add(IDS)
+        while len(encoder.segmenter.embeds) < 3:
             await asyncio.sleep(0.01)
         running.cancel()
 
     asyncio.run(asyncio.wait_for(work(), 10))
 
 
-def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypatch, caplog):
-    ahead.add_all(IDS[:1])
+def test_unexpected_error_is_logged_and_does_not_end_the_encoder(encoder, monkeypatch, caplog):
+    encoder.add_all(IDS[:1])
     monkeypatch.undo()
     monkeypatch.setattr(module, "RETRY_S", 0.01)
     caplog.set_level("INFO")
@@ -360,10 +360,10 @@ def test_unexpected_error_is_logged_and_does_not_end_the_encoder(ahead, monkeypa
             raise error
         return json.dumps({}).encode()
 
-    ahead.segmenter.embed = failing
+    encoder.segmenter.embed = failing
 
-    asyncio.run(run_for(ahead, 0.5))
+    asyncio.run(run_for(encoder, 0.5))
     lines = [record.getMessage() for record in caplog.records]
     assert lines == ["the queue of images waits", "images of the queue are encoded again"]
     assert "ZeroDivisionError" in caplog.text
-    assert b'{state="done"} 1' in ahead._queue.metrics()
+    assert b'{state="done"} 1' in encoder._queue.metrics()

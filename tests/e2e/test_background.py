@@ -69,7 +69,7 @@ def start(folder: Path, repository: Path, key_file: Path, port: int | None = Non
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ahead")
+    return tmp_path_factory.mktemp("background")
 
 
 @pytest.fixture(scope="module")
