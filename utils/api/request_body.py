@@ -259,32 +259,39 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     location, kind, value = detail["loc"], detail["type"], detail.get("input")
     if location[:1] == ("region",):  # without the name of the alternative
         location = ("region", *(step for step in location[1:] if isinstance(step, int)))
-    inner = 2 if location[:1] == ("prompts",) and len(location) > 2 else 0  # prompts[i].field
-    name = location[inner] if len(location) > inner else ""
+    in_prompt = location[:1] == ("prompts",) and len(location) > 2
+    at = 2 if in_prompt else 0  # where the field's name is: prompts, i, field
+    name = location[at] if len(location) > at else ""
+
+    # The whole tuple is wrong, not a part of it that is missing.
     depth, tuple_form = TUPLES.get(name, (0, ""))
     is_tuple_error = kind in {"tuple_type", "too_long", "missing", "literal_error"}
-    if depth and is_tuple_error and len(location) >= inner + depth:
-        return FieldError(path_of(location[: inner + depth]), tuple_form, _describe(value))
+    if depth and is_tuple_error and len(location) >= at + depth:
+        return FieldError(path_of(location[: at + depth]), tuple_form, _describe(value))
+
     path = path_of(location)
     if kind == "missing":
         return FieldError(path, "a value", "nothing")
     if kind == "extra_forbidden":
-        known = ObjectFields.model_fields if inner else model.model_fields
+        known = ObjectFields.model_fields if in_prompt else model.model_fields
         return unknown(path, str(name), known, "field")
     if not path:
-        path, expected = "body", "a JSON object"
-    elif name == "labels" and len(location) == inner + 2:
-        expected = "0, 1, 2 or 3"
-    elif kind == "too_long":
-        expected = f"at most {detail['ctx']['max_length']} items"
-    elif kind == "too_short":
+        return FieldError("body", "a JSON object", _describe(value))
+    if name == "labels" and len(location) == at + 2:
+        return FieldError(path, "0, 1, 2 or 3", _describe(value))
+    return FieldError(path, _expected(detail), _describe(value))
+
+
+def _expected(detail: Any) -> str:
+    """Return what pydantic expected, in the words of our errors."""
+    if detail["type"] == "too_long":
+        return f"at most {detail['ctx']['max_length']} items"
+    if detail["type"] == "too_short":
         minimum = detail["ctx"]["min_length"]
-        expected = f"at least {minimum} item{'s' if minimum > 1 else ''}"
-    else:
-        expected = detail["msg"].removeprefix("Input should be ")
-        expected = expected.removeprefix("String should have ")
-        expected = expected[:1].lower() + expected[1:]
-    return FieldError(path, expected, _describe(value))
+        return f"at least {minimum} item{'s' if minimum > 1 else ''}"
+    message: str = detail["msg"].removeprefix("Input should be ")
+    message = message.removeprefix("String should have ")
+    return message[:1].lower() + message[1:]
 
 
 def _describe(value: Any) -> str:
