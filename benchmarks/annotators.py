@@ -91,8 +91,8 @@ class Annotators:
                 time.sleep(self.plan["quiet_s"])
             finally:
                 over.set()
-        for each in done:
-            each.result()
+        for answer in done:
+            answer.result()
 
     @contextmanager
     def event(self, name: str) -> Iterator[None]:

@@ -122,14 +122,14 @@ def main() -> None:
     )
     parser.add_argument("--full", action="store_true", help="everything, about 10 minutes")
     parser.add_argument("--only", choices=WORKLOADS, help="one workload")
-    given = parser.parse_args()
-    if given.full and given.only:
+    arguments = parser.parse_args()
+    if arguments.full and arguments.only:
         parser.error("expected --full or --only, got both")
-    rounds = ROUNDS if given.full else ROUNDS_QUICK
+    rounds = ROUNDS if arguments.full else ROUNDS_QUICK
     print(f"{describe_machine()} {rounds} rounds.\n", flush=True)
     with client_process() as client:
-        for weights in (OFFICIAL, BUILTIN) if given.full else (OFFICIAL,):
-            for title, text in measure(weights, client, rounds, given.only).items():
+        for weights in (OFFICIAL, BUILTIN) if arguments.full else (OFFICIAL,):
+            for title, text in measure(weights, client, rounds, arguments.only).items():
                 print(f"== {title}, {weights} weights ==\n{text}\n", flush=True)
 
 

@@ -159,7 +159,7 @@ def speeds_table(cells: Cells) -> str:
                 f"{cell.workload}, {cell.concurrency} callers, answers/s",
                 cells.throughput_ratio(ours, cell),
             )
-            figures = [percentile(cells.throughputs(each), 50) for each in (cell, ours)]
+            figures = [percentile(cells.throughputs(compared), 50) for compared in (cell, ours)]
         else:
             load = (
                 f"{cell.workload}, ms"
@@ -167,7 +167,7 @@ def speeds_table(cells: Cells) -> str:
                 else f"{cell.workload} click, ms"
             )
             speed = ratios(cells.medians(cell), cells.medians(ours))
-            figures = [percentile(cells.latencies(each), 50) * 1e3 for each in (cell, ours)]
+            figures = [percentile(cells.latencies(compared), 50) * 1e3 for compared in (cell, ours)]
         rows.append(
             (cell.arm, f"{load}{' (ONNX Runtime)' * (arm == SAME_ENGINE)}", *figures, speed)
         )
@@ -226,10 +226,10 @@ def main() -> None:
     parser.add_argument(
         "environment", type=Path, help="the peers' environment, created by `make env-peers`"
     )
-    given = parser.parse_args()
-    python = given.environment.absolute() / "bin" / "python"
+    arguments = parser.parse_args()
+    python = arguments.environment.absolute() / "bin" / "python"
     if not python.exists():
-        parser.error(f"{given.environment} is not an environment: run `make env-peers`")
+        parser.error(f"{arguments.environment} is not an environment: run `make env-peers`")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all arms run on the CPU
     print(f"\n{measure(python)}")
 

@@ -80,8 +80,8 @@ def predict(
     load = (busy / replicas + costs["idle_cores"]) / cores
     queue = load ** (math.sqrt(2 * (cores + 1)) - 1) / cores / (1 - load) if load < 1 else math.inf
     written = new * (given["file_bytes"] + costs["embedding_bytes"])
-    kept, shared = written * given["kept_minutes"] * 60, written * given["redis"]
-    memory = (replicas * costs["memory_bytes"] + kept * given["redis"]) / 2**30
+    stored, shared = written * given["kept_minutes"] * 60, written * given["redis"]
+    memory = (replicas * costs["memory_bytes"] + stored * given["redis"]) / 2**30
     received = opened * given["file_bytes"] * 4 / 3 + prompts * costs["prompt_in_bytes"]
     return {
         "replicas": replicas,
@@ -92,8 +92,8 @@ def predict(
         "requests/s": opened + prompts + fetched,
         "encoded images/s": encodes,
         "memory, with Redis, GiB": memory,
-        "disk of a replica, GB": kept * homes / replicas / 1e9,
-        "Redis, GB": kept * given["redis"] / 1e9,
+        "disk of a replica, GB": stored * homes / replicas / 1e9,
+        "Redis, GB": stored * given["redis"] / 1e9,
         "written to Redis, MB/s": shared / 1e6,
         "read from Redis, MB/s": shared * (homes - 1) / 1e6,
         "received, MB/s": received / 1e6,
@@ -124,7 +124,7 @@ def measure(server: Server) -> dict[str, float]:
     cpu_s([click_request(new_photo(), CLICK, "rle") for _ in range(2)])  # warm-up
     idle = cpu_s([Request("/readyz")] * int(CHECKS_PER_S * IDLE_S), CHECKS_PER_S) / IDLE_S
     works = (uploads, uploads, prompts, embeddings)
-    new, known, prompt, embedding = (cpu_s(each, idle=idle) / len(each) for each in works)
+    new, known, prompt, embedding = (cpu_s(work, idle=idle) / len(work) for work in works)
     return {
         "encode_s": new - known,
         "upload_s_per_mb": 1e6 * known / len(files[0]),
@@ -147,8 +147,8 @@ def report(annotators: Iterable[float]) -> str:
         for people in annotators
         for way in WAYS
     }
-    found = [predict(scenario(**changes), FIGURES[OFFICIAL]) for changes in columns.values()]
-    rows = [[name, *(each[name] for each in found)] for name in found[0]]
+    predictions = [predict(scenario(**changes), FIGURES[OFFICIAL]) for changes in columns.values()]
+    rows = [[name, *(prediction[name] for prediction in predictions)] for name in predictions[0]]
     return f"{FIGURES[OFFICIAL]['source']}\n\n{table(('', *columns), rows)}"
 
 

@@ -116,8 +116,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("revision", help="branch, tag or commit to compare with")
-    given = parser.parse_args()
-    with checked_out(given.revision) as baseline, client_process() as client:
+    arguments = parser.parse_args()
+    with checked_out(arguments.revision) as baseline, client_process() as client:
         for weights in (OFFICIAL, BUILTIN):
             print(
                 f"== {weights} weights, {ROUNDS} rounds"

@@ -60,12 +60,12 @@ def _onnxruntime(graph: Path, gpu: Sequence[onnxruntime_engine.Provider]) -> Gra
 
 def _openvino(graph: Path, precision: str) -> Graph:
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
-    compiled, own = openvino.Core().compile_model(graph, "CPU", hints), threading.local()
+    compiled, local = openvino.Core().compile_model(graph, "CPU", hints), threading.local()
 
     def run(outputs: Sequence[str], inputs: Mapping[str, Array]) -> list[Array]:
-        if not hasattr(own, "request"):
-            own.request = compiled.create_infer_request()
-        found = own.request.infer(dict(inputs), share_inputs=True)
-        return [found[name] for name in outputs]
+        if not hasattr(local, "request"):
+            local.request = compiled.create_infer_request()
+        answer = local.request.infer(dict(inputs), share_inputs=True)
+        return [answer[name] for name in outputs]
 
     return run

@@ -98,22 +98,25 @@ class Networks:
             engines: engines of encoder and decoder.
             clicks: clicks to repeat; without them, each is made after the mask of the previous one.
         """
-        found: list[Masks] = []
-        made: list[Click] = []
+        masks_of_clicks: list[Masks] = []
+        clicked: list[Click] = []
         earlier = None
         for number in range(self._clicks):
             if clicks:
-                made.append(clicks[number])
-            elif not made:
-                made.append(Click(labelled.point, 1))
+                clicked.append(clicks[number])
+            elif not clicked:
+                clicked.append(Click(labelled.point, 1))
             else:
-                made.append(next_click(found[-1][0], labelled.mask, made) or made[-1])
-            points, labels = [click.point_xy for click in made], [click.label for click in made]
+                clicked.append(
+                    next_click(masks_of_clicks[-1][0], labelled.mask, clicked) or clicked[-1]
+                )
+            points = [click.point_xy for click in clicked]
+            labels = [click.label for click in clicked]
             masks, earlier = self._decode(labelled.file, engines, points, labels, earlier)
-            found.append(masks)
+            masks_of_clicks.append(masks)
         x0, y0, x1, y1 = labelled.box
         masks, _ = self._decode(labelled.file, engines, [(x0, y0), (x1, y1)], [2, 3])
-        return [*found, masks], made
+        return [*masks_of_clicks, masks], clicked
 
     def _decode(
         self,
@@ -208,11 +211,11 @@ def compare(
     for labelled in tqdm(objects, desc=f"{weights}, masks", unit="object"):
         expected, clicks = networks.answer(labelled, BASELINE)
         for pair in pairs:
-            made = expected if pair == BASELINE else networks.answer(labelled, pair, clicks)[0]
-            measured[pair].append((agreement(made, expected), human_iou(made, labelled.mask)))
+            masks = expected if pair == BASELINE else networks.answer(labelled, pair, clicks)[0]
+            measured[pair].append((agreement(masks, expected), human_iou(masks, labelled.mask)))
     arrays = {
-        pair: [np.array(each) for each in zip(*found, strict=True)]
-        for pair, found in measured.items()
+        pair: [np.array(each) for each in zip(*images, strict=True)]
+        for pair, images in measured.items()
     }
     human_f32, in_bf16 = arrays[BASELINE][1], arrays.get((OPENVINO_BF16, OPENVINO_BF16))
     rows = [
@@ -221,11 +224,11 @@ def compare(
     ]
     for pair in pairs[1:]:
         agreed, human = arrays[pair]
-        kept = keeps_masks(agreed, human, human_f32)
+        keeps = keeps_masks(agreed, human, human_f32)
         # All masks of an image are decoded in bfloat16.
         if pair == SERVICE_ENGINES["openvino-bf16"] and in_bf16:
-            kept = kept and keeps_first_candidates(in_bf16[0])
-        keeping += [pair] * kept
+            keeps = keeps and keeps_first_candidates(in_bf16[0])
+        keeping += [pair] * keeps
         figures = (
             ("single", agreed[..., 0], ".4f"),
             ("candidates", agreed[..., 1:].mean(-1), ".4f"),
@@ -233,7 +236,7 @@ def compare(
             (HUMAN, human[..., 0] - human_f32[..., 0], "+.4f"),
             (BEST, human[..., 1] - human_f32[..., 1], "+.4f"),
         )
-        answer = "yes" if kept else "no"
+        answer = "yes" if keeps else "no"
         rows += [
             [weights, *pair, name, *means_by_prompt(values, form), answer]
             for name, values, form in figures

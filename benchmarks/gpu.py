@@ -52,7 +52,7 @@ def devices() -> str:
     gpus = [
         pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
     ]
-    used = sum(pynvml.nvmlDeviceGetMemoryInfo(each).used for each in gpus) / 1e9
+    used = sum(pynvml.nvmlDeviceGetMemoryInfo(gpu).used for gpu in gpus) / 1e9
     names, driver = (
         ", ".join(map(pynvml.nvmlDeviceGetName, gpus)),
         pynvml.nvmlSystemGetDriverVersion(),
@@ -81,9 +81,9 @@ def photo_objects(arm: ServerArm, folder: Path) -> list[LabelledObject]:
     file = folder / "photo.jpg"
     file.write_bytes(photo())
     picture, masks = read_picture(file), arm.masks(POINTS)
-    found = zip(masks, POINTS, strict=True)
+    objects = zip(masks, POINTS, strict=True)
     return [
-        LabelledObject(file, picture, mask, point, area_and_box(mask)[1]) for mask, point in found
+        LabelledObject(file, picture, mask, point, area_and_box(mask)[1]) for mask, point in objects
     ]
 
 
@@ -142,9 +142,9 @@ def check(weights: str, client: Executor, *, on_gpu: bool) -> tuple[str, bool]:
         # With `poll`, the service does not replace the plan.
         settings = {} if on_gpu else {"MOBILE_SAM_MODEL_CONTROL_MODE": "poll"}
         with running(served, **settings) as service:
-            if (found := engines_of(service)) != (engine, engine):
+            if (engines := engines_of(service)) != (engine, engine):
                 raise RuntimeError(
-                    f"expected encoder and decoder on {engine}, got {' and '.join(found)}"
+                    f"expected encoder and decoder on {engine}, got {' and '.join(engines)}"
                 )
             arm = ServerArm(service)
             objects = photo_objects(arm, Path(temporary))
@@ -186,13 +186,13 @@ def main() -> None:
     ]
     failed = subprocess.run([sys.executable, *tests], cwd=ROOT, check=False).returncode
     with client_process() as client:
-        text, kept = check(OFFICIAL, client, on_gpu=on_gpu)
+        text, keeps = check(OFFICIAL, client, on_gpu=on_gpu)
     text += (
-        f"\n\nMasks kept: {'yes' if kept else 'no'}. End-to-end tests:"
+        f"\n\nMasks kept: {'yes' if keeps else 'no'}. End-to-end tests:"
         f" {'failed' if failed else 'passed'}."
     )
     print(f"\n{text}")
-    sys.exit(bool(failed) or not kept)
+    sys.exit(bool(failed) or not keeps)
 
 
 if __name__ == "__main__":

@@ -35,16 +35,16 @@ class LabelledObject:
 def read_objects(folder: Path) -> list[LabelledObject]:
     """Read all objects of a folder, sorted by picture."""
     entries = json.loads((folder / "objects.json").read_text())
-    found = []
+    objects = []
     for entry in sorted(entries, key=lambda entry: str(entry["image"])):
         file, mask = (
             folder / entry["image"],
             np.asarray(Image.open(folder / entry["mask"])) == entry["label"],
         )
-        found.append(
+        objects.append(
             LabelledObject(file, read_picture(file), mask, tuple(entry["point"]), entry["box"])
         )
-    return found
+    return objects
 
 
 @cache

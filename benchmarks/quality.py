@@ -79,9 +79,9 @@ def measure(url: str, labelled: LabelledObject) -> Score:
         boxed = ask(client, labelled.file, box=labelled.box)
     for number in range(1, CLICKS + 1):
         result.iou[f"{number} click{'s' if number > 1 else ''}"] = iou_after(result.after, number)
-    candidates = [iou(each.mask, labelled.mask) for each in three.candidates]
+    candidates = [iou(candidate.mask, labelled.mask) for candidate in three.candidates]
     result.iou["1 click, best of three candidates"] = max(candidates)
-    best = max(three.candidates, key=lambda each: each.score)
+    best = max(three.candidates, key=lambda candidate: candidate.score)
     result.iou["1 click, candidate of highest score"] = iou(best.mask, labelled.mask)
     result.iou["box"] = iou(boxed.mask, labelled.mask)
     return result
@@ -99,7 +99,7 @@ def iou_table(scores: Mapping[str, Sequence[Score]]) -> str:
     for prompt in next(iter(scores.values()))[0].iou:
         rows.append([prompt])
         for objects in scores.values():
-            values = np.array([each.iou[prompt] for each in objects])
+            values = np.array([labelled.iou[prompt] for labelled in objects])
             rows[-1] += [f"{values.mean():.3f}", f"{(values > 0.75).mean():.0%}"]
     return table(header, rows)
 

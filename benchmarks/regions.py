@@ -37,9 +37,9 @@ def in_mosaics(
     a folder.
     """
     by_file: dict[Path, list[LabelledObject]] = {}
-    for each in objects:
-        by_file.setdefault(each.file, []).append(each)
-    for shape in sorted({each.image.shape for each in objects}):
+    for labelled in objects:
+        by_file.setdefault(labelled.file, []).append(labelled)
+    for shape in sorted({labelled.image.shape for labelled in objects}):
         files = [file for file in by_file if by_file[file][0].image.shape == shape]
         height, width, _ = shape
         for start in range(0, len(files), per_side**2):
@@ -53,10 +53,11 @@ def in_mosaics(
             Image.fromarray(picture).save(path, quality=95)
             for index, file in enumerate(tiles[: len(files) - start]):
                 x, y = index % per_side * width, index // per_side * height
-                for each in by_file[file]:
+                for labelled in by_file[file]:
                     mask = np.zeros(picture.shape[:2], bool)
-                    mask[y : y + height, x : x + width] = each.mask
-                    point, (x0, y0, x1, y1) = (each.point[0] + x, each.point[1] + y), each.box
+                    mask[y : y + height, x : x + width] = labelled.mask
+                    point = (labelled.point[0] + x, labelled.point[1] + y)
+                    x0, y0, x1, y1 = labelled.box
                     yield LabelledObject(
                         path, picture, mask, point, (x0 + x, y0 + y, x1 + x, y1 + y)
                     )
@@ -65,7 +66,7 @@ def in_mosaics(
 def measure(client: Client, labelled: LabelledObject, region: Any) -> list[float]:
     """Return the IoU by box, by one click, and by three clicks, with a region."""
     options: dict[str, Any] = {"segmented_image": "none", "low_res_mask": True}
-    asked, earlier = region, dict[str, Any]()
+    sent, earlier = region, dict[str, Any]()
     ious = [
         iou(
             client.segment(labelled.file, box=labelled.box, region=region, **options).mask,
@@ -87,7 +88,7 @@ def measure(client: Client, labelled: LabelledObject, region: Any) -> list[float
         region, earlier = answer.region, {"mask_input": answer.low_res_mask}
         x, y = click.point_xy
         if region and not (region[0] <= x <= region[2] and region[1] <= y <= region[3]):
-            region, earlier = asked, {}
+            region, earlier = sent, {}
 
 
 def view_of(labelled: LabelledObject, generator: np.random.Generator) -> list[float]:
@@ -110,8 +111,10 @@ def measure_all(url: str, objects: Sequence[LabelledObject], folder: Path) -> Sc
                 size = next(
                     at for at, (low, high) in enumerate(SIZES) if low <= labelled.mask.mean() < high
                 )
-                found = [measure(client, labelled, region) for region in regions]
-                scores.setdefault((size, per_side), []).append(np.transpose(found).ravel().tolist())
+                measured = [measure(client, labelled, region) for region in regions]
+                scores.setdefault((size, per_side), []).append(
+                    np.transpose(measured).ravel().tolist()
+                )
     return scores
 
 
@@ -124,10 +127,10 @@ def region_table(scores: Mapping[tuple[int, int], Sequence[Sequence[float]]]) ->
         *(f"{prompt}: {arm}" for prompt in PROMPTS for arm in ARMS),
     ]
     rows = []
-    for (size, per_side), found in sorted(scores.items()):
+    for (size, per_side), values in sorted(scores.items()):
         low, high = SIZES[size]
-        means = (f"{mean:.3f}" for mean in np.mean(found, axis=0))
+        means = (f"{mean:.3f}" for mean in np.mean(values, axis=0))
         rows.append(
-            [f"{low:.0%} to {high:.0%}", f"{per_side} x {per_side}", str(len(found)), *means]
+            [f"{low:.0%} to {high:.0%}", f"{per_side} x {per_side}", str(len(values)), *means]
         )
     return table(header, rows)

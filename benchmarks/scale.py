@@ -82,12 +82,12 @@ class Bench:
         """Return the processor seconds of the replicas, the bytes written to Redis, and those
         read from it.
         """
-        cpu_s, found = sum(cpu_seconds(server.family()) for server in self.fleet.replicas), {}
+        cpu_s, stats = sum(cpu_seconds(server.family()) for server in self.fleet.replicas), {}
         if self.redis:
             with self.redis.client() as client:
-                found = client.info("stats")
+                stats = client.info("stats")
         return np.array(
-            [cpu_s, *(found.get(f"total_net_{way}_bytes", 0) for way in ("input", "output"))]
+            [cpu_s, *(stats.get(f"total_net_{way}_bytes", 0) for way in ("input", "output"))]
         )
 
 
@@ -111,11 +111,11 @@ def failures(calls: Iterable[Call]) -> int:
 
 def recovery_s(calls: Sequence[Call], began: float, limit_s: float) -> float:
     """Return the seconds after which at most a tenth of the clicks takes longer than a limit."""
-    clicks, found = clicks_of(calls), 0.0
+    clicks, slowest = clicks_of(calls), 0.0
     for at in range(max(1, len(clicks) - WINDOW + 1)):
         slow = [call.ended - began for call in clicks[at : at + WINDOW] if call.seconds > limit_s]
-        found = max(found, *slow) if len(slow) > WINDOW // 10 else found
-    return found
+        slowest = max(slowest, *slow) if len(slow) > WINDOW // 10 else slowest
+    return slowest
 
 
 def encodes(bench: Bench, routings: Collection[str] = (TURNS, BY_IMAGE)) -> None:
@@ -128,9 +128,12 @@ def encodes(bench: Bench, routings: Collection[str] = (TURNS, BY_IMAGE)) -> None
             time.sleep(seconds)
             used[routing] = (bench.spent() - before) / seconds
         bench.usual_s, count = p95(load.calls), sum(call.encodes for call in load.calls)
-        each, most = count / len({call.image for call in load.calls}), 1.01 if bench.redis else 1.05
-        measured = f"{each:.3f} (p95 {1e3 * bench.usual_s:.0f} ms, {failures(load.calls)} failed)"
-        goal, met = ("-", None) if routing == TURNS else (f"<= {most}", each <= most)
+        per_image = count / len({call.image for call in load.calls})
+        most = 1.01 if bench.redis else 1.05
+        measured = (
+            f"{per_image:.3f} (p95 {1e3 * bench.usual_s:.0f} ms, {failures(load.calls)} failed)"
+        )
+        goal, met = ("-", None) if routing == TURNS else (f"<= {most}", per_image <= most)
         bench.add(f"encodes per image, {name}", goal, measured, met)
     if bench.redis and TURNS in used:
         share, read = (sum(used[BY_IMAGE][at:]) / sum(used[TURNS][at:]) for at in (1, 2))
@@ -145,8 +148,11 @@ def check_model(bench: Bench, calls: Sequence[Call], cores: float, *redis_bytes:
     second.
     """
     opened, people = sum(call.point < 0 for call in calls), bench.plan["annotators"]
-    each = 60 / bench.plan["steady_s"] / people
-    rates = {"images_per_minute": opened * each, "clicks_per_minute": (len(calls) - opened) * each}
+    per_person = 60 / bench.plan["steady_s"] / people
+    rates = {
+        "images_per_minute": opened * per_person,
+        "clicks_per_minute": (len(calls) - opened) * per_person,
+    }
     rates["new_share"] = min(1.0, max(0.05, sum(call.encodes for call in calls) / opened))
     habits = {
         "annotators": people,
@@ -293,10 +299,10 @@ def masks(url: str) -> dict[tuple[str, int], str]:
     """Return the masks by weights and point, of a new image with the pixels of all others."""
     with Client(url) as client:
         opened = client.embed(new_photo())
-        found = [
+        results = [
             client.segment(opened, pos_coords=point, segmented_image="none") for point in POINTS
         ]
-    return {(each.weights.name, index): each.rle["counts"] for index, each in enumerate(found)}
+    return {(each.weights.name, index): each.rle["counts"] for index, each in enumerate(results)}
 
 
 def weights(bench: Bench) -> None:
@@ -308,17 +314,19 @@ def weights(bench: Bench) -> None:
     with bench.redis.client() as client, bench.load() as load:
         with load.event("new weights"):
             bench.fleet.restart_all()
-        kept = Counter(key.split(b":")[1] for key in client.scan_iter(f"mobile-sam:*:{64 * '?'}"))
+        counted = Counter(
+            key.split(b":")[1] for key in client.scan_iter(f"mobile-sam:*:{64 * '?'}")
+        )
     expected |= masks(bench.urls[BY_IMAGE])
     clicks = [call for call in clicks_of(load.calls) if not call.lost]
     mixed = sum(call.mask != expected[call.weights, call.point] for call in clicks)
-    in_redis = " and ".join(map(str, kept.values()))
+    in_redis = " and ".join(map(str, counted.values()))
     measured = (
         f"{mixed} of {len(clicks)} mix, {in_redis} embeddings in Redis, {failures(load.calls)}"
         " failed"
     )
     goal = "no answer mixes weights, the embeddings of both in Redis"
-    bench.add("new weights", goal, measured, not mixed and len(kept) == 2)
+    bench.add("new weights", goal, measured, not mixed and len(counted) == 2)
 
 
 ENCODES = "encodes"
@@ -378,18 +386,18 @@ def main() -> None:
     parser.add_argument(
         "--target", help="URL of replicas elsewhere: encodes, latencies and failures are measured"
     )
-    given, plan = (
+    arguments, plan = (
         parser.parse_args(),
         yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()),
     )
-    if given.target:
-        encodes(Bench(plan, {BY_IMAGE: given.target}, Fleet(ROOT, ROOT, {})), [BY_IMAGE])
+    if arguments.target:
+        encodes(Bench(plan, {BY_IMAGE: arguments.target}, Fleet(ROOT, ROOT, {})), [BY_IMAGE])
         print(f"not measured, because they need replicas on this machine: {', '.join(ROWS)}")
         return
     print(describe_machine(versions=False), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(plan, Path(folder), given.rows)
-    print(f"\n{table(('', 'goal', 'measured', ''), found.rows)}")
+        bench = measure(plan, Path(folder), arguments.rows)
+    print(f"\n{table(('', 'goal', 'measured', ''), bench.rows)}")
 
 
 if __name__ == "__main__":

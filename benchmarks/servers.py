@@ -104,9 +104,9 @@ class ServerArm:
             return [form_request(new_photo(), next(_points)) for _ in range(count)]
         if workload == LARGE:
             return [self.click(new(noise()), NOISE_CLICK) for _ in range(count)]
-        known = hashlib.sha256(photo()).hexdigest() if self.takes_image_ids else photo()
+        known_image = hashlib.sha256(photo()).hexdigest() if self.takes_image_ids else photo()
         return [
-            self.click(new_photo() if is_new(workload, index) else known, next(_points))
+            self.click(new_photo() if is_new(workload, index) else known_image, next(_points))
             for index in range(count)
         ]
 
@@ -122,19 +122,16 @@ class ServerArm:
         answers = client.submit(closed_loop, self.server.port, requests, callers).result().all_ok()
         cpu = cpu_seconds(self.server.family()) - cpu
         if self.server.metrics_url:
-            found, expected = (
-                self._encoded() - encoded,
-                sum(is_new(workload, index) for index in range(count)),
-            )
-            if found != expected:
+            encoded = self._encoded() - encoded
+            expected = sum(is_new(workload, index) for index in range(count))
+            if encoded != expected:
                 raise RuntimeError(
                     f"{workload}, {callers} callers: expected {expected} encoded images, got"
-                    f" {found}"
+                    f" {encoded}"
                 )
-        seconds = max(each.began + each.seconds for each in answers) - min(
-            each.began for each in answers
-        )
-        return Turn([answer.seconds for answer in answers], seconds, cpu)
+        began = min(answer.began for answer in answers)
+        ended = max(answer.began + answer.seconds for answer in answers)
+        return Turn([answer.seconds for answer in answers], ended - began, cpu)
 
     def _encoded(self) -> int:
         return self.server.embeddings()["encoded"] if self.server.metrics_url else 0

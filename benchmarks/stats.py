@@ -83,7 +83,7 @@ def interleaved(
     times: dict[str, list[float]] = {name: [] for name in arms}
     for index in tqdm(range(WARM_UP + rounds), desc=title, unit="round"):
         for name, work in arms.items():
-            taken = seconds(work)
+            elapsed = seconds(work)
             if index >= WARM_UP:
-                times[name].append(taken)
+                times[name].append(elapsed)
     return times

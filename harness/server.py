@@ -88,8 +88,8 @@ class Server:
         """
         text = requests.get(self.metrics_url, timeout=60).text
         text = re.sub(r'gpu_uuid="[^"]*",', "", text)
-        found = re.search(rf"^{re.escape(series)} (\d+)", text, re.MULTILINE)
-        return int(found[1]) if found else 0
+        match = re.search(rf"^{re.escape(series)} (\d+)", text, re.MULTILINE)
+        return int(match[1]) if match else 0
 
     def wait_for_metric(self, series: str) -> str:
         """Wait until a series that begins so is above 0 in `/metrics`, and return the whole text.
@@ -135,12 +135,12 @@ class Server:
         return [entry for entry in SHARED_MEMORY.iterdir() if f"_{self.process.pid}_" in entry.name]
 
     def _find(self, wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
-        found = []
+        processes = []
         for process in self.family():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if process.status() != psutil.STATUS_ZOMBIE and wanted(process):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def wait_until_ready(self) -> Server:
         """Return the server itself once it is ready.
@@ -275,11 +275,11 @@ def launch_server(
     sets another.
     """
     (metrics_port,) = free_ports(1)
-    own = {
+    defaults = {
         "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(log.parent / "embeddings"),
         "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
     }
-    server = launch(log, ["bentoml", "serve", target], port, wrapper, **own | environment)
+    server = launch(log, ["bentoml", "serve", target], port, wrapper, **defaults | environment)
     server.metrics_url = f"http://127.0.0.1:{metrics_port}/metrics"
     return server
 

@@ -75,12 +75,16 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     prompt = {name: spox.argument(Tensor(np.float32, shape)) for name, shape in PROMPT.items()}
     coords, labels, mask_input, has_mask = prompt.values()
 
-    own = np.concatenate([decoder.under("iou_token").get("weight", 1, width), mask_tokens])
+    output_tokens = np.concatenate(
+        [decoder.under("iou_token").get("weight", 1, width), mask_tokens]
+    )
     if hq or is_sam2:
         added_token = "hf_token" if hq else "obj_score_token"
-        own = np.concatenate([own, decoder.under(added_token).get("weight", 1, width)])
-    given = with_padding_points(coords, labels) if is_sam2 else (coords, labels)
-    tokens, absent = _prompt_tokens(*given, own, prompts)
+        output_tokens = np.concatenate(
+            [output_tokens, decoder.under(added_token).get("weight", 1, width)]
+        )
+    points = with_padding_points(coords, labels) if is_sam2 else (coords, labels)
+    tokens, absent = _prompt_tokens(*points, output_tokens, prompts)
     earlier = (
         op.clip(mask_input, constant(-MAX_LOGIT), constant(MAX_LOGIT)) if is_sam2 else mask_input
     )
@@ -95,12 +99,12 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
     outputs = op.slice(tokens, ints(1), ints(1 + MASKS), ints(1))
     scores = _perceptron(iou_token, [decoder.under("iou_prediction_head")], width, MASKS)
     channels = len(decoder.get("output_upscaling.3.bias", None))
-    features = [in_block_order(each) for each in high_res.values()]
+    features = [in_block_order(feature) for feature in high_res.values()]
     pixels = op.gelu(
         upscale(positions, decoder.under("output_upscaling"), width, channels, features)
     )
     pixels = reshape(pixels, -1, MASK_SIDE**2, channels)
-    token = op.slice(tokens, ints(len(own) - 1), ints(len(own)), ints(1))
+    token = op.slice(tokens, ints(len(output_tokens) - 1), ints(len(output_tokens)), ints(1))
     if hq:
         kernel = _perceptron(token, [decoder.under("hf_mlp")], width, channels)
         embedding[FEATURES] = spox.argument(Tensor(np.float16, (1, MASK_SIDE, MASK_SIDE, channels)))
@@ -129,14 +133,14 @@ def build_decoder(state: StateDict, single_mask: str = FIRST) -> onnx.ModelProto
 
 def _high_res_inputs(decoder: Tensors) -> dict[str, Var]:
     """Return SAM 2's inputs of finer features by name, the finest first."""
-    found = {}
+    inputs = {}
     for level, (name, layer) in enumerate(zip(HIGH_RES_FEATURES, (3, 0), strict=True)):
         channels = len(decoder.get(f"output_upscaling.{layer}.bias", None))
         width = len(decoder.get(f"conv_s{level}.bias", channels))
-        found[name] = spox.argument(
+        inputs[name] = spox.argument(
             Tensor(np.float16, (1, MASK_SIDE >> level, MASK_SIDE >> level, width))
         )
-    return found
+    return inputs
 
 
 def _prompt_tokens(coords: Var, labels: Var, own: Array, prompts: Tensors) -> tuple[Var, Var]:

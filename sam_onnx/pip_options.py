@@ -37,11 +37,11 @@ def read(pip: Sequence[str]) -> dict[str, str]:
     listing = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True
     ).stdout
-    found = [match.groups() for match in map(SETTING.fullmatch, listing.splitlines()) if match]
-    found.sort(key=lambda setting: SECTIONS.index(setting[0]))
+    settings = [match.groups() for match in map(SETTING.fullmatch, listing.splitlines()) if match]
+    settings.sort(key=lambda setting: SECTIONS.index(setting[0]))
     values = {
         ALIASES.get(name, name): " ".join(str(ast.literal_eval(value)).split())
-        for _, name, value in found
+        for _, name, value in settings
     }
     certificates = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or ""
     return {name: value for name, value in {"cert": certificates, **values}.items() if value}

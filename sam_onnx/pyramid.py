@@ -32,7 +32,7 @@ def pyramid(stages: list[Var], tensors: Tensors) -> dict[str, Var]:
     width = len(no_memory)
     laterals = [_lateral(stage, tensors, 3 - level, width) for level, stage in enumerate(stages)]
     weights, biases = zip(*laterals, strict=True)
-    found = {}
+    features = {}
     for level in (0, 1):
         project, size = (
             tensors.under("mask_decoder").under(f"conv_s{level}"),
@@ -41,14 +41,14 @@ def pyramid(stages: list[Var], tensors: Tensors) -> dict[str, Var]:
         weight = project.get("weight", None, width, 1, 1)[:, :, 0, 0]
         bias = weight @ biases[level] + project.get("bias", len(weight))
         projected = linear(stages[level], (weight @ weights[level]).T, bias)
-        found[HIGH_RES_FEATURES[level]] = reshape(projected, 0, size, size, len(weight))
+        features[HIGH_RES_FEATURES[level]] = reshape(projected, 0, size, size, len(weight))
     half = EMBEDDING_SIZE // 2
     embedding = linear(stages[2], weights[2].T, biases[2] + no_memory)
     above = linear(stages[3], weights[3].T, biases[3])
     embedding = op.add(
         reshape(embedding, 0, half, 2, half, 2, width), reshape(above, 0, half, 1, half, 1, width)
     )
-    return {EMBEDDING: reshape(embedding, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, width), **found}
+    return {EMBEDDING: reshape(embedding, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, width), **features}
 
 
 def _lateral(stage: Var, tensors: Tensors, index: int, width: int) -> tuple[Array, Array]:

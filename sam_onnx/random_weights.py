@@ -107,11 +107,11 @@ def mobile_sam_shapes(
         layers |= {
             f"mask_decoder.{name}.layers.{index}.*": (size, embedding) for index, size in sizes
         }
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for name, shape in layers.items():
         first, *others = SUFFIXES.get(name[-2:], (name[-2:],))
-        found |= {name[:-2] + first: shape, **{name[:-2] + suffix: shape[:1] for suffix in others}}
-    return found
+        shapes |= {name[:-2] + first: shape, **{name[:-2] + suffix: shape[:1] for suffix in others}}
+    return shapes
 
 
 def _bottleneck(name: str, inputs: int, hidden: int, outputs: int) -> dict[str, Shape]:

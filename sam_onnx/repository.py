@@ -142,7 +142,7 @@ class Version:
             self._complete(descriptor)
 
     def _complete(self, descriptor: Descriptor) -> None:
-        batch = min(each.batch for each in (descriptor, *self._others().values()))
+        batch = min(version.batch for version in (descriptor, *self._others().values()))
         with _writing(self.repository):
             for network in self._files()[0]:
                 path = network.parent.parent / "config.pbtxt"
@@ -169,14 +169,14 @@ class Version:
 
     def _others(self) -> dict[int, Descriptor]:
         """Return the descriptors of the other versions, by number."""
-        found = {}
+        descriptors = {}
         for path in (self.repository / ORCHESTRATORS[-1]).glob("[1-9]*/weights.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):
-                found[int(path.parent.name)] = Descriptor(
+                descriptors[int(path.parent.name)] = Descriptor(
                     **json.loads(path.read_text(encoding="utf-8"))["descriptor"]
                 )
-        found.pop(self.number, None)
-        return found
+        descriptors.pop(self.number, None)
+        return descriptors
 
     def _files(self) -> tuple[list[Path], list[Path]]:
         """Return the paths of the encoder and the decoder, and of the records."""

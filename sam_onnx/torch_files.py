@@ -74,7 +74,7 @@ def _zip_storages(
     archive: zipfile.ZipFile, folder: str, order: str, budget: int, wanted: Iterable[Storage]
 ) -> Storages:
     """Return the values of an archive's storages, together at most `budget` bytes."""
-    found = {}
+    values = {}
     for storage in wanted:
         try:
             info = archive.getinfo(folder + storage.key)
@@ -94,10 +94,10 @@ def _zip_storages(
             raise CheckpointError(
                 "expected storages that fit into the file, got more bytes than it has"
             )
-        found[storage] = to_native(
+        values[storage] = to_native(
             np.frombuffer(archive.read(info), dtype, storage.length), storage
         )
-    return found
+    return values
 
 
 def read_torch_legacy(file: BinaryIO) -> dict[str, npt.NDArray[np.generic]]:
@@ -132,7 +132,7 @@ def _legacy_storages(file: BinaryIO, pickles: io.BytesIO, wanted: Iterable[Stora
         )
     if len(set(keys)) < len(keys):
         raise CheckpointError(f"expected each storage once in {_name(file)}, got one twice")
-    found, offset, size = {}, pickles.tell(), _size(file)
+    values, offset, size = {}, pickles.tell(), _size(file)
     for storage in (named[key] for key in keys):
         dtype = np.dtype(STORAGES[storage.kind]).newbyteorder("<")
         end = offset + LENGTH.itemsize + storage.length * dtype.itemsize
@@ -146,8 +146,8 @@ def _legacy_storages(file: BinaryIO, pickles: io.BytesIO, wanted: Iterable[Stora
                 f" at byte {offset}"
             )
         flat = np.fromfile(file, dtype, storage.length)
-        found[storage], offset = to_native(flat, storage), end
-    return found
+        values[storage], offset = to_native(flat, storage), end
+    return values
 
 
 def _name(file: BinaryIO) -> str:

@@ -98,8 +98,8 @@ class Preparer:
         published = {"official": OFFICIAL, **PUBLISHED}
         words = [
             word
-            for word, each in published.items()
-            if each.sha256 == digest and _recipe_of(word) == recipe
+            for word, source in published.items()
+            if source.sha256 == digest and _recipe_of(word) == recipe
         ]
         known = _identity(words[0], published[words[0]], recipe) if words else None
         identity = known or _identified(
@@ -154,7 +154,7 @@ class Preparer:
         file = replace(file, sha256=file.sha256 or digest)
         identity = _identity(word, file, recipe)
         try:
-            found = self._export(identity, identity.sha256, lambda: _built(path, digest, recipe))
+            exported = self._export(identity, identity.sha256, lambda: _built(path, digest, recipe))
         except CheckpointError as error:
             hint = "" if pinned else f"; remove {path} to download it again"
             raise CheckpointError(f"{error}{hint}") from error
@@ -163,7 +163,7 @@ class Preparer:
                 f"note: no SHA-256 of {file.name} is known; WEIGHTS={word}@{file.sha256} accepts"
                 " only this one"
             )
-        return found
+        return exported
 
     def _builtin(self) -> Identity:
         def load() -> Networks:
@@ -257,7 +257,7 @@ def _hint(given: str) -> str:
             "builtin",
             *PUBLISHED,
             *UNSERVED,
-            *(f"{each}:" for each in RECIPES),
+            *(f"{recipe}:" for recipe in RECIPES),
         )
     }
     start, colon, _ = given.lower().partition(":")

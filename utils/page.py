@@ -61,12 +61,12 @@ class PageFiles(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return the file, or 304 when the browser's copy is current."""
-        file, found = self.lookup_path(path)
-        if found is None:  # removed since the start
+        file, status = self.lookup_path(path)
+        if status is None:  # removed since the start
             raise UnknownPath.from_path(scope["path"])
-        response = self.file_response(file, found, scope)
+        response = self.file_response(file, status, scope)
         response.headers["Cache-Control"] = "no-cache"
-        is_small = found.st_size <= MAX_AT_ONCE_BYTES
+        is_small = status.st_size <= MAX_AT_ONCE_BYTES
         is_whole_file = isinstance(response, FileResponse) and "range" not in Headers(scope=scope)
         if is_small and is_whole_file:
             headers = dict(response.headers)

@@ -62,5 +62,5 @@ def children(pid: int) -> Iterator[tuple[int, str, str]]:
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):  # it has exited meanwhile
-                found = child.as_dict(["name", "cmdline"])
-                yield child.pid, found["name"] or "", " ".join(found["cmdline"] or [])
+                attributes = child.as_dict(["name", "cmdline"])
+                yield child.pid, attributes["name"] or "", " ".join(attributes["cmdline"] or [])

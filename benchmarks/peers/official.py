@@ -22,13 +22,13 @@ def declare_operators() -> None:
     Raises:
         ModuleNotFoundError: torchvision is not installed.
     """
-    found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("torchvision")
+    if package is None or package.origin is None:
         raise ModuleNotFoundError(
             "torchvision is not installed: run `make env-peers`", name="torchvision"
         )
     try:
-        torch.ops.load_library(str(Path(found.origin).with_name("_C.so")))
+        torch.ops.load_library(str(Path(package.origin).with_name("_C.so")))
     except OSError:
         for operator in ("nms", "qnms"):
             _LIBRARY.define(
@@ -69,12 +69,12 @@ def without_duplicates(
     """
     order = scores.argsort(descending=True)
     duplicates = box_iou(boxes[order], boxes[order]) > iou_threshold
-    dropped, kept = torch.zeros(len(order), dtype=torch.bool), []
+    dropped, keep = torch.zeros(len(order), dtype=torch.bool), []
     for index in range(len(order)):
         if not dropped[index]:
-            kept.append(index)
+            keep.append(index)
             dropped |= duplicates[index]
-    return order[kept]
+    return order[keep]
 
 
 automatic_mask_generator.batched_nms = without_duplicates

@@ -95,7 +95,9 @@ def seconds(
     Returns:
         The `seconds` of each, the `cpu_seconds` of all, and the number of `masks` of the last.
     """
-    file, found, masks = base64.b64decode(input_image), [], 1
+    file = base64.b64decode(input_image)
+    times_s: list[float] = []
+    masks = 1
     generator = mask_generator(predictor, points_per_side) if points_per_side else None
     if not (cold or generator):
         set_image(read(file))
@@ -108,8 +110,8 @@ def seconds(
             if cold:
                 set_image(read(file))
             click(point)
-        found.append(time.perf_counter() - start)
-    return {"seconds": found, "cpu_seconds": time.process_time() - cpu, "masks": masks}
+        times_s.append(time.perf_counter() - start)
+    return {"seconds": times_s, "cpu_seconds": time.process_time() - cpu, "masks": masks}
 
 
 def read(file: bytes) -> Any:
@@ -126,11 +128,11 @@ def set_image(picture: Any) -> None:
     files = {"file": picture.tobytes()}
     answer = requests.post(f"{isat}/api/encode", data=form, files=files, timeout=ISAT_TIMEOUT_S)
     answer.raise_for_status()
-    found = answer.json()
-    predictor.features = torch.tensor(found["features"])
+    document = answer.json()
+    predictor.features = torch.tensor(document["features"])
     predictor.original_size, predictor.input_size = (
-        tuple(found["original_size"]),
-        tuple(found["input_size"]),
+        tuple(document["original_size"]),
+        tuple(document["input_size"]),
     )
     predictor.is_image_set = True
 

@@ -126,9 +126,9 @@ class CountTable:
         for limit in limits:
             length = limit.get_expiry()
             digest = hashlib.blake2b(f"{length} {caller}".encode(), digest_size=12).digest()
-            offset, found = self._find(digest, now)
+            offset, stored = self._find(digest, now)
             number = int(now // length)
-            previous, current = _counts(found, digest, number)
+            previous, current = _counts(stored, digest, number)
             window = Window(limit, previous, current, (number + 1) * length - now)
             if window.allows(count):
                 total = min(current + count, MAX_COUNT)

@@ -141,15 +141,15 @@ class ApiKeys:
 
 def _key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the only key in a request's headers."""
-    found: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     for header, value in headers:
         if header in (b"authorization", *KEY_HEADERS):
-            if header in found:
+            if header in values:
                 raise Unauthorized("one of these headers twice")
-            found[header] = value.strip()
-    scheme, _, credentials = found.pop(b"authorization", b"").partition(b" ")
+            values[header] = value.strip()
+    scheme, _, credentials = values.pop(b"authorization", b"").partition(b" ")
     scheme = scheme.lower()
-    keys = set(found.values())
+    keys = set(values.values())
     if scheme == b"bearer":
         keys.add(credentials.strip())
     keys.discard(b"")

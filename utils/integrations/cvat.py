@@ -86,10 +86,12 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 async def described(call: ToolCall, name: str = "") -> Any:
     """Return a function, without a name all; raise `UnknownPath` if there is none or it is off."""
     is_on = call.service.settings.cvat_in_browser
-    found = {each: function for each, function in FUNCTIONS.items() if is_on or each != IN_BROWSER}
-    if name and name not in found:
-        raise UnknownPath(f"expected the function {' or '.join(found)}", got=quoted(name, 100))
-    return found[name] if name else found
+    functions = dict(FUNCTIONS)
+    if not is_on:
+        del functions[IN_BROWSER]
+    if name and name not in functions:
+        raise UnknownPath(f"expected the function {' or '.join(functions)}", got=quoted(name, 100))
+    return functions[name] if name else functions
 
 
 class Invocation(ToolRequest):

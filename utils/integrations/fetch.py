@@ -170,13 +170,13 @@ class Fetcher(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """Return the allowed addresses of a name; raise `ImageNotFetched` if it has others only."""
-        found = await (self._resolver or aiohttp.ThreadedResolver()).resolve(host, port, family)
+        addresses = await (self._resolver or aiohttp.ThreadedResolver()).resolve(host, port, family)
         allowed = [
-            each
-            for each in found
-            if self.allows(host, ipaddress.ip_address(each["host"].partition("%")[0]))
+            address
+            for address in addresses
+            if self.allows(host, ipaddress.ip_address(address["host"].partition("%")[0]))
         ]
-        if found and not allowed:
+        if addresses and not allowed:
             raise ImageNotFetched(
                 f"{quoted(host, 200)} has a private address: the operator of this service can allow"
                 " its network in MOBILE_SAM_IMAGE_ORIGINS, such as 10.20.0.0/16"

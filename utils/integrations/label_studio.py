@@ -117,12 +117,12 @@ class Task(ToolRequest):
         """Yield the rectangles of the newest annotation that has any."""
         for annotation in reversed(self.annotations):
             results = annotation.get("result") if isinstance(annotation, dict) else None
-            found = (
+            members = (
                 [each for each in results if isinstance(each, dict)]
                 if isinstance(results, list)
                 else []
             )
-            if rectangles := [each for each in found if each.get("type") == "rectanglelabels"]:
+            if rectangles := [each for each in members if each.get("type") == "rectanglelabels"]:
                 yield from (validated(Region, each) for each in rectangles[:MAX_OBJECTS])
                 return
 
@@ -193,9 +193,9 @@ async def _interactive(
     call: ToolCall, config: LabelConfig, task: Task, drawn: list[Region]
 ) -> dict[str, Any]:
     prompts = [
-        each
-        for each in drawn
-        if "x" in each.value and each.type.startswith(("keypoint", "rectangle"))
+        region
+        for region in drawn
+        if "x" in region.value and region.type.startswith(("keypoint", "rectangle"))
     ]
     if not prompts:
         raise invalid(
@@ -209,14 +209,16 @@ async def _interactive(
             "image_rotation", "an image that is not rotated", f"{first.image_rotation:g} degrees"
         )
     image = first.to_name if first.to_name in config.images else next(iter(config.images))
-    label = next((each.label for each in reversed(prompts) if each.label), None)
+    label = next((region.label for region in reversed(prompts) if region.label), None)
     control = config.output(image, label)
     fields: dict[str, Any] = {"pos_coords": [], "neg_coords": []}
-    for each in prompts:
-        if each.type.startswith("rectangle"):
-            fields["box"] = each.box()
+    for region in prompts:
+        if region.type.startswith("rectangle"):
+            fields["box"] = region.box()
         else:
-            fields["pos_coords" if each.is_positive else "neg_coords"].append(each.pixels("x", "y"))
+            fields["pos_coords" if region.is_positive else "neg_coords"].append(
+                region.pixels("x", "y")
+            )
     fields = {"prompts": [fields], **config.mask_format([control])}
     document = await _on_image(
         call, task, config.images[image], partial(call.service.segment, fields=fields)
@@ -266,8 +268,8 @@ async def _task(
     """
     image, key = next(iter(config.images.items()))
     if boxes := list(task.boxes()):
-        outputs = [(config.output(image, each.label), each.label or "") for each in boxes]
-        fields: dict[str, Any] = {"prompts": [{"box": each.box()} for each in boxes]}
+        outputs = [(config.output(image, box.label), box.label or "") for box in boxes]
+        fields: dict[str, Any] = {"prompts": [{"box": box.box()} for box in boxes]}
         fields |= config.mask_format(control for control, _ in outputs)
         document = await _on_image(call, task, key, partial(call.service.segment, fields=fields))
     elif control := config.everything(image):
@@ -291,12 +293,12 @@ async def _prediction(
 ) -> dict[str, Any]:
     """Return the regions of all masks of an answer of `/mobile_sam` or `/everything`."""
     output = iter(outputs)
-    found = await call.service.converted(
+    shapes = await call.service.converted(
         document, lambda mask: regions(mask, image, *next(output), document), box_ns=POLYGON_NS
     )
     scores = [mask["score"] for mask in document["masks"] if mask["area"]]
     return {
-        "result": found,
+        "result": shapes,
         "score": sum(scores) / max(len(scores), 1),
         "model_version": MODEL_VERSION,
     }

@@ -26,17 +26,17 @@ def without_numbers(body: bytes) -> bytes:
 
 
 def _without(body: bytes, name: bytes) -> bytes:
-    kept, copied = list[bytes](), 0
+    pieces, copied = list[bytes](), 0
     position = body.find(name)
     while position >= 0:
         position += len(name)
         array = ARRAY.match(body, position)
         end = _end_of_numbers(body, array.end() - 1) if array else 0
         if array and end:
-            kept += body[copied : array.end()], b"]"
+            pieces += body[copied : array.end()], b"]"
             copied = position = end
         position = body.find(name, position)
-    return b"".join([*kept, body[copied:]]) if kept else body
+    return b"".join([*pieces, body[copied:]]) if pieces else body
 
 
 def _end_of_numbers(body: bytes, start: int) -> int:

@@ -102,19 +102,19 @@ class TaskImages:
             url = f"{self._server}".rstrip("/") + "/" + text.lstrip("/")
         if not self._is_own(parsed_url(url)):
             return await self._fetcher.fetch(url)
-        known = self._access
+        token = self._access
         while True:
             try:
                 return await self._fetch_own(url)
             except ImageNotFetched as error:
                 if error.answered not in REFUSALS:
                     raise
-                if not known:
+                if not token:
                     raise ImageNotFetched(REFUSED) from None
             # Access tokens live for minutes; another request may have got a new one meanwhile.
-            if self._access == known:
+            if self._access == token:
                 self._access = ""
-            known = ""
+            token = ""
 
     def _is_own(self, url: URL) -> bool:
         """Return whether the token goes to a URL: to files of Label Studio, not to its whole

@@ -92,18 +92,18 @@ async def automask(call: ToolCall, body: AutomaskRequest) -> list[Any]:
     body.check()
     image = await asyncio.to_thread(image_of, body.b64img, "b64img")
     sent = body.model_extra or {}
-    found = await call.service.everything(
+    document = await call.service.everything(
         image, {name: sent[name] for name in GRID_FIELDS & sent.keys()}
     )
 
     masks = [
         mask
-        for mask in found["masks"]
+        for mask in document["masks"]
         for left, top, right, bottom in [mask["box"]]
         if body.include_image_edge
-        or max(left, top, found["width"] - right, found["height"] - bottom) > EDGE_PIXELS
+        or max(left, top, document["width"] - right, document["height"] - bottom) > EDGE_PIXELS
     ]
-    return await features(call, {**found, "masks": masks}, POLYGON_NS)
+    return await features(call, {**document, "masks": masks}, POLYGON_NS)
 
 
 async def features(call: ToolCall, document: Document, box_ns: float) -> list[Any]:

@@ -170,14 +170,14 @@ class MaskService:
         pause = PAUSE_FACTOR if self.active.has_others(ADDRESS.get()) else 0.0
 
         def run() -> list[orjson.Fragment]:
-            found: list[orjson.Fragment] = []
+            converted: list[orjson.Fragment] = []
             size, now = 0, (started := time.thread_time())
             for number, mask in enumerate(masks):
                 try:
                     items = [as_json(item) for item in convert(mask)]
                 except Rejected as error:
                     raise InvalidRequest(ADVICE[error.slug]) from None
-                found += map(orjson.Fragment, items)
+                converted += map(orjson.Fragment, items)
                 size += sum(map(len, items))
                 before, now = now, time.thread_time()
                 # The estimate is of difficult masks; the work on one of noise can be several times
@@ -188,7 +188,7 @@ class MaskService:
                     raise _too_much(f"{max_bytes} bytes", number, len(masks))
                 if now - started > COSTLY_WORK_S:
                     left.wait(pause * (now - before))
-            return found
+            return converted
 
         try:
             return await self.work_on(document, run, box_ns=box_ns, image_ns=image_ns)

@@ -172,14 +172,14 @@ async def everything(
     """
     thresholds = {"pred_iou_thresh": params.conf_threshold, "box_nms_thresh": params.iou_threshold}
     chosen = {name: value for name, value in thresholds.items() if value}
-    found = await service.everything(image, {**GRID, **chosen})
+    document = await service.everything(image, {**GRID, **chosen})
     numbers = itertools.count(1)
 
     def shapes(mask: Record) -> Iterator[dict[str, Any]]:
         for ring in islands(mask, params.epsilon_factor):
             yield shape("polygon", closed(ring), f"object{next(numbers)}", mask["score"])
 
-    return await service.converted(found, shapes, box_ns=POLYGON_NS)
+    return await service.converted(document, shapes, box_ns=POLYGON_NS)
 
 
 def prompts_of(marks: list[Mark]) -> list[dict[str, Any]]:

@@ -105,15 +105,15 @@ def is_current(source: Path, folder: Path, model: str) -> bool:
     was taken from.
     """
     try:
-        taken = _records_of(folder, model)
+        records = _records_of(folder, model)
         now = {f"{model}/{file.relative_to(source)}": file.stat() for file in _files(source)}
     except (OSError, ValueError, TypeError):
         return False
-    if now.keys() != taken.keys():
+    if now.keys() != records.keys():
         return False
     return all(
         (status.st_ino, status.st_mtime_ns, status.st_size)
-        == (taken[name].inode, taken[name].modified_ns, taken[name].size)
+        == (records[name].inode, records[name].modified_ns, records[name].size)
         for name, status in now.items()
     )
 
