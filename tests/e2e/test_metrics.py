@@ -8,19 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.fleet import SMALL
 from harness import serving, wait_until
-from orchestrator.call import (
-    CACHE,
-    DECODE,
-    DECODER,
-    ENCODE,
-    MASK,
-    PICTURE,
-    RECORD,
-    RESIZE,
-    STORE,
-    UPSAMPLE,
-    WAIT,
-)
+from orchestrator.stages import Stage
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
@@ -41,30 +29,48 @@ EXPECTED = {
 
 
 STAGES = {
-    "mobile_sam": {CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE},
-    "mobile_sam_costly": {
-        CACHE,
-        WAIT,
-        DECODE,
-        RESIZE,
-        ENCODE,
-        STORE,
-        DECODER,
-        UPSAMPLE,
-        MASK,
-        PICTURE,
+    "mobile_sam": {
+        Stage.CACHE,
+        Stage.WAIT,
+        Stage.DECODE,
+        Stage.RESIZE,
+        Stage.ENCODE,
+        Stage.STORE,
+        Stage.DECODER,
+        Stage.UPSAMPLE,
+        Stage.MASK,
+        Stage.PICTURE,
     },
-    "mobile_sam_cached": {CACHE, DECODE, DECODER, UPSAMPLE, MASK, PICTURE},
+    "mobile_sam_costly": {
+        Stage.CACHE,
+        Stage.WAIT,
+        Stage.DECODE,
+        Stage.RESIZE,
+        Stage.ENCODE,
+        Stage.STORE,
+        Stage.DECODER,
+        Stage.UPSAMPLE,
+        Stage.MASK,
+        Stage.PICTURE,
+    },
+    "mobile_sam_cached": {
+        Stage.CACHE,
+        Stage.DECODE,
+        Stage.DECODER,
+        Stage.UPSAMPLE,
+        Stage.MASK,
+        Stage.PICTURE,
+    },
     "mobile_sam_everything": {
-        CACHE,
-        WAIT,
-        DECODE,
-        RESIZE,
-        ENCODE,
-        STORE,
-        DECODER,
-        UPSAMPLE,
-        RECORD,
+        Stage.CACHE,
+        Stage.WAIT,
+        Stage.DECODE,
+        Stage.RESIZE,
+        Stage.ENCODE,
+        Stage.STORE,
+        Stage.DECODER,
+        Stage.UPSAMPLE,
+        Stage.RECORD,
     },
 }
 """Stages of each model in a service without Redis."""

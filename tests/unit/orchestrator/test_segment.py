@@ -15,7 +15,7 @@ from safetensors.numpy import load
 
 from orchestrator import masks
 from orchestrator.cache import MOBILE_SAM_SHAPES
-from orchestrator.call import MemoryFile, ModelRequest
+from orchestrator.call import Call, MemoryFile, ModelRequest
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
@@ -174,10 +174,10 @@ def test_without_prompts_the_image_is_only_encoded(pipeline):
 
 
 def test_image_id_with_a_file_is_trusted_from_the_service_only(pipeline):
-    claimed = {"image_id": "c" * 64}
+    claimed = Call(image_id="c" * 64)
     inputs = {"input_image": np.array([png()], np.object_)}
     by_others = ModelRequest(
-        (inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get
+        (inputs | {"call": np.array([json.dumps(vars(claimed)).encode()], np.object_)}).get
     )
     assert pipeline.embeddings.open(by_others).image_id == hashlib.sha256(png()).hexdigest()
     with MemoryFile(1e18) as memory_file:
@@ -344,7 +344,7 @@ def test_clip_cuts_a_region_and_the_result_names_it(pipeline):
 
 @pytest.mark.parametrize(
     ("options", "hint"),
-    [({}, ""), ({"clip": False}, ', or send "clip": true')],
+    [({}, ""), ({"offer_clip": True}, ', or send "clip": true')],
     ids=["tool", "caller"],
 )
 def test_place_outside_the_image_is_rejected_and_callers_learn_of_clip(pipeline, options, hint):
@@ -417,7 +417,7 @@ def large(pipeline: Pipeline, *, costly: bool = True, **options: Any) -> ModelRe
     """
     pipeline.embeddings.max_pixels = WIDTH * HEIGHT // 4
     request = model_request(costly=costly, **{"document": True, "mask_format": "rle", **options})
-    request.scale_down = True
+    request.call = replace(request.call, scale_down=True)
     return request
 
 
@@ -431,7 +431,7 @@ def test_image_above_the_limit_is_worked_on_at_a_smaller_size_only_if_the_call_s
     assert (mask["area"], mask["box"]) == (24 * 32, TOP_LEFT_BOX)
     assert mask["grid_rle"]["size"] == [HEIGHT // 2, WIDTH // 2]
     assert "rle" not in mask
-    request.scale_down = False
+    request.call = replace(request.call, scale_down=False)
     with pytest.raises(Rejected, match="at most 768 pixels"):
         segment(pipeline, request)
 
@@ -439,7 +439,7 @@ def test_image_above_the_limit_is_worked_on_at_a_smaller_size_only_if_the_call_s
 def test_image_below_the_limit_is_answered_as_without_scale_down(pipeline):
     request = model_request(document=True, mask_format="rle")
     wanted = parts(pipeline, model_request(document=True, mask_format="rle"))[2]
-    request.scale_down = True
+    request.call = replace(request.call, scale_down=True)
     found = parts(pipeline, request)[2]
     wanted.pop("encode_s")
     assert found == wanted
@@ -459,7 +459,7 @@ def test_other_answers_about_an_image_worked_on_at_a_smaller_size_are_an_error(p
 
 def test_region_of_an_image_above_the_limit_is_in_pixels_of_the_image(pipeline):
     request = large(pipeline, points=[[[20, 20]]])
-    request.region = REGION
+    request.call = replace(request.call, region=REGION)
     result = parts(pipeline, request)[2]
     x0, y0, x1, y1 = result["region"]
     assert result["region"] == REGION
