@@ -20,7 +20,7 @@ from orchestrator.masks import area_and_box, upsample
 from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
 from orchestrator.reduced import Reduction
-from orchestrator.regions import Box
+from orchestrator.regions import Box, full_image
 from orchestrator.stages import Stage, Stages
 from orchestrator.tensors import FRAME_SIDE
 
@@ -245,7 +245,7 @@ class Embeddings:
             box_xyxy: x0, y0, x1, y1 in pixels of the image.
         """
         x0, y0, x1, y1 = box_xyxy
-        if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
+        if tuple(box_xyxy) == full_image(image.size_hw):
             return image
         if image.source == ENCODED and not image.entry.embedding:  # a new image
             self.keep(image)

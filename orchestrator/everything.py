@@ -21,7 +21,7 @@ from orchestrator.costs import check_batch
 from orchestrator.masks import area_and_box, remove_small_regions, rle
 from orchestrator.pipeline import Pipeline
 from orchestrator.reduced import Reduction
-from orchestrator.regions import Box, check
+from orchestrator.regions import Box, check, full_image
 from orchestrator.segment import blank_image
 from orchestrator.stages import Stage
 from orchestrator.tensors import GRID_POINTS_XY, POSITIVE, RECORDS
@@ -104,10 +104,10 @@ def is_truncated(
 
     All in image pixels.
     """
-    whole = (0, 0, size_hw[1], size_hw[0])
-    near_crop = (abs(side - edge) <= margin for side, edge in zip(box, crop, strict=True))
-    near_image = (abs(side - edge) <= margin for side, edge in zip(box, whole, strict=True))
-    return any(crop and not image for crop, image in zip(near_crop, near_image, strict=True))
+    for side, crop_edge, image_edge in zip(box, crop, full_image(size_hw), strict=True):
+        if abs(side - crop_edge) <= margin < abs(side - image_edge):
+            return True
+    return False
 
 
 def record(

@@ -75,11 +75,8 @@ def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource
         raise invalid("input_image", "exactly one of input_image and image_id", got)
     if request.input_image is None:
         return ImageSource(None, request.image_id, KEY_NAME.get(), region=request.region)
-    # Frees the text while the request is processed.
-    text, request.input_image = (
-        request.input_image,
-        None,
-    )
+    text = request.input_image
+    request.input_image = None  # frees the text while the request is processed
     if text[:8].lower().startswith(URLS):
         raise invalid(
             "input_image", f"{IMAGE_FILE}; URLs are not fetched", f"the URL {quoted(text, 200)}"
