@@ -176,3 +176,10 @@ def test_memory_file_is_closed_with_the_last_part_of_an_answer():
     assert is_open()
     del part
     assert not is_open()
+
+
+def test_unknown_member_of_a_call_is_an_error(memory_file):
+    members = memory_file.describe(Call(image_id="a"))[0].replace(b'"owner"', b'"ownr"')
+    expected = "call: expected image_id, owner, .* got 'ownr'"
+    with pytest.raises(ValueError, match=expected):
+        ModelRequest({"call": np.array([members], np.object_)}.get)

@@ -123,14 +123,17 @@ def test_document_has_the_contents_of_the_parts(pipeline, mask_format, masks_of)
 
 
 def test_picture_shows_the_candidate_with_the_highest_score(pipeline):
-    def whole_image_is_best(inputs, outputs):
+    def right_half_is_best(inputs, outputs):
         logits, scores = decoder(inputs, outputs)
-        logits[:, scores[0].argmax()] = 10
+        logits[:, scores[0].argmax()] = -10
+        logits[:, scores[0].argmax(), :, 128:] = 10
         return [logits, scores]
 
-    pipeline.run_decoder = whole_image_is_best
+    pipeline.run_decoder = right_half_is_best
     _, picture, _ = parts(pipeline, model_request(multimask_output=True, segmented_image="cutout"))
-    assert np.asarray(Image.open(io.BytesIO(picture)))[..., 3].all()
+    alpha = np.asarray(Image.open(io.BytesIO(picture)))[..., 3]
+    assert not alpha[:, : WIDTH // 2].any()
+    assert alpha[:, WIDTH // 2 :].all()
 
 
 def test_mask_is_where_the_logits_are_above_the_threshold(pipeline):
@@ -276,6 +279,24 @@ def test_only_the_region_is_encoded_once(pipeline):
     assert whole["region"] == [0, 0, WIDTH, HEIGHT]
     assert parts(pipeline, model_request())[2]["masks"] == whole["masks"]
     assert encoded == [(1024, 1024), (768, 1024)]
+
+
+def test_automatic_region_is_around_the_click_if_its_mask_is_empty(pipeline):
+    def empty(inputs, outputs):
+        logits, scores = decoder(inputs, outputs)
+        return [np.full_like(logits, -10), scores]
+
+    pipeline.run_decoder = empty
+    pipeline.embeddings.max_pixels = 12_000_000
+    request = model_request(points=[[[3900, 2900]]], region="auto", mask_format="rle")
+    file = io.BytesIO()
+    Image.new("RGB", (4000, 3000)).save(file, "PNG", compress_level=1)
+    read = request.read
+    request.read = lambda name: (  # type: ignore[method-assign]
+        np.array([file.getvalue()], np.object_) if name == "input_image" else read(name)
+    )
+    x0, y0, x1, y1 = parts(pipeline, request)[2]["region"]
+    assert (x0 > 3000, y0 > 2000, x1, y1) == (True, True, 4000, 3000)
 
 
 @pytest.mark.parametrize(
@@ -434,6 +455,21 @@ def test_image_above_the_limit_is_worked_on_at_a_smaller_size_only_if_the_call_s
     request.call = replace(request.call, scale_down=False)
     with pytest.raises(Rejected, match="at most 768 pixels"):
         segment(pipeline, request)
+
+
+@pytest.mark.parametrize(("min_area", "islands"), [(0, 2), (100, 2), (2000, 1)])
+def test_islands_of_an_image_above_the_limit_are_measured_in_its_pixels(
+    pipeline, min_area, islands
+):
+    def with_island(inputs, outputs):
+        logits, scores = decoder(inputs, outputs)
+        logits[..., 128:176, 176:224] = 10  # 12 x 12 pixels of the image
+        return [logits, scores]
+
+    pipeline.run_decoder = with_island
+    request = large(pipeline, mask_format="polygon", min_mask_region_area=min_area)
+    (mask,) = parts(pipeline, request)[2]["masks"]
+    assert len(mask["polygon"]) == islands
 
 
 def test_image_below_the_limit_is_answered_as_without_scale_down(pipeline):
