@@ -11,7 +11,7 @@ from harness import serving, wait_until
 from orchestrator.stages import Stage
 from tests.e2e.pictures import as_base64, scene
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 EXPECTED = {
     "bentoml_api_server_request",
@@ -81,7 +81,6 @@ def series(name: str, /, **labels: str) -> tuple[str, frozenset[tuple[str, str]]
     return name, frozenset(labels.items())
 
 
-@pytest.mark.slow
 def test_counters_of_a_fresh_service_are_0(tmp_path, builtin_repository):
     with serving(
         tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **SMALL
