@@ -43,11 +43,13 @@ text_generation_needs := env-text
 model_store_needs := env-text
 bentoml_runner_needs := weights
 
-# Folders of the slow tests and of those with a service: the others need not be imported for them. Three processes keep
-# two cores busy, as tests also wait; with a service each needs about 2 GB of memory, slow ones with several up to 5 GB.
-E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy tests/unit/triton_backends
-# All tests of these run with a service, or by container-test.
-OTHERS := tests/browser tests/containers
+# Three processes keep two cores busy, as tests also wait; with a service each needs about 2 GB of memory, slow ones with
+# several up to 5 GB.
+PYTEST := pytest -n 3 --dist loadfile
+# All tests of these are slow, or run by container-test: without SLOW they need not be imported.
+OTHERS := tests/browser tests/containers tests/integrations tests/storage
+# Slow ones of these run by container-test or family-test.
+ELSEWHERE := tests/containers tests/unit/sam_onnx
 
 .PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-compare capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
@@ -71,11 +73,11 @@ known-example:
 known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
-# Both halves run even if a test fails. The last line counts the skipped tests of both, and pytest's own those of one.
-test: env-dev ## develop: run the tests: first those without a service, then the end-to-end tests; SLOW=1 adds the slow ones; for two cores
+# Both runs take place even if a test fails. The last line counts the skipped tests of both, and pytest's own those of one.
+test: env-dev ## develop: run the tests that take few minutes together, for two cores; SLOW=1 adds all others
 	@export SKIPS=$$(mktemp); trap 'rm "$$SKIPS"' EXIT; failed=0; \
-	$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow" $(OTHERS:%=--ignore=%) || failed=1; \
-	$(RUN) pytest -n 3 --dist loadfile -m "$(if $(SLOW),e2e or slow,e2e and not slow)" $(E2E) || failed=1; \
+	$(RUN) $(PYTEST) -m "not slow" $(OTHERS:%=--ignore=%) || failed=1; \
+	$(if $(SLOW),$(RUN) $(PYTEST) -m slow $(ELSEWHERE:%=--ignore=%) || failed=1;) \
 	exit $$failed
 
 coverage: env-dev ## develop: measure the statement coverage of what is shipped, by the tests without a service; 5 minutes
@@ -105,7 +107,7 @@ text-test: env-text ## develop: test the examples with a language model, with a 
 batch-test: env-batch ## develop: test batches on a local Ray whose workers get killed; about 5 minutes
 	@$(RUN) pytest tests/e2e/test_batch.py tests/unit/deploy/test_batch_files.py
 
-family-test: env-dev env-family ## develop: compare the answers of the SAM family's authors' code with the stored ones, and these with the deep graphs; 2 minutes
+family-test: env-dev env-family ## develop: compare the answers of the SAM family's authors' code with the stored ones, and these with the deep graphs; and run the slow tests of the conversion
 	@$(FAMILY_VENV)/bin/python -m tests.family.make_expected
 	@$(RUN) pytest -m slow tests/unit/sam_onnx
 

@@ -29,7 +29,7 @@ from utils.inference.everything import everything as segment_everything
 from utils.inference.everything import result_of
 
 # The Runner is made in utils/triton/runner.py (`make_runner`, which `build` calls), the InferInputs
-# of a request in utils/inference/triton_segmenter.py.
+# of a request in utils/triton/inputs.py (`infer_input`).
 app = build()
 svc = app.service
 gc.freeze()  # otherwise a full collection searches all modules: 80 ms without an answer

@@ -4,9 +4,9 @@
     make bench-compare BASELINE=main     the same
 
 Both services run at once and take turns, so that other load on the machine affects them alike:
-clicks on a known image, and on new ones as JSON, as a form and as a large file in JSON. A ratio is
-the median of the rounds' ratios, each of two medians. The other revision runs in this environment,
-with its own packages' code and model repository.
+clicks on a known image, of one caller and of 8, and on new ones as JSON, as a form and as a large
+file in JSON. A ratio is the median of the rounds' ratios, each of two medians. The other revision
+runs in this environment, with its own packages' code and model repository.
 """
 
 import argparse
@@ -27,11 +27,12 @@ from harness.load import client_process
 from harness.repository import prepare
 
 ROUNDS = 15
-REQUESTS = {CACHED: 10, COLD: 2, FORM: 2, LARGE: 2}
-"""Requests of a round, by workload."""
+REQUESTS = {(CACHED, 1): 10, (CACHED, 8): 40, (COLD, 1): 2, (FORM, 1): 2, (LARGE, 1): 2}
+"""Requests of a round, by workload and number of callers at once."""
 OURS, BASELINE = "this checkout", "baseline"
 HEADER = (
     "clicks",
+    "callers",
     f"{BASELINE}, p50 ms",
     "p95",
     f"{OURS}, p50 ms",
@@ -89,24 +90,22 @@ def measure(baseline: Path, weights: str, client: Executor, rounds: int) -> str:
             service = running_checkout(root, repository_of(root, weights), folder)
             arms[name] = ServerArm(stack.enter_context(service))
         print(compare_masks(arms))
-        planned = {
-            Cell(arm, workload): count for workload, count in REQUESTS.items() for arm in arms
-        }
+        planned = {Cell(arm, *clicks): count for clicks, count in REQUESTS.items() for arm in arms}
         return as_table(closed_loop(arms, planned, client, rounds))
 
 
 def as_table(cells: Cells) -> str:
     """Return a table with a row for each workload."""
     rows: list[Sequence[object]] = []
-    for workload in REQUESTS:
-        pair = [Cell(BASELINE, workload), Cell(OURS, workload)]
+    for workload, callers in REQUESTS:
+        pair = [Cell(name, workload, callers) for name in (BASELINE, OURS)]
         times = [
             1e3 * percentile(cells.latencies(cell), percent)
             for cell in pair
             for percent in (50, 95)
         ]
         theirs, ours = map(cells.medians, pair)
-        rows.append((workload, *times, ratios(ours, theirs)))
+        rows.append((workload, callers, *times, ratios(ours, theirs)))
     return table(HEADER, rows)
 
 

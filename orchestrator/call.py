@@ -1,4 +1,4 @@
-"""One request to the orchestrator: its inputs, its deadline, its stages, and the file that carries
+"""One request to the orchestrator: what to do, its inputs, its deadline, and the file that carries
 large values.
 
 The service creates a memory file for each request (memfd_create(2)), and both sides open it by its
@@ -11,12 +11,9 @@ ends for any reason. Its absence means that nobody waits for the answer.
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from threading import Lock, Timer
-from time import perf_counter
 from typing import IO, Any
 
 import numpy as np
@@ -30,40 +27,47 @@ INLINE_BYTES = 64 * 1024
 FILE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")
 MEMORY_FILE = "/memfd:mobile_sam"
 
-CACHE = "cache"  # embedding lookup on this machine
-WAIT = "wait"  # wait for another process that encodes the same image
-REDIS = "redis"  # embedding lookup in Redis
-DECODE = "decode"  # image file to pixels
-RESIZE = "resize"  # pixels to the encoder's frame
-ENCODE = "encode"  # encoder, its queue in Triton included
-STORE = "store"  # write of the embedding to disk
-DECODER = "decoder"  # mask decoder, its queue included; further runs overlap with the stages below
-UPSAMPLE = "upsample"  # masks to the image's size
-MASK = "mask"  # masks to the answer's format, their areas and boxes
-PICTURE = "picture"  # picture: drawing and PNG encoding
-RECORD = "record"  # automatic masks: filtering, and the records of those kept
-STAGES = (
-    CACHE,
-    WAIT,
-    REDIS,
-    DECODE,
-    RESIZE,
-    ENCODE,
-    STORE,
-    DECODER,
-    UPSAMPLE,
-    MASK,
-    PICTURE,
-    RECORD,
-)
-REPORT_INTERVAL_S = 1.0
-
 Part = Sequence[Any]
 """A part of an answer in pieces, each with the buffer interface."""
 
 
 class RequestCancelled(Exception):
     """Nobody waits for the answer any more; the message says why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a model does with an image, in JSON in the input `call`, with members about the memory
+    file.
+    """
+
+    image_id: str | None = None
+    """SHA-256 of the image file. With a file, only the service's own is trusted."""
+    owner: str = ""
+    """Owner of the image; an image id works for its owner only."""
+    caller: str = ""
+    """Caller who gets the space for a new image in the cache: a key's name or an address."""
+    region: Any = None
+    """Part of the image to encode: x0, y0, x1, y1 or `regions.AUTO`; None: all of it."""
+    scale_down: bool = False
+    """True if an image above the pixel limit is to be worked on at a smaller size."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the request by the names of the HTTP API's fields."""
+    accepts_costly: bool = True
+    """False if the model must refuse costly requests."""
+
+    @classmethod
+    def from_members(cls, members: Mapping[str, Any]) -> "Call":
+        """Return the call with these members.
+
+        Raises:
+            ValueError: one of them is unknown; a misspelled owner would share images.
+        """
+        known = [member.name for member in fields(cls)]
+        unknown = members.keys() - known
+        if unknown:
+            raise ValueError(f"{CALL.name}: expected {', '.join(known)}, got {min(unknown)!r}")
+        return cls(**members)
 
 
 @dataclass(frozen=True)
@@ -134,10 +138,10 @@ class MemoryFile:
                 self._size += size
         return inline
 
-    def describe(self, call: Mapping[str, Any]) -> Array:
-        """Return the input `call` of a model: the given members, and those about the file."""
+    def describe(self, call: Call) -> Array:
+        """Return the input `call` of a model: the call's members, and those about the file."""
         description = {
-            **call,
+            **vars(call),
             "file": f"/proc/{os.getpid()}/fd/{self._fd}",
             "inode": os.fstat(self._fd).st_ino,
             "deadline": self.deadline,
@@ -171,32 +175,20 @@ class ModelRequest:
             tensor: returns an input tensor by name, None if the request has none of that name.
 
         Raises:
-            ValueError: the description names a file that the service cannot have made.
+            ValueError: the description names a file that the service cannot have made, or has an
+                unknown member.
         """
         self._tensor = tensor
         description = tensor(CALL.name)
-        call: dict[str, Any] = {} if description is None else orjson.loads(description[0])
-        self._file, self._inode = str(call.get("file", "")), int(call.get("inode", 0))
+        members: dict[str, Any] = {} if description is None else orjson.loads(description[0])
+        self._file, self._inode = str(members.pop("file", "")), int(members.pop("inode", 0))
         if self._file and not FILE.fullmatch(self._file):
             raise ValueError(
                 f"{CALL.name}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}"
             )
-        self._deadline = float(call.get("deadline", "inf"))
-        self._inputs: dict[str, dict[str, Any]] = call.get("inputs", {})
-        self.costly: bool = call.get("costly", True)
-        """False if this model must refuse costly requests."""
-        self.image_id: str | None = call.get("image_id")
-        """SHA-256 of the image file. With a file, only the service's own is trusted."""
-        self.owner: str = call.get("owner", "")
-        """Owner of the image; an image id works for its owner only."""
-        self.caller: str = call.get("caller", "")
-        """Caller who gets the space for a new image in the cache: a key's name or an address."""
-        self.region: Any = call.get("region")
-        """Part of the image to encode: x0, y0, x1, y1 or `regions.AUTO`; None: all of it."""
-        self.scale_down: bool = call.get("scale_down", False)
-        """True if an image above the pixel limit is to be worked on at a smaller size."""
-        self.options: dict[str, Any] = call.get("options", {})
-        """Options of the request by the names of the HTTP API's fields."""
+        self._deadline = float(members.pop("deadline", "inf"))
+        self._inputs: dict[str, dict[str, Any]] = members.pop("inputs", {})
+        self.call = Call.from_members(members)
 
     @property
     def from_service(self) -> bool:
@@ -275,67 +267,3 @@ class ModelRequest:
             file.close()
             raise RequestCancelled("the client has disconnected")
         return file
-
-
-class Stages:
-    """Stage timer of a process that works on one request at a time, in several threads: two clock
-    reads for each stage.
-
-    A stage does not start if the request has been cancelled.
-
-    Triton's counters are in another process, and each increment is a message to it, which would
-    slow a click down. So the sums are sent at most once a second, from another thread. Those of a
-    long request grow while it runs.
-    """
-
-    def __init__(self, report: Callable[[str, int, float], None]) -> None:
-        """Make a timer without data.
-
-        Args:
-            report: called in a separate thread with a stage, the number of requests that entered
-                it, and the seconds spent in it, unfinished requests included.
-        """
-        self._report, self._lock = report, Lock()
-        self._entered: set[str] = set()
-        self._sums: dict[str, tuple[int, float]] = {}
-        self.begin()
-
-    def begin(
-        self, raise_if_cancelled: Callable[[], None] = lambda: None, *, counts: bool = True
-    ) -> None:
-        """Begin a request.
-
-        Args:
-            raise_if_cancelled: called before each stage.
-            counts: whether the stages of this request are reported.
-        """
-        self._raise_if_cancelled, self._counts, self._entered = raise_if_cancelled, counts, set()
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        """Time the body, also if it raises; a stage may be entered several times."""
-        self._raise_if_cancelled()
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            self._add(stage, perf_counter() - start)
-
-    def _add(self, stage: str, seconds: float) -> None:
-        if not self._counts:
-            return
-        with self._lock:
-            idle = not self._sums
-            requests, total = self._sums.get(stage, (0, 0.0))
-            self._sums[stage] = requests + (stage not in self._entered), total + seconds
-            self._entered.add(stage)
-        if idle:
-            timer = Timer(REPORT_INTERVAL_S, self._report_sums)
-            timer.daemon = True
-            timer.start()
-
-    def _report_sums(self) -> None:
-        with self._lock:
-            sums, self._sums = self._sums, {}
-        for stage, (requests, seconds) in sums.items():
-            self._report(stage, requests, seconds)

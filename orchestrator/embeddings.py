@@ -14,23 +14,14 @@ import numpy as np
 from orchestrator import images, reduced
 from orchestrator.arrays import BoolMask, Logits
 from orchestrator.cache import CachedImage, Embedding, EmbeddingCache, with_crops
-from orchestrator.call import (
-    CACHE,
-    DECODE,
-    ENCODE,
-    REDIS,
-    RESIZE,
-    STORE,
-    WAIT,
-    ModelRequest,
-    Stages,
-)
+from orchestrator.call import ModelRequest
 from orchestrator.depth import SampleRange
 from orchestrator.masks import area_and_box, upsample
 from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
 from orchestrator.reduced import Reduction
-from orchestrator.regions import Box
+from orchestrator.regions import Box, full_image
+from orchestrator.stages import Stage, Stages
 from orchestrator.tensors import FRAME_SIDE
 
 if TYPE_CHECKING:
@@ -156,7 +147,7 @@ class EncodedImage:
         """
         decoded = self.last.get(self.key)
         if decoded is None:
-            with self.stages(DECODE):
+            with self.stages(Stage.DECODE):
                 opened = self.open(bytes(self.entry.file))
                 load = self.reduction.load if self.reduction else None
                 decoded = DecodedImage(*images.decode(opened, load))
@@ -204,14 +195,14 @@ class Embeddings:
             Rejected: the image cannot be used.
             UnknownImage: no image has this id.
         """
-        file, image_id = request.read_file(), request.image_id or ""
+        file, image_id = request.read_file(), request.call.image_id or ""
         if file is not None and not (image_id and request.from_service):
             image_id = hashlib.sha256(file).hexdigest()
         if not IMAGE_ID.fullmatch(image_id):
             raise UnknownImage
         key = (
-            hashlib.sha256(f"{request.owner} {image_id}".encode()).hexdigest()
-            if request.owner
+            hashlib.sha256(f"{request.call.owner} {image_id}".encode()).hexdigest()
+            if request.call.owner
             else image_id
         )
         unknown = CachedImage({}, (0, 0), b"")
@@ -223,8 +214,8 @@ class Embeddings:
             self.stages,
             self._last,
             self.preprocessing,
-            request.caller,
-            scale_down=request.scale_down,
+            request.call.caller,
+            scale_down=request.call.scale_down,
         )
         source, entry = self._look_up(image)
         if entry is None:
@@ -233,7 +224,7 @@ class Embeddings:
                 file = self._images.image_file(key)
             if file is None:
                 raise UnknownImage
-            with self.stages(DECODE):
+            with self.stages(Stage.DECODE):
                 opened = image.open(file)
             source, entry = ENCODED, CachedImage({}, opened.size_hw, file, opened.orientation)
         return replace(image, entry=entry, source=source)
@@ -254,7 +245,7 @@ class Embeddings:
             box_xyxy: x0, y0, x1, y1 in pixels of the image.
         """
         x0, y0, x1, y1 = box_xyxy
-        if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
+        if tuple(box_xyxy) == full_image(image.size_hw):
             return image
         if image.source == ENCODED and not image.entry.embedding:  # a new image
             self.keep(image)
@@ -278,7 +269,7 @@ class Embeddings:
             if self.encoder is None:
                 raise UnknownImage
             with contextlib.ExitStack() as stack:
-                with self.stages(WAIT):
+                with self.stages(Stage.WAIT):
                     stack.enter_context(self._cache_of(image).encode_lock(image.key))
                 # Another process may have encoded the image while this one waited for the lock.
                 source, entry = (ENCODED, None) if refresh else self._look_up(image)
@@ -297,11 +288,11 @@ class Embeddings:
 
     def _look_up(self, image: EncodedImage) -> tuple[str, CachedImage | None]:
         """Return the entry of an image or a part, if there is one, and where it was found."""
-        with self.stages(CACHE):
+        with self.stages(Stage.CACHE):
             entry = self._usable(self._cache_of(image).get(image.key), image)
         if self.redis is None or image.part_of or (entry and entry.embedding):
             return FOUND, entry
-        with self.stages(REDIS):
+        with self.stages(Stage.REDIS):
             shared = self._usable(self.redis.get(image.key), image)
         # The checksum is of the entry alone: one under the name of another image would give that
         # one's masks.
@@ -316,10 +307,10 @@ class Embeddings:
 
     def _make(self, encode: Encode, image: EncodedImage) -> CachedImage:
         decoded = self._decode(image)
-        with self.stages(RESIZE):
+        with self.stages(Stage.RESIZE):
             frame = self._frame(image, decoded.pixels)
         began_at = time.monotonic()
-        with self.stages(ENCODE):
+        with self.stages(Stage.ENCODE):
             embedding = encode(frame)
         encode_s = time.monotonic() - began_at
         entry = replace(
@@ -345,7 +336,7 @@ class Embeddings:
         return self.preprocessing.frame(np.ascontiguousarray(pixels[y0:y1, x0:x1]))
 
     def _store(self, image: EncodedImage) -> None:
-        with self.stages(STORE):
+        with self.stages(Stage.STORE):
             self._cache_of(image).put(image.key, image.entry, image.caller)
 
     def _usable(self, entry: CachedImage | None, image: EncodedImage) -> CachedImage | None:

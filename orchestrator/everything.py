@@ -16,13 +16,14 @@ import numpy.typing as npt
 import orjson
 
 from orchestrator.arrays import BoolMask, Logits
-from orchestrator.call import RECORD, UPSAMPLE, ModelRequest, Part
+from orchestrator.call import ModelRequest, Part
 from orchestrator.costs import check_batch
 from orchestrator.masks import area_and_box, remove_small_regions, rle
 from orchestrator.pipeline import Pipeline
 from orchestrator.reduced import Reduction
-from orchestrator.regions import Box, check
+from orchestrator.regions import Box, check, full_image
 from orchestrator.segment import blank_image
+from orchestrator.stages import Stage
 from orchestrator.tensors import GRID_POINTS_XY, POSITIVE, RECORDS
 
 OUTPUTS = (RECORDS.name,)
@@ -34,7 +35,7 @@ EDGE_MARGIN_PIXELS = 20
 def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
     """Return JSON: `masks`, the records of a batch, and the `engine` as answers name it."""
     pipeline.check_accepted(np.full((1, 1), POSITIVE, np.int32))
-    options = {**pipeline.thresholds, **request.options}
+    options = {**pipeline.thresholds, **request.call.options}
     points_xy = request.read(GRID_POINTS_XY.name)
     assert points_xy is not None  # not optional in config.pbtxt
     image = pipeline.embeddings.open(request)
@@ -62,9 +63,9 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
         for low_res, score in zip(masks, scores, strict=True):
             if score <= options["pred_iou_thresh"]:
                 continue
-            with part.stages(UPSAMPLE):
+            with part.stages(Stage.UPSAMPLE):
                 logits = part.upsample(low_res)
-            with part.stages(RECORD):
+            with part.stages(Stage.RECORD):
                 mask_record = record(
                     logits,
                     float(score),
@@ -103,10 +104,10 @@ def is_truncated(
 
     All in image pixels.
     """
-    whole = (0, 0, size_hw[1], size_hw[0])
-    near_crop = (abs(side - edge) <= margin for side, edge in zip(box, crop, strict=True))
-    near_image = (abs(side - edge) <= margin for side, edge in zip(box, whole, strict=True))
-    return any(crop and not image for crop, image in zip(near_crop, near_image, strict=True))
+    for side, crop_edge, image_edge in zip(box, crop, full_image(size_hw), strict=True):
+        if abs(side - crop_edge) <= margin < abs(side - image_edge):
+            return True
+    return False
 
 
 def record(

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.arrays import Array, Floats, Labels
-from orchestrator.call import DECODER, Stages
 from orchestrator.embeddings import Embeddings, EncodedImage
 from orchestrator.networks import RunDecoder, decode, mask_inputs
 from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
 from orchestrator.regions import Box, full_image
+from orchestrator.stages import Stage, Stages
 from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, NEGATIVE, NO_POINT, POSITIVE
 
 Step = TypeVar("Step")
@@ -104,7 +104,7 @@ class Pipeline:
         counts = count_points(labels)
 
         def run_timed(inputs: dict[str, Array], outputs: list[str]) -> Sequence[Array]:
-            with self.stages(DECODER):
+            with self.stages(Stage.DECODER):
                 return self.run_decoder(inputs, outputs)
 
         def run(batch: slice) -> tuple[Floats, Floats]:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from orchestrator.arrays import Floats, Labels, Logits
 from orchestrator.cache import CachedImage
-from orchestrator.call import MASK, PICTURE, UPSAMPLE, ModelRequest, Part, Stages
+from orchestrator.call import ModelRequest, Part
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
 from orchestrator.masks import MaskPart, area_and_box, remove_small_regions
@@ -25,21 +25,22 @@ from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 from orchestrator.reduced import GRID_RLE
 from orchestrator.regions import AUTO, auto_region, cut, rounded
+from orchestrator.stages import Stage, Stages
 from orchestrator.tensors import (
     BOX_BOTTOM_RIGHT,
     BOX_TOP_LEFT,
     CANDIDATES,
     LABELS,
+    MASK,
     MASK_INPUT,
     MASK_INPUT_OBJECT,
     MASK_SIDE,
+    PICTURE,
     POINTS_XY,
     RESULT,
 )
-from orchestrator.tensors import MASK as MASK_OUTPUT
-from orchestrator.tensors import PICTURE as PICTURE_OUTPUT
 
-OUTPUTS = (MASK_OUTPUT.name, PICTURE_OUTPUT.name, RESULT.name)
+OUTPUTS = (MASK.name, PICTURE.name, RESULT.name)
 """Names of the outputs with the parts that `segment` returns."""
 DEFAULTS: dict[str, Any] = {
     "multimask_output": False,
@@ -50,6 +51,7 @@ DEFAULTS: dict[str, Any] = {
     "mask_threshold": 0.0,
     "polygon_tolerance": TOLERANCE_PIXELS,
     "clip": False,
+    "offer_clip": False,
     "point_paths": (),
     "document": False,
     "embedding": False,
@@ -57,6 +59,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """Options of a caller who asks Triton directly, unless given.
 
+- `offer_clip`: whether errors about places outside the image name the option `clip`.
 - `point_paths`: names of the points, (N, P), for `clipped` in the result, by default as errors have
   them.
 - `document`: the answer is one JSON document.
@@ -64,7 +67,7 @@ DEFAULTS: dict[str, Any] = {
 - `encode`: False to keep the image file only, which is encoded later.
 """
 CLIP_HINT = ', or send "clip": true'
-"""What an error about a place outside the image says to callers who have sent the option `clip`."""
+"""What an error about a place outside the image says to callers who can send the option `clip`."""
 REDUCED_FORMATS = ("rle", "polygon")
 """Mask formats of images that are worked on at a smaller size."""
 NO_POINTS, NO_LABELS = np.zeros((0, 1, 2), np.float32), np.zeros((0, 1), np.int32)
@@ -78,7 +81,7 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
     With the option `document` the result has all contents, and the other two are empty. With
     `embedding` the result has the file's `etag`.
     """
-    options = {**DEFAULTS, **request.options}
+    options = {**DEFAULTS, **request.call.options}
     points_xy, labels = request.read(POINTS_XY.name), request.read(LABELS.name)
     if points_xy is None or labels is None:
         points_xy, labels = NO_POINTS, NO_LABELS
@@ -95,13 +98,17 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
         points=sum(count_points(labels)),
         document=bool(options["document"]),
         remove_small_regions=bool(options["min_mask_region_area"]),
-        auto=request.region == AUTO,
+        auto=request.call.region == AUTO,
     )
 
-    image, points_xy, clipped = encoded_part(pipeline, request, points_xy, labels, workload)
+    image, points_xy, clipped = encoded_part(
+        pipeline, request, points_xy, labels, options=options, workload=workload
+    )
     if image.reduction and objects:
         check_reduced(options)
-    result = describe(image, pipeline.identity, has_region=bool(request.region), clipped=clipped)
+    result = describe(
+        image, pipeline.identity, has_region=bool(request.call.region), clipped=clipped
+    )
     if options["embedding"]:
         file = embedding_file(image, pipeline.identity)
         result["etag"] = hashlib.sha256(file[0]).hexdigest()
@@ -150,7 +157,13 @@ def describe(
 
 
 def encoded_part(
-    pipeline: Pipeline, request: ModelRequest, points_xy: Floats, labels: Labels, workload: Workload
+    pipeline: Pipeline,
+    request: ModelRequest,
+    points_xy: Floats,
+    labels: Labels,
+    *,
+    options: Mapping[str, Any],
+    workload: Workload,
 ) -> tuple[EncodedImage, Floats, list[str]]:
     """Return the image of a request, or the region that it names, with its embedding unless it is
     only kept.
@@ -163,6 +176,7 @@ def encoded_part(
         request: the request.
         points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
         labels: (N, P) int32.
+        options: as `DEFAULTS`.
         workload: the work for the answer.
 
     Returns:
@@ -175,15 +189,20 @@ def encoded_part(
         UnknownImage: no image has this id, or this process encodes none.
     """
     image = pipeline.embeddings.open(request)
-    if not request.options.get("encode", DEFAULTS["encode"]):
+    if not options["encode"]:
         pipeline.embeddings.keep(image)
         return image, points_xy, []
 
-    region = request.region
+    region = request.call.region
     clipped: list[str] = []
-    if request.options.get("clip"):
-        points_xy, region, clipped = _clip(request, points_xy, labels, image.size_hw)
-    hint = CLIP_HINT if "clip" in request.options else ""
+    if options["clip"]:
+        points_xy, moved = clip(points_xy, labels, image.size_hw)
+        clipped = _names(moved, options["point_paths"])
+        if region not in (None, AUTO):
+            region = cut(region, image.size_hw)
+            if list(region) != list(request.call.region):
+                clipped.append("region")
+    hint = CLIP_HINT if options["offer_clip"] else ""
     check_inside(points_xy, labels, image.size_hw, hint=hint)
     if region == AUTO:
         boxes_xyxy = [*extents(points_xy, labels)]
@@ -200,20 +219,6 @@ def encoded_part(
     return _encode(pipeline, request, image, workload), points_xy, clipped
 
 
-def _clip(
-    request: ModelRequest, points_xy: Floats, labels: Labels, size_hw: tuple[int, int]
-) -> tuple[Floats, Any, list[str]]:
-    """Return the points and the region, cut to the image, and the names of those changed."""
-    points_xy, moved = clip(points_xy, labels, size_hw)
-    clipped = _names(moved, request.options.get("point_paths", DEFAULTS["point_paths"]))
-    if request.region in (None, AUTO):
-        return points_xy, request.region, clipped
-    region = cut(request.region, size_hw)
-    if list(region) != list(request.region):
-        clipped.append("region")
-    return points_xy, region, clipped
-
-
 def _encode(
     pipeline: Pipeline, request: ModelRequest, image: EncodedImage, workload: Workload
 ) -> EncodedImage:
@@ -223,7 +228,7 @@ def _encode(
     workload = replace(workload, reduced_pixels=reduced_pixels)
     workload.check((height, width), pipeline.max_answer_bytes)
     is_new = not image.entry.embedding
-    if not request.costly and workload.is_costly(height * width, new=is_new):
+    if not request.call.accepts_costly and workload.is_costly(height * width, new=is_new):
         raise CostlyRequest
     return pipeline.embeddings.encode(image)
 
@@ -362,16 +367,16 @@ def answer_parts(
     picture = None
     if style != "none":
         original = image.full_image.decode()
-        with stages(PICTURE):
+        with stages(Stage.PICTURE):
             picture = Picture(original.pixels, style, original.strips)
 
     records: list[bytes] = []
     for index, (logits, scores) in enumerate(decoded):
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
-            with stages(UPSAMPLE):
+            with stages(Stage.UPSAMPLE):
                 mask = image.mask(low_res, options["mask_threshold"])
-            with stages(MASK):
+            with stages(Stage.MASK):
                 if min_area:
                     mask, _ = remove_small_regions(mask, min_area)
                 area, box = area_and_box(mask)
@@ -392,15 +397,15 @@ def answer_parts(
                 records.append(orjson.dumps(record))
             answer_size.add(len(records[-1]))
             if picture is not None and number == best:
-                with stages(PICTURE):
+                with stages(Stage.PICTURE):
                     picture.add(mask)
 
     picture_file = b""
     if picture is not None:
-        with stages(PICTURE):
+        with stages(Stage.PICTURE):
             picture_file = picture.encode()
         answer_size.add(len(picture_file))
-    with stages(MASK):
+    with stages(Stage.MASK):
         return [] if in_records else masks.encode(), picture_file, records
 
 

@@ -15,7 +15,6 @@ KNOWN_IMAGES = "known images"
 FROM_ENVIRONMENT = {
     "max_image_pixels",
     "max_answer_bytes",
-    "decoder_batch",
     "embedding_cache_dir",
     "embedding_cache_bytes",
     "redis_url",

@@ -23,25 +23,7 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 from orchestrator import everything, images, segment, tensors
 from orchestrator.arrays import Array
 from orchestrator.cache import Embedding, EmbeddingCache, Layout
-from orchestrator.call import (
-    CACHE,
-    DECODE,
-    DECODER,
-    ENCODE,
-    MASK,
-    PICTURE,
-    RECORD,
-    REDIS,
-    RESIZE,
-    STORE,
-    UPSAMPLE,
-    WAIT,
-    ModelRequest,
-    Outcome,
-    Part,
-    RequestCancelled,
-    Stages,
-)
+from orchestrator.call import ModelRequest, Outcome, Part, RequestCancelled
 from orchestrator.embeddings import SOURCES, Embeddings
 from orchestrator.flood_log import FloodLog
 from orchestrator.masks import release_logits
@@ -50,6 +32,7 @@ from orchestrator.networks import encoder_inputs
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
 from orchestrator.settings import OrchestratorSettings
+from orchestrator.stages import Stage, Stages
 
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
@@ -174,11 +157,11 @@ class OrchestratorModel:
             "Requests cancelled because the deadline passed or the client disconnected, by model",
             [{"model": self._name}],
         )
-        stage_names = [CACHE, DECODE, DECODER, *self.stages_of_work]
+        stage_names = [Stage.CACHE, Stage.DECODE, Stage.DECODER, *self.stages_of_work]
         if encodes:
-            stage_names += [WAIT, RESIZE, ENCODE, STORE]
+            stage_names += [Stage.WAIT, Stage.RESIZE, Stage.ENCODE, Stage.STORE]
         if has_redis:
-            stage_names.append(REDIS)
+            stage_names.append(Stage.REDIS)
         stage_series = [{"model": self._name, "stage": stage} for stage in stage_names]
         self._stage_requests = Counter(
             "mobile_sam_stage_total",
@@ -309,7 +292,7 @@ class SegmentModel(OrchestratorModel):
     """Model that segments objects."""
 
     outputs = segment.OUTPUTS
-    stages_of_work = (UPSAMPLE, MASK, PICTURE)
+    stages_of_work = (Stage.UPSAMPLE, Stage.MASK, Stage.PICTURE)
     large_answers = True
     work = staticmethod(segment.segment)
 
@@ -323,7 +306,7 @@ class EverythingModel(OrchestratorModel):
     """Model that makes automatic masks."""
 
     outputs = everything.OUTPUTS
-    stages_of_work = (UPSAMPLE, RECORD)
+    stages_of_work = (Stage.UPSAMPLE, Stage.RECORD)
     large_answers = False
     work = staticmethod(everything.records)
 

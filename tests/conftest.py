@@ -21,6 +21,13 @@ from tests.e2e.collector import Collector, running_collector
 from tests.services import KEYS, MAX_BODY_BYTES, ORIGIN
 
 FIRST_FILES = {
+    "tests/e2e/test_client.py": "one service",
+    "tests/e2e/test_clip.py": "one service",
+    "tests/e2e/test_command_line.py": "one service",
+    "tests/e2e/test_everything.py": "one service",
+    "tests/e2e/test_image_id.py": "one service",
+    "tests/e2e/test_masks.py": "one service",
+    "tests/e2e/test_regions.py": "one service",
     "tests/e2e/test_benchmarks.py": "benchmarks",
     "tests/e2e/test_faults.py": "faults",
     "tests/e2e/test_batch.py": "Ray",

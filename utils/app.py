@@ -14,7 +14,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from orchestrator.cache import MOBILE_SAM_SHAPES, Layout
-from orchestrator.settings import DEFAULTS
 from utils import processes
 from utils.api.answers import ORIENTATION_HEADER, REFUSAL_LOG
 from utils.api.costly import check_room
@@ -53,7 +52,7 @@ from utils.observability.logs import ERROR_LOG, configure_logging, logger
 from utils.observability.metrics import Counts, prepare_files
 from utils.observability.traces import trace_requests
 from utils.page import page_files, page_pages
-from utils.settings import Settings, SettingsError
+from utils.settings import PREFIX, Settings, SettingsError
 from utils.triton import health, installation, repository, services, versions
 from utils.triton.health import Health
 from utils.triton.metrics import triton_metrics
@@ -115,6 +114,12 @@ class _Configuration:
         return Path(self.served) if self.source else None
 
     @property
+    def embeddings(self) -> Path:
+        """The folder of the embedding cache."""
+        folder = os.environ.get(f"{PREFIX}EMBEDDING_CACHE_DIR")
+        return Path(folder).expanduser() if folder else self.settings.cache_dir / "embeddings"
+
+    @property
     def tools(self) -> list[Adapter]:
         """The annotation tools whose paths are on."""
         return [adapter for adapter in ADAPTERS if adapter.name in self.settings.integrations]
@@ -159,7 +164,7 @@ def build() -> App:
     """
     configure_logging()
     processes.raise_descriptor_limit()
-    configuration = _read_configuration()
+    configuration = _prepare()
     info = _service_info(configuration)
     _publish_to_orchestrator(configuration, info)
     documents = _documents(configuration, info)
@@ -196,7 +201,7 @@ def build() -> App:
     )
 
 
-def _read_configuration() -> _Configuration:
+def _prepare() -> _Configuration:
     """Read the environment variables, set up Triton, and plan what runs on this machine.
 
     Raises:
@@ -223,13 +228,19 @@ def _service_info(configuration: _Configuration) -> Info:
 
 
 def _publish_to_orchestrator(configuration: _Configuration, info: Info) -> None:
-    """Set the environment variables by which the orchestrator has this service's limits."""
+    """Set the environment variables that the orchestrator reads, as this service understood them.
+
+    Its own default of the folder ignores `cache_dir`, and pydantic takes 25_000_000 for a number.
+    """
     settings = configuration.settings
-    # Its own default ignores `cache_dir`.
-    os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
+    values: dict[str, object] = {"EMBEDDING_CACHE_DIR": configuration.embeddings}
+    for name in ("max_image_pixels", "max_answer_bytes", "embedding_cache_bytes"):
+        if name in settings.model_fields_set:
+            values[name.upper()] = getattr(settings, name)
     if configuration.source is None:
         # The limit in a remote repository is unknown here; make the one in /info apply.
-        os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(info.limits.max_image_pixels))
+        values["MAX_IMAGE_PIXELS"] = info.limits.max_image_pixels
+    os.environ.update({PREFIX + name: str(value) for name, value in values.items()})
 
 
 def _documents(configuration: _Configuration, info: Info) -> dict[str, Response]:
@@ -341,13 +352,13 @@ def _background(
     configuration: _Configuration, triton: _Triton, worker: _Worker, segmenter: Segmenter
 ) -> BackgroundEncoder:
     """Return the encoder of images before their first prompt."""
-    settings, rate = configuration.settings, configuration.rate
+    rate = configuration.rate
 
     def is_ready() -> bool:
         return triton.health().ready and not worker.admission.stopping
 
     return BackgroundEncoder(
-        _queue(configuration.source, configuration.served, configuration.plan, settings),
+        _queue(configuration),
         Path(triton.run.folder),
         segmenter,
         is_ready,
@@ -497,19 +508,21 @@ def _rate_limit(settings: Settings, keys: ApiKeys | None) -> RateLimit | None:
     )
 
 
-def _queue(source: Path | None, served: Path | str, plan: Plan, settings: Settings) -> EncodeQueue:
+def _queue(configuration: _Configuration) -> EncodeQueue:
     """Return the queue of images for these weights. It may take half the space of embeddings."""
-    record = versions.weights_record(Path(served)) if source else {}
+    settings, folder = configuration.settings, configuration.folder
+    record = versions.weights_record(folder) if folder else {}
     # Services with different weights may use the same repository: each encodes its own images.
-    weights = f"{source or settings.model_repository} {record.get('fingerprint', '')}"
-    identity = f"{weights} {plan.encoder.engine}"
+    repository_name = configuration.source or settings.model_repository
+    weights = f"{repository_name} {record.get('fingerprint', '')}"
+    identity = f"{weights} {configuration.plan.encoder.engine}"
     name = hashlib.sha256(identity.encode()).hexdigest()[:16]
     descriptor = record.get("descriptor", {})
     cache_bytes = settings.embedding_cache_bytes
     if cache_bytes is None:
-        cache_bytes = DEFAULTS.embedding_cache_bytes
+        cache_bytes = repository.orchestrator_settings(folder).embedding_cache_bytes
     return EncodeQueue(
-        Path(os.environ["MOBILE_SAM_EMBEDDING_CACHE_DIR"]).expanduser() / f"ahead-{name}.sqlite3",
+        configuration.embeddings / f"ahead-{name}.sqlite3",
         cache_bytes // 2,
         Layout("", descriptor.get("embedding", MOBILE_SAM_SHAPES)).nbytes,
     )

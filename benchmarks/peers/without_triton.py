@@ -21,12 +21,13 @@ from starlette.responses import Response
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding, EmbeddingCache, Layout
-from orchestrator.call import ModelRequest, Stages
+from orchestrator.call import Call, ModelRequest
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
+from orchestrator.stages import Stages
 from utils.api.accept import JSON
 from utils.api.answers import RawJson, RawMultipart, errors_as_problems, segmentation_response
 from utils.api.inputs import image_source, to_inference_request
@@ -73,8 +74,8 @@ class InProcessSegmenter:
 
     def _segment(self, image: ImageSource, job: InferenceRequest) -> AnswerParts:
         inputs = {**image_file(image), **job.inputs}
-        described = {"image_id": image.image_id, "owner": image.owner, "options": job.options}
-        inputs["call"] = np.array([orjson.dumps(described)], np.object_)
+        call = Call(image_id=image.image_id, owner=image.owner, options=job.options)
+        inputs["call"] = np.array([orjson.dumps(call)], np.object_)
         request, pipeline = ModelRequest(inputs.get), self._own.pipeline
         pipeline.stages.begin(request.raise_if_cancelled, counts=False)
         try:

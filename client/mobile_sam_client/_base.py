@@ -163,16 +163,18 @@ class BaseClient:
 
     async def _segment(self, image: ImageInput, count: int, **fields: Any) -> list[Segmentation]:
         """Return the best mask of each of `count` objects."""
-        photo = functools.partial(displayed_pixels, image)
+        load_pixels = functools.partial(displayed_pixels, image)
         if self._local:
-            masks = await self._local.segment(image, fields, photo)
+            masks = await self._local.segment(image, fields, load_pixels)
             if masks is not None:
                 return masks
 
         async def read(response: httpx.Response, _: ImageFile) -> list[Segmentation]:
             content_type = response.headers.get("Content-Type", "")
             body = await self._wire.read(response)
-            return await self._parse(_answers.parse_segmentations, content_type, body, count, photo)
+            return await self._parse(
+                _answers.parse_segmentations, content_type, body, count, load_pixels
+            )
 
         return await self._ask("/mobile_sam", image, {**fields, "mask_format": "rle"}, read)
 

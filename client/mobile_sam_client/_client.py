@@ -60,8 +60,8 @@ class AsyncClient(BaseClient):
 
         Pass the result as `image` to later calls:
 
-        photo = client.embed("photo.jpg")
-        client.segment(photo, pos_coords=(320, 240))
+            photo = client.embed("photo.jpg")
+            client.segment(photo, pos_coords=(320, 240))
         """
         return await self._embed(image, region)
 
@@ -158,14 +158,14 @@ class AsyncClient(BaseClient):
         number of steps done and the total. `timeout` applies to each step, not to the whole call.
         """
         check_options("everything", options, EverythingOptions)
-        photo = functools.partial(displayed_pixels, image)
+        load_pixels = functools.partial(displayed_pixels, image)
 
         async def read(response: httpx.Response, _: ImageFile) -> list[Everything]:
             request_id = response.headers.get("X-Request-ID")
             try:
                 async for line in lines_of(self._wire.chunks(response)):
                     done, total, result = await self._parse(
-                        _answers.parse_progress_line, line, request_id, photo
+                        _answers.parse_progress_line, line, request_id, load_pixels
                     )
                     if on_progress is not None:
                         on_progress(done, total)

@@ -198,7 +198,6 @@ def assert_equal(
         assert np.array_equal(mask, other), name
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_path: Path) -> None:
     folder = tmp_path / "photos"

@@ -16,7 +16,7 @@ from mobile_sam_client.compat import SamPredictor, sam_model_registry
 from tests.e2e.pictures import scene
 from tests.unit.client.mobile_sam_client.fake_service import Awaited
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 CLICK: dict[str, Any] = {"pos_coords": (240, 160)}
 REQUESTS: dict[str, dict[str, Any]] = {

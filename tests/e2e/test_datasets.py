@@ -14,7 +14,7 @@ from harness import ROOT, Server, wait_until
 from harness.server import base_environment
 from tests.e2e.boxed_images import BOXES, write_images
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 IMAGES = 30
 RUN_TIMEOUT_S = 200

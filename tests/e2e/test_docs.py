@@ -47,6 +47,7 @@ def test_every_code_block_runs_or_says_why_not(page):
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_CODE)
 def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_server, tmp_path):
     # So that commands for whole folders take seconds.
@@ -63,6 +64,7 @@ def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_serve
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_cells_of_the_notebook_run_one_after_another_and_print_what_it_shows(
     official_server, tmp_path
 ):
@@ -79,6 +81,7 @@ def test_cells_of_the_notebook_run_one_after_another_and_print_what_it_shows(
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_openapi_examples_and_models_match_the_real_responses(official_server):
     segmented = segmentation(official_server.post(**{**examples.EXAMPLE, "mask_format": "npy"}))
     everything = official_server.post(

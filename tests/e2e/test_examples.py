@@ -14,6 +14,7 @@ SCRIPT = "examples/segment_folder.py"
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_segment_folder_writes_a_contact_sheet(server, tmp_path):
     reader = Reader(tmp_path, server.url)
     reader.run_command([sys.executable, SCRIPT, str(SAMPLES), "sheet.png"], SCRIPT)

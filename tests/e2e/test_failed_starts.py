@@ -9,7 +9,7 @@ from benchmarks.fleet import SMALL
 from harness.server import serve_expecting_failure
 from tests.services import write_broken_encoder
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 def last_line(**settings) -> str:
@@ -60,7 +60,6 @@ def test_start_on_a_port_in_use_ends_with_one_line(builtin_repository, tmp_path)
     )
 
 
-@pytest.mark.slow
 def test_start_with_an_encoder_that_ignores_the_image_ends_with_one_line(
     builtin_repository, tmp_path
 ):

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.e2e.answers import NPY_ONLY, parts, problem, segmentation
 from tests.e2e.pictures import as_base64, scene
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 CLICK = {"pos_coords": [[240, 160]]}
 

@@ -13,7 +13,7 @@ from tests.e2e.pictures import as_base64, scene
 from tests.services import KEYS, ORIGIN
 from utils.observability.reading import MAX_AGE_S
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 ALICE, BOB, NEW = KEYS["alice"], KEYS["bob"], "a-new-key-for-bob-alone"
 
 

@@ -16,7 +16,7 @@ from harness import Server
 from mobile_sam_client import Client, InvalidImage
 from tests.e2e.pictures import filled, scene
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SMALL, SCALE = (700, 466), 10
 WIDTH, HEIGHT = SMALL[0] * SCALE, SMALL[1] * SCALE

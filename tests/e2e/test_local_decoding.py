@@ -19,7 +19,7 @@ from tests.e2e.pictures import as_base64, scene
 from tests.services import KEYS, ORIGIN
 from utils.observability.reading import MAX_AGE_S
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 FORMER = "0" * 64
 
 
@@ -175,7 +175,6 @@ def other_server(builtin_repository, tmp_path_factory):
         yield running
 
 
-@pytest.mark.slow
 def test_service_that_has_it_switched_off_says_so(other_server):
     for path in (f"/embeddings/{FORMER}", "/decoder.onnx"):
         answer = get(other_server, path)
@@ -185,7 +184,6 @@ def test_service_that_has_it_switched_off_says_so(other_server):
     assert "/decoder.onnx" not in get(other_server, "/docs.json").json()["paths"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [(900, 1601), (480, 320)], ids=["scaled portrait", "landscape"])
 def test_clicks_as_cvats_page_decodes_them_give_the_masks_of_the_service(
     other_server, builtin_repository, size

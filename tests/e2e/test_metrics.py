@@ -8,22 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.fleet import SMALL
 from harness import serving, wait_until
-from orchestrator.call import (
-    CACHE,
-    DECODE,
-    DECODER,
-    ENCODE,
-    MASK,
-    PICTURE,
-    RECORD,
-    RESIZE,
-    STORE,
-    UPSAMPLE,
-    WAIT,
-)
+from orchestrator.stages import Stage
 from tests.e2e.pictures import as_base64, scene
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 EXPECTED = {
     "bentoml_api_server_request",
@@ -41,30 +29,48 @@ EXPECTED = {
 
 
 STAGES = {
-    "mobile_sam": {CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE},
-    "mobile_sam_costly": {
-        CACHE,
-        WAIT,
-        DECODE,
-        RESIZE,
-        ENCODE,
-        STORE,
-        DECODER,
-        UPSAMPLE,
-        MASK,
-        PICTURE,
+    "mobile_sam": {
+        Stage.CACHE,
+        Stage.WAIT,
+        Stage.DECODE,
+        Stage.RESIZE,
+        Stage.ENCODE,
+        Stage.STORE,
+        Stage.DECODER,
+        Stage.UPSAMPLE,
+        Stage.MASK,
+        Stage.PICTURE,
     },
-    "mobile_sam_cached": {CACHE, DECODE, DECODER, UPSAMPLE, MASK, PICTURE},
+    "mobile_sam_costly": {
+        Stage.CACHE,
+        Stage.WAIT,
+        Stage.DECODE,
+        Stage.RESIZE,
+        Stage.ENCODE,
+        Stage.STORE,
+        Stage.DECODER,
+        Stage.UPSAMPLE,
+        Stage.MASK,
+        Stage.PICTURE,
+    },
+    "mobile_sam_cached": {
+        Stage.CACHE,
+        Stage.DECODE,
+        Stage.DECODER,
+        Stage.UPSAMPLE,
+        Stage.MASK,
+        Stage.PICTURE,
+    },
     "mobile_sam_everything": {
-        CACHE,
-        WAIT,
-        DECODE,
-        RESIZE,
-        ENCODE,
-        STORE,
-        DECODER,
-        UPSAMPLE,
-        RECORD,
+        Stage.CACHE,
+        Stage.WAIT,
+        Stage.DECODE,
+        Stage.RESIZE,
+        Stage.ENCODE,
+        Stage.STORE,
+        Stage.DECODER,
+        Stage.UPSAMPLE,
+        Stage.RECORD,
     },
 }
 """Stages of each model in a service without Redis."""
@@ -75,7 +81,6 @@ def series(name: str, /, **labels: str) -> tuple[str, frozenset[tuple[str, str]]
     return name, frozenset(labels.items())
 
 
-@pytest.mark.slow
 def test_counters_of_a_fresh_service_are_0(tmp_path, builtin_repository):
     with serving(
         tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **SMALL

@@ -11,7 +11,7 @@ from mobile_sam_client import Client
 from mobile_sam_client.compat import SamPredictor
 from tests.parity.cases import EXPECTED, ious, packed, read_cases
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 MIN_MEAN_IOU = 0.98
 """Minimum for every engine that `auto` may choose."""
 

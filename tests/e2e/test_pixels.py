@@ -18,7 +18,7 @@ from tests.e2e.pictures import as_base64, scene
 from tests.oriented_files import chunk, exif, jpeg, oriented, png
 from utils.page import FOLDER
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SIZE_WH, CLICK = (480, 320), (200, 150)
 UNTURN = {

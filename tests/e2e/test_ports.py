@@ -10,7 +10,7 @@ import requests
 
 from harness import wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 def test_service_listens_on_its_port_and_triton_on_loopback_without_requests_of_others(server):

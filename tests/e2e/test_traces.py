@@ -11,7 +11,7 @@ from tests.e2e.collector import Span
 from tests.e2e.pictures import as_base64, scene
 from tests.services import KEYS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 CLICK = {"pos_coords": [[200, 100]], "mask_format": "rle", "segmented_image": "none"}
 CALLER_SPAN_ID = "c" * 16

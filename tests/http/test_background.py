@@ -7,7 +7,7 @@ import pytest
 
 from utils.background.queue import EncodeQueue
 from utils.inference.request import ImageSource
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 
 EMBEDDING_BYTES = 2 * 2**20
 FILES = [b"\xff\xd8 one", b"\xff\xd8 two"]
@@ -78,7 +78,7 @@ def test_job_of_another_key_is_a_404(http, service, method):
 
 
 async def _queued_by(owner: str, service) -> str:
-    CALLER.set(owner)
+    KEY_NAME.set(owner)
     return str((await service.app.background.add([ImageSource(None, "an id", owner)]))["job"])
 
 

@@ -51,7 +51,7 @@ def test_request_reaches_the_segmenter(http, segmenter):
     assert image == ImageSource(b"an image file", None, region=(0, 0, 64, 48.5))
     assert job.inputs["point_coords"].tolist() == [[[1, 2], [3, 4], [0, 0], [9, 9]]]
     assert job.inputs["point_labels"].tolist() == [[1, 0, 2, 3]]
-    assert job.options == {**options, "document": False}
+    assert job.options == {**options, "document": False, "offer_clip": True}
     assert job.model_version == 7
 
 

@@ -22,12 +22,6 @@ from tests.services import KEYS
 KEY = KEYS["tools"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "tool_environment" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.slow)
-
-
 @pytest.fixture(scope="session")
 def tool_environment() -> Callable[..., Path]:
     """Return a function that returns the `bin` folder of a tool's environment, installing it if

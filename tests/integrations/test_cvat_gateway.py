@@ -14,7 +14,7 @@ from pycocotools import mask as coco
 from tests.e2e.pictures import as_base64, scene
 from tests.integrations.conftest import KEY, own_answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PHOTO = scene(45)
 HEIGHT, WIDTH = 320, 480

@@ -24,7 +24,7 @@ from tests.skips import missing
 from tests.unit.utils.integrations.test_label_studio import decoded_brush
 from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudioServer, label_studio
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(700)]
 
 PHOTO = ROOT / "page" / "samples" / "balloons.jpg"
 BALLOON, SKY = (903, 310), (600, 60)

@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.unit.client.mobile_sam_client.test_results import segmentation
 from tests.unit.utils.integrations.test_label_studio import LONG_RUNS, MASKS
 from utils.integrations.label_studio_config import brush_rle
@@ -19,6 +21,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_brush_masks_are_those_of_the_library(tool_environment: Callable[[str], Path]):
     python, masks = tool_environment("label-studio") / "python", [*MASKS, LONG_RUNS, ~LONG_RUNS]
     lines = "".join(json.dumps(mask.tolist()) + "\n" for mask in masks)

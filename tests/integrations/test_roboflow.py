@@ -15,7 +15,7 @@ from harness import Server
 from tests.e2e.pictures import as_base64, scene
 from tests.integrations.conftest import KEY, Tool, own_answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SCRIPT = Path(__file__).parent / "roboflow" / "sdk.py"
 X, Y = 240, 160

@@ -10,7 +10,7 @@ from benchmarks.objects import iou
 from tests.e2e.pictures import as_base64, filled, scene
 from tests.integrations.conftest import KEY, own_answer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 X, Y = 240, 160
 IMAGE = scene(51)

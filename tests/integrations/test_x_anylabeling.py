@@ -16,7 +16,7 @@ from tests.e2e.pictures import filled, scene
 from tests.integrations.conftest import KEY, own_answer
 from tests.services import MAX_BODY_BYTES
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SCRIPTS = Path(__file__).parent / "x_anylabeling"
 OFFSCREEN = {"QT_QPA_PLATFORM": "offscreen", "QT_LOGGING_RULES": "*=false"}

@@ -22,7 +22,7 @@ from tests.e2e.pictures import as_base64, scene
 
 boto3 = pytest.importorskip("boto3", reason="not installed: boto3: make env-storage")
 pytest.importorskip("moto", reason="not installed: moto: make env-storage")
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 KEY = {"X-API-Key": "an-operators-own-key"}
 ADMIN: dict[str, Any] = {

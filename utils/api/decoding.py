@@ -28,7 +28,7 @@ from utils.errors import (
 from utils.inference.contents import OpenFile
 from utils.inference.request import InferenceRequest
 from utils.inference.segmenter import Segmenter
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 from utils.observability.routes import EMBEDDING
 from utils.triton.versions import read_record
 
@@ -84,7 +84,7 @@ class LocalDecoding:
             content = await asyncio.to_thread(file.open, record)
         cache_control = "no-cache"
         if fields.weights:
-            cache_control = f"{'private' if CALLER.get() else 'public'}, {IMMUTABLE}"
+            cache_control = f"{'private' if KEY_NAME.get() else 'public'}, {IMMUTABLE}"
         await file_response(content, etag, cache_control)(scope, receive, send)
 
     async def _checked(

@@ -4,19 +4,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf import text_format
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from orchestrator import tensors
-from orchestrator.settings import DEFAULTS, OrchestratorSettings
 from utils.api.requests import MAX_OBJECTS
 from utils.api.responses import Descriptor, Engine, Info, Loaded, RequestLimits, Weights
 from utils.errors import InferenceUnavailable
 from utils.observability.reading import MAX_AGE_S, Reading
 from utils.settings import Settings
 from utils.triton.health import Health
+from utils.triton.repository import orchestrator_settings
 
 VERSION = "0.1.0"
 LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
@@ -29,6 +27,7 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
 
     `repository` is None if it is on another machine.
     """
+    models = orchestrator_settings(repository)
     return Info(
         version=VERSION,
         weights=None,
@@ -38,7 +37,7 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
         local_decoding=settings.local_decoding and repository is not None,
         limits=RequestLimits(
             max_body_bytes=settings.max_body_bytes,
-            max_image_pixels=settings.max_image_pixels or _max_image_pixels(repository),
+            max_image_pixels=settings.max_image_pixels or models.max_image_pixels,
             max_objects=MAX_OBJECTS,
             timeout_s=settings.timeout_s(0),
         ),
@@ -132,13 +131,3 @@ def loaded_by_version(metrics: bytes) -> dict[int, Loaded]:
         )
         for labels in series
     }
-
-
-def _max_image_pixels(repository: Path | None) -> int:
-    """Return the limit of the orchestrator in a repository without the service's setting."""
-    file = repository and repository / tensors.SEGMENT / "config.pbtxt"
-    if not file or not file.is_file():  # reported by `utils.triton.repository.check_repository`
-        return DEFAULTS.max_image_pixels
-    config = text_format.Parse(file.read_text(encoding="utf-8"), ModelConfig())
-    parameters = {name: value.string_value for name, value in config.parameters.items()}
-    return OrchestratorSettings.from_parameters(parameters, {}).max_image_pixels

@@ -25,7 +25,7 @@ from utils.api.requests import (
 )
 from utils.errors import invalid
 from utils.inference.request import ImageSource, InferenceRequest
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 from utils.observability.logs import quoted
 
 WHITESPACE = b" \t\r\n"
@@ -69,23 +69,20 @@ def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource
             raise invalid(name, "exactly one image", "one in the body as well")
         if not file:
             raise invalid(FILE_PART, "a PNG, JPEG or WebP file", "an empty file")
-        return ImageSource(file, None, CALLER.get(), FILE_PART, request.region)
+        return ImageSource(file, None, KEY_NAME.get(), FILE_PART, request.region)
     if (request.input_image is None) == (request.image_id is None):
         got = "neither" if request.image_id is None else "both"
         raise invalid("input_image", "exactly one of input_image and image_id", got)
     if request.input_image is None:
-        return ImageSource(None, request.image_id, CALLER.get(), region=request.region)
-    # Frees the text while the request is processed.
-    text, request.input_image = (
-        request.input_image,
-        None,
-    )
+        return ImageSource(None, request.image_id, KEY_NAME.get(), region=request.region)
+    text = request.input_image
+    request.input_image = None  # frees the text while the request is processed
     if text[:8].lower().startswith(URLS):
         raise invalid(
             "input_image", f"{IMAGE_FILE}; URLs are not fetched", f"the URL {quoted(text, 200)}"
         )
     file = decode_base64(text, "input_image", IMAGE_FILE)
-    return ImageSource(file, None, CALLER.get(), region=request.region)
+    return ImageSource(file, None, KEY_NAME.get(), region=request.region)
 
 
 def list_of_images(request: EmbedRequest, files: Sequence[bytes]) -> list[ImageSource]:
@@ -106,7 +103,7 @@ def list_of_images(request: EmbedRequest, files: Sequence[bytes]) -> list[ImageS
         raise invalid("region", "one image", "several")
     if len(files) > MAX_IMAGES:
         raise invalid(FILE_PART, f"at most {MAX_IMAGES} files", f"{len(files)}")
-    owner = CALLER.get()
+    owner = KEY_NAME.get()
     images = [ImageSource(None, image_id, owner) for image_id in image_ids]
     for number, text in enumerate(texts):
         field = f"images[{number}]"
@@ -191,11 +188,13 @@ def to_inference_request(
         inputs[tensors.MASK_INPUT.name] = np.stack([*masks.values()])
         inputs[tensors.MASK_INPUT_OBJECT.name] = np.array([*masks], np.int32)
     point_paths = tuple(tuple(point.field for point in points) for points in objects)
-    options = {**request.model_dump(include=set(SegmentOptions.model_fields)), "document": document}
+    options = {
+        **request.model_dump(include=set(SegmentOptions.model_fields)),
+        "document": document,
+        "offer_clip": offer_clip,
+    }
     if request.clip:
         options["point_paths"] = point_paths
-    elif not offer_clip:
-        del options["clip"]
     return InferenceRequest(inputs, options, request.model_version, point_paths)
 
 

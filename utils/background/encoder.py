@@ -24,7 +24,7 @@ from utils.inference.request import ImageSource
 from utils.inference.segmenter import Segmenter
 from utils.inference.shares import ACTIVE_S
 from utils.inference.triton_segmenter import check_image_id, image_id_of
-from utils.observability.context import ADDRESS, CALLER, caller
+from utils.observability.context import ADDRESS, KEY_NAME, caller
 from utils.observability.outage import Outage
 
 REST_FACTOR = 24.0
@@ -125,7 +125,7 @@ class BackgroundEncoder:
         """
         if model_version is not None and model_version not in await self._versions():
             raise unknown_version(model_version)
-        owner = CALLER.get()
+        owner = KEY_NAME.get()
         if self._charge and len(images) > 1:
             await self._charge(owner, ADDRESS.get(), len(images) - 1)
         sizes = []
@@ -182,7 +182,7 @@ class BackgroundEncoder:
         Raises:
             UnknownPath: the caller has no such job.
         """
-        return await asyncio.to_thread(self._queue.job, job, CALLER.get(), cancel=cancel)
+        return await asyncio.to_thread(self._queue.job, job, KEY_NAME.get(), cancel=cancel)
 
     async def metrics(self) -> bytes:
         """Return the number of images in each state in Prometheus' text format."""
@@ -226,7 +226,7 @@ class BackgroundEncoder:
         if row is None:
             self._outage.end()
             return False
-        CALLER.set(row["owner"])
+        KEY_NAME.set(row["owner"])
         ADDRESS.set(row["caller"])
         self._last_caller, began = row["caller"], time.monotonic()
         # The last one was final, and recorded if its process did not end.

@@ -28,11 +28,11 @@ class ClientDisconnected(Exception):
 class Body:
     """A request body. Its bytes count towards the worker's limit until `release`."""
 
-    def __init__(self, scope: Scope, receive: Receive, large_bodies: Turns, caller: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, large_bodies: Turns, address: str) -> None:
         """Take the body of a request. A large one is read in turns with others, which are the
         caller's.
         """
-        self._receive, self._large_bodies, self._caller = receive, large_bodies, caller
+        self._receive, self._large_bodies, self._address = receive, large_bodies, address
         self._holding: Holding | None = None
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"")
@@ -112,7 +112,7 @@ class Body:
         large = self.content_length is None or self.content_length > LARGE_BODY_BYTES
         while not self.ended:
             async with (
-                self._large_bodies.place(self._caller) if large else contextlib.nullcontext()
+                self._large_bodies.place(self._address) if large else contextlib.nullcontext()
             ):
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._read_message(take), IDLE_S if large else None)

@@ -74,6 +74,7 @@ class Window:
         length, below = self.limit.get_expiry(), self.limit.amount - count + 1
         if below <= 0:  # never
             return length
+        # Of the previous window, the part counts that the last `length` seconds still cover.
         if self.current < below:
             rest = length * (below - self.current) / self.previous
             return math.floor(self.rest_s - rest) + 1

@@ -116,7 +116,11 @@ def edge(
     # Every request passes these first, from top to bottom; its answer passes them from bottom to
     # top. From the refusals on, an error that a step raises becomes the answer.
     first_steps = [
-        Middleware(RequestContextMiddleware, paths, Turns(MAX_LARGE_BODIES, active=active)),
+        Middleware(
+            RequestContextMiddleware,
+            paths,
+            Turns(MAX_LARGE_BODIES, active=active, name="large bodies"),
+        ),
         Middleware(AnswerHeadersMiddleware, paths, admission),
         Middleware(AnswerCountsMiddleware, counts, paths),
         Middleware(LastPieceMiddleware),

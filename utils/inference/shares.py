@@ -256,7 +256,7 @@ class Turns:
         max_waiting: int | None = None,
         active: RecentCallers | None = None,
         *,
-        name: str = "costly requests",
+        name: str,
     ) -> None:
         """Create free places.
 

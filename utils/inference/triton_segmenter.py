@@ -9,8 +9,8 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -21,7 +21,7 @@ from tritonclient.http import InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
-from orchestrator.call import MemoryFile, Outcome, input_bytes
+from orchestrator.call import Call, MemoryFile, Outcome, input_bytes
 from orchestrator.costs import MIN_COSTLY_OBJECTS
 from utils.errors import (
     FieldError,
@@ -75,6 +75,25 @@ UNAVAILABLE = {
 _Inputs = Mapping[str, npt.NDArray[Any]]
 """Inputs of a model by name."""
 _Outputs = dict[tensors.Tensor, Content]
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One run of a model for a request."""
+
+    model: str
+    with_file: bool
+    """Whether the model gets the image's file, if the request has one, and not the id alone."""
+
+    def after(self, outcome: Outcome, *, has_file: bool) -> _Attempt | None:
+        """Return the attempt after one without an answer; None if no model knows the image."""
+        if outcome.costly:
+            return _Attempt(tensors.SEGMENT_COSTLY, with_file=True)
+        if self.model == tensors.SEGMENT_CACHED:
+            return _Attempt(tensors.SEGMENT, with_file=True)
+        if has_file and not self.with_file:
+            return _Attempt(self.model, with_file=True)
+        return None
 
 
 @dataclass(eq=False)
@@ -173,42 +192,39 @@ class TritonSegmenter:
             ServiceError: as raised by `service_errors`.
         """
         image_id = await image_id_of(image)
-        by_id = model != tensors.SEGMENT_COSTLY and not request.background
         if not request.background:  # otherwise the whole list has been checked
             check_image_id(image_id)
         record = None if request.background else RECORD.get()
         if record and IMAGE_ID_PATTERN.fullmatch(image_id):
             record.image_id = image_id
-        call: dict[str, Any] = {
-            "image_id": image_id,
-            "owner": image.owner,
-            "region": image.region,
-            "scale_down": image.scale_down,
-            "caller": caller(),
-            "options": request.options,
-        }
+        call = Call(
+            image_id=image_id,
+            owner=image.owner,
+            caller=caller(),
+            region=image.region,
+            scale_down=image.scale_down,
+            options=request.options,
+        )
+        attempt = _Attempt(model, with_file=model == tensors.SEGMENT_COSTLY or request.background)
         waiting = contextlib.nullcontext() if request.background else self.waiting()
         with waiting, MemoryFile(time.monotonic() + self.timeout_s()) as memory_file:
             while True:
-                call["costly"] = model == tensors.SEGMENT_COSTLY
-                inputs = request.inputs if by_id else {**request.inputs, **image_file(image)}
-                result = await self._run(model, request, memory_file, inputs, call)
+                inputs = request.inputs
+                if attempt.with_file:
+                    inputs = {**inputs, **image_file(image)}
+                call = replace(call, accepts_costly=attempt.model == tensors.SEGMENT_COSTLY)
+                result = await self._run(attempt.model, request, memory_file, inputs, call)
                 outcome = Outcome(**orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0]))
                 if record and outcome.weights:
                     record.weights = outcome.weights
-                match outcome:
-                    case Outcome(problem=dict(problem)):
-                        raise RejectedByModel(_problem(problem, image, request.point_paths))
-                    case Outcome(costly=True):
-                        model, by_id = tensors.SEGMENT_COSTLY, False
-                    case Outcome(unknown_image=True) if model == tensors.SEGMENT_CACHED:
-                        model, by_id = tensors.SEGMENT, False
-                    case Outcome(unknown_image=True) if by_id and image.file is not None:
-                        by_id = False
-                    case Outcome(unknown_image=True):
-                        raise ImageNotCached(image_id)
-                    case Outcome(spooled=sizes):
-                        return _contents(result, model, memory_file, sizes)
+                if outcome.problem is not None:
+                    raise RejectedByModel(_problem(outcome.problem, image, request.point_paths))
+                if not (outcome.costly or outcome.unknown_image):
+                    return _contents(result, attempt.model, memory_file, outcome.spooled)
+                next_attempt = attempt.after(outcome, has_file=image.file is not None)
+                if next_attempt is None:
+                    raise ImageNotCached(image_id)
+                attempt = next_attempt
 
     async def _run(
         self,
@@ -216,7 +232,7 @@ class TritonSegmenter:
         request: InferenceRequest,
         memory_file: MemoryFile,
         inputs: _Inputs,
-        call: Mapping[str, Any],
+        call: Call,
     ) -> Any:
         """Run a model and return Triton's result."""
         try:
@@ -235,20 +251,9 @@ class TritonSegmenter:
         request: InferenceRequest,
         memory_file: MemoryFile,
         inputs: _Inputs,
-        call: Mapping[str, Any],
+        call: Call,
     ) -> Any:
-        async with contextlib.AsyncExitStack() as slot:
-            traced = bool(TRACE_ID.get())
-            with traces.wait_span(model) if traced else contextlib.nullcontext():
-                turns = self._turns.get(model)
-                if turns and not request.background:
-                    try:
-                        await slot.enter_async_context(turns.place(caller()))
-                    except Overloaded:
-                        # The request is already parsed and decoded; an immediate retry would repeat
-                        # that work.
-                        await asyncio.sleep(FULL_QUEUE_WAIT_S)
-                        await slot.enter_async_context(turns.place(caller()))
+        async with self._slot(model, background=request.background):
             if sum(map(input_bytes, inputs.values())) <= MAX_BLOCKING_BYTES:
                 values = memory_file.put(inputs)
             else:
@@ -256,7 +261,7 @@ class TritonSegmenter:
             values[tensors.CALL.name] = memory_file.describe(call)
             _, outputs = tensors.MODELS[model]
             infer_span: contextlib.AbstractContextManager[Mapping[str, str]]
-            infer_span = traces.infer_span(model) if traced else contextlib.nullcontext({})
+            infer_span = traces.infer_span(model) if TRACE_ID.get() else contextlib.nullcontext({})
             with infer_span as trace_headers:
                 return await self.infer(
                     model_name=model,
@@ -267,6 +272,22 @@ class TritonSegmenter:
                     ],
                     headers={**UNCOMPRESSED, **trace_headers},
                 )
+
+    @contextlib.asynccontextmanager
+    async def _slot(self, model: str, *, background: bool) -> AsyncIterator[None]:
+        """Wait for one of a model's slots, and hold it; work in the background needs none."""
+        async with contextlib.AsyncExitStack() as slot:
+            with traces.wait_span(model) if TRACE_ID.get() else contextlib.nullcontext():
+                turns = self._turns.get(model)
+                if turns and not background:
+                    try:
+                        await slot.enter_async_context(turns.place(caller()))
+                    except Overloaded:
+                        # The request is already parsed and decoded; an immediate retry would repeat
+                        # that work.
+                        await asyncio.sleep(FULL_QUEUE_WAIT_S)
+                        await slot.enter_async_context(turns.place(caller()))
+            yield
 
 
 def _contents(result: Any, model: str, memory_file: MemoryFile, sizes: Sequence[int]) -> _Outputs:

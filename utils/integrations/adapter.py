@@ -24,7 +24,7 @@ from utils.errors import Problem
 from utils.inference.request import ImageSource
 from utils.integrations.advice import in_tools_words
 from utils.integrations.service import MaskService, as_json
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 
 MAX_TEXT_CHARS = 8192
 """Maximum length of a text in a tool's request, images aside."""
@@ -158,4 +158,4 @@ def image_of(text: str, field_name: str) -> ImageSource:
     """Return the image in base64 or a `data:` URL, owned by the caller; raise `InvalidRequest`
     that names the field.
     """
-    return ImageSource(decode_base64(text, field_name, IMAGE_FILE), None, CALLER.get())
+    return ImageSource(decode_base64(text, field_name, IMAGE_FILE), None, KEY_NAME.get())

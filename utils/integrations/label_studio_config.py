@@ -153,20 +153,22 @@ def regions(
         label: one of its labels.
         document: answer of `/mobile_sam` (with masks as `polygon` or `rle`) or `/everything`.
     """
-    size = {"original_width": document["width"], "original_height": document["height"]}
+    width, height = document["width"], document["height"]
+    values = _values(control.kind, record, width, height) if record["area"] else []
     return [
         {
             "id": uuid.uuid4().hex[:10],
             "from_name": control.name,
             "to_name": image,
             "type": control.kind,
-            **size,
+            "original_width": width,
+            "original_height": height,
             "image_rotation": 0,
             "value": {**value, control.kind: [label]},
             "score": record["score"],
             "readonly": False,
         }
-        for value in (_values(control.kind, record, *size.values()) if record["area"] else [])
+        for value in values
     ]
 
 

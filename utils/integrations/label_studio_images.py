@@ -18,7 +18,7 @@ from utils.errors import ImageNotCached, ImageNotFetched
 from utils.inference.request import ImageSource
 from utils.integrations.adapter import image_of
 from utils.integrations.fetch import Fetcher, parsed_url
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 from utils.settings import Settings
 
 MAX_KNOWN_IMAGES = 4096
@@ -68,7 +68,7 @@ class TaskImages:
         Raises:
             ServiceError: fetching the image or the work failed.
         """
-        owner = CALLER.get()
+        owner = KEY_NAME.get()
         if text.startswith("data:"):
             return await work(image_of(text, "image"))
         key = hashlib.sha256(f"{owner}\0{text}".encode()).digest()

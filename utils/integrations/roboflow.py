@@ -31,7 +31,7 @@ from utils.integrations.rasters import (
     rle_of,
 )
 from utils.integrations.service import GRID, Document, pixels_per_cell
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 
 MODEL = {"model_id": "mobile_sam"}
 """Part of each answer: whatever model the request names, MobileSAM answers."""
@@ -78,7 +78,7 @@ class ImageRequest(ToolRequest):
                 raise invalid(
                     "image", "an image, or the image_id that embed_image has returned", "neither"
                 )
-            return ImageSource(None, self.image_id, CALLER.get())
+            return ImageSource(None, self.image_id, KEY_NAME.get())
         if self.image.type != "base64" or not isinstance(self.image.value, str):
             expected = "base64 with the file as value; nothing else is read or fetched"
             raise invalid("image.type", expected, self.image.type)
@@ -165,7 +165,7 @@ class SamSegmentation(ImageRequest):
                 " service"
             )
             raise invalid("embeddings", expected, "other embeddings")
-        return ImageSource(None, self.embeddings, CALLER.get())
+        return ImageSource(None, self.embeddings, KEY_NAME.get())
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `/mobile_sam`; raise `InvalidRequest` if the mask input is not

@@ -75,7 +75,7 @@ class MaskService:
     """Returns the time for which a service that stops waits for a request, infinite until then."""
 
     def __post_init__(self) -> None:
-        self._costly = Turns(1, MAX_WAITING)
+        self._costly = Turns(1, MAX_WAITING, name="costly requests")
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the
@@ -275,7 +275,7 @@ def _with_grids(document: Document) -> dict[str, Any]:
     return {**document, "masks": [{**mask, "grid": grid} for mask in document["masks"]]}
 
 
-def _as_mask(record: Record, rle: str) -> Record:
+def _as_mask(record: Record, rle_member: str) -> Record:
     """Return a record of `/everything` with the names of `/mobile_sam`, and this one of the
     segmentation.
     """
@@ -285,7 +285,7 @@ def _as_mask(record: Record, rle: str) -> Record:
         "score": record["predicted_iou"],
         "area": record["area"],
         "box": box,
-        rle: record["segmentation"],
+        rle_member: record["segmentation"],
     }
 
 

@@ -6,8 +6,8 @@ import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-CALLER: ContextVar[str] = ContextVar("caller", default="")
-"""Name of the request's API key; empty where no keys are used."""
+KEY_NAME: ContextVar[str] = ContextVar("key_name", default="")
+"""Name of the request's API key, which owns what is stored for it; empty where no keys are used."""
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Id of the request, as in the log and in the answer."""
 ADDRESS: ContextVar[str] = ContextVar("address", default="unknown")
@@ -23,7 +23,7 @@ trace."""
 
 def caller() -> str:
     """Return who shares with others: the name of the request's key, without keys its address."""
-    return CALLER.get() or ADDRESS.get()
+    return KEY_NAME.get() or ADDRESS.get()
 
 
 @dataclass

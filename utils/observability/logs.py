@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 import orjson
 
 from orchestrator.flood_log import FloodLog
-from utils.observability.context import ADDRESS, CALLER, RECORD, REQUEST_ID, TRACE_ID
+from utils.observability.context import ADDRESS, KEY_NAME, RECORD, REQUEST_ID, TRACE_ID
 
 logger = logging.getLogger("bentoml.mobile_sam")
 """Logger of the service."""
@@ -111,7 +111,7 @@ def _request_fields(record: logging.LogRecord) -> dict[str, object]:
         "method": request.method,
         "path": request.path,
         "address": ADDRESS.get(),
-        "caller": CALLER.get(),
+        "caller": KEY_NAME.get(),
         "image_id": request.image_id,
         "weights": request.weights,
     }

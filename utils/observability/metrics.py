@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from utils import processes
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 from utils.observability.logs import logger
 
 RESERVED_BYTES = {"counter": 2**17, "gauge_livesum": 2**16, "histogram": 2**19}
@@ -79,7 +79,7 @@ class Counts:
         """Return the counter of such answers to the caller, which is exported from now on."""
         values = [path, str(status), reason]
         if self._keys is not None:
-            values.append(self._key_label(CALLER.get()))
+            values.append(self._key_label(KEY_NAME.get()))
         return self._metrics[0].labels(*values)
 
     def _key_label(self, name: str) -> str:

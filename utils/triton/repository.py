@@ -16,6 +16,7 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from orchestrator import tensors
+from orchestrator.settings import DEFAULTS, OrchestratorSettings
 from utils.settings import Settings, SettingsError
 from utils.triton import versions
 from utils.triton.installation import ROOT, TritonSetupError
@@ -142,6 +143,20 @@ def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
         == apply_plan(model, (repository / model / CONFIG).read_text(encoding="utf-8"), plan)
         for model in (tensors.ENCODER, tensors.DECODER)
     )
+
+
+def orchestrator_settings(repository: Path | None) -> OrchestratorSettings:
+    """Return the settings in the repository's configuration of the orchestrator, without
+    environment variables.
+
+    The defaults if the repository is on another machine (None).
+    """
+    file = repository and repository / tensors.SEGMENT / CONFIG
+    if not file or not file.is_file():  # reported by `check_repository`
+        return DEFAULTS
+    config = text_format.Parse(file.read_text(encoding="utf-8"), ModelConfig())
+    parameters = {name: value.string_value for name, value in config.parameters.items()}
+    return OrchestratorSettings.from_parameters(parameters, {})
 
 
 def export(repository: Path, plan: Plan, folder: Path) -> None:

@@ -23,7 +23,7 @@ from harness.server import READY_TIMEOUT_S, STOP_TIMEOUT_S
 from tests.e2e.answers import NPY_ONLY, parts, segmentation
 from tests.e2e.pages import SAMPLES, Reader, blocks, matches
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 PAGE = "docs/articles.md"
 START, SERVICE, SERVE, CLIENT, SHOWN, DIRECT = blocks(PAGE, (ROOT / PAGE).read_text())
 NAMES = ("INPUT0", "INPUT1")

@@ -17,7 +17,7 @@ from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.examples.conftest import readme
 from tests.e2e.pictures import as_base64, scene
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 FORM = "multipart/form-data; boundary=y"
 CLICK = {"pos_coords": "[[240, 160]]"}
@@ -88,7 +88,6 @@ def test_concurrent_requests_are_batched_and_get_their_own_masks(example, builti
     assert batches < pictures
 
 
-@pytest.mark.slow
 def test_connections_between_services_are_not_closed_in_flight(example):
     """BentoML would replace them every hundred requests."""
     with ThreadPoolExecutor(8) as callers:

@@ -23,7 +23,7 @@ from tests.unit.examples.classification.pixels import pixels_model, pixels_modul
 from tests.unit.triton_backends.graphs import write_model
 from utils.triton.machine import this_machine
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PHOTO = (ROOT / SAMPLES / "balloons.jpg").read_bytes()
 CALLERS = 9

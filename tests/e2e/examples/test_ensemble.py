@@ -13,7 +13,7 @@ from tests.e2e.examples.conftest import readme, run_open
 from tests.e2e.pages import blocks
 from tests.skips import PACKAGES
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 INPUTS = {"INPUT0": [1, 2, 3, 4], "INPUT1": [4, 3, 2, 0.5]}
 
 
@@ -34,7 +34,6 @@ def test_client_prints_the_output_in_the_readme(reader):
     assert reader.run(client) == shown.code
 
 
-@pytest.mark.slow
 def test_model_that_cannot_be_loaded_ends_the_service_with_one_line(tmp_path):
     repository = tmp_path / "model_repository"
     shutil.copytree(ROOT / "examples" / "ensemble" / "model_repository", repository)
@@ -78,7 +77,6 @@ def test_invalid_numbers_are_a_400_with_the_reason(example, inputs, message):
     assert message in answer.json()
 
 
-@pytest.mark.slow
 def test_perf_analyzer_prints_the_throughput_of_each_concurrency(example, port, tmp_path):
     if find_library("b64") is None:
         pytest.skip(f"no libb64: apt-get install {PACKAGES['libb64']}")
@@ -95,7 +93,6 @@ def test_perf_analyzer_prints_the_throughput_of_each_concurrency(example, port, 
     assert all(float(throughput) > 0 for _, throughput in rows)
 
 
-@pytest.mark.slow
 def test_models_are_finalized_when_the_service_stops(example):
     """Must run last, because it stops the service. On an overloaded machine, Triton's time for a
     stop is too short.

@@ -24,6 +24,7 @@ from tests.e2e.pages import Reader, matches
 MISSING = [name for name in ("torch", "transformers") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.slow,
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}: make env-text"),
 ]
 TEXT = "the quick brown fox"

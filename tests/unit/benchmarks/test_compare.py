@@ -11,15 +11,15 @@ from benchmarks.servers import Turn
 
 def test_ratio_above_one_means_that_this_checkout_is_slower():
     cells = Cells()
-    for workload in REQUESTS:
+    for clicks in REQUESTS:
         for seconds in (1.0, 2.0):
-            cells.add(Cell(BASELINE, workload), Turn([seconds] * 4, 4 * seconds))
-            cells.add(Cell(OURS, workload), Turn([1.25 * seconds] * 4, 5 * seconds))
+            cells.add(Cell(BASELINE, *clicks), Turn([seconds] * 4, 4 * seconds))
+            cells.add(Cell(OURS, *clicks), Turn([1.25 * seconds] * 4, 5 * seconds))
     rows = [
         [cell.strip() for cell in row.split("|")[1:-1]] for row in as_table(cells).splitlines()[2:]
     ]
     expected = ["1000", "2000", "1250", "2500", "1.25 (1.25-1.25)"]
-    assert rows == [[workload, *expected] for workload in REQUESTS]
+    assert rows == [[workload, f"{callers}", *expected] for workload, callers in REQUESTS]
 
 
 def test_files_of_a_revision_are_there_until_the_end(tmp_path):

@@ -108,6 +108,7 @@ def test_bfloat16_beside_a_decoder_in_float32_depends_on_the_candidates_of_first
     assert (mixed in keeping) is kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "state"),
     [

@@ -130,6 +130,7 @@ def test_address_of_the_caller_is_set_and_its_request_id_kept(envoy):
     assert (seen["x-forwarded-for"], seen["x-request-id"]) == ("127.0.0.1", "mine")
 
 
+@pytest.mark.slow
 def test_requests_of_an_image_and_of_a_job_reach_one_replica(envoy):
     for path in ("/mobile_sam", "/everything", "/embed/job"):
         ports = [
@@ -150,6 +151,7 @@ def test_requests_of_an_image_and_of_a_job_reach_one_replica(envoy):
         )
 
 
+@pytest.mark.slow
 def test_new_replica_gets_its_share_of_the_images(envoy, replicas):
     def found() -> list[int]:
         with requests.Session() as session:

@@ -130,6 +130,7 @@ def values_of(key: str, value: object) -> Iterator[Any]:
         yield from values_of(key, child)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_is_valid(version):
     objects = {

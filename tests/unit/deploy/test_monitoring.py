@@ -72,6 +72,7 @@ def labels_by_metric(text: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_queries_use_exported_metrics_and_labels(builtin_server):
     assert builtin_server.post("/embed", input_image=as_base64(scene(81))).ok
     assert builtin_server.post("/mobile_sam").status_code == 422
@@ -101,6 +102,7 @@ def promtool(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_promtool_accepts_rules_queries_and_configurations_and_the_alerts_fire(tmp_path):
     promtool("check", "rules", "alerts.yml")
     promtool("test", "rules", "alerts_test.yml")

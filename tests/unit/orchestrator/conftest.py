@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from orchestrator.cache import CachedImage, EmbeddingCache, Layout, pack
-from orchestrator.call import Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.pipeline import Pipeline
+from orchestrator.stages import Stages
 from tests.unit.orchestrator.pipelines import EMBEDDING, decoder
 
 WEIGHTS = "f" * 64

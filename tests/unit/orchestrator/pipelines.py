@@ -41,7 +41,7 @@ def model_request(
     """Return a request with a click for each object, or with `points` in place of their
     coordinates.
     """
-    described = {"costly": costly, "region": region, "options": options}
+    described = {"accepts_costly": costly, "region": region, "options": options}
     tensors: dict[str, Any] = {"input_image": [png()], "call": [json.dumps(described).encode()]}
     if objects:
         tensors["point_coords"] = np.full((objects, 1, 2), 5, np.float32)

@@ -27,6 +27,7 @@ from orchestrator.cache import (
     InvalidEntry,
     Layout,
     unpack,
+    with_crops,
 )
 from tests.unit.orchestrator.conftest import WEIGHTS, Entries
 
@@ -405,6 +406,12 @@ def test_encode_lock_without_a_writable_folder_does_not_block(
             pass
         with pytest.raises(OSError, match="from inside"), open_cache().encode_lock(entries.name(1)):
             raise OSError("from inside")
+
+
+def test_images_and_crops_share_the_space_of_one_cache(open_cache, folder):
+    images, crops = with_crops(open_cache(8000))
+    assert (images.max_bytes, images.folder) == (7000, folder)
+    assert (crops.max_bytes, crops.folder) == (1000, folder / "crops")
 
 
 def test_embedding_of_several_tensors_is_returned_as_stored(entries, folder, warnings):

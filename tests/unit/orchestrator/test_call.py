@@ -1,29 +1,16 @@
 """Inputs, answers and cancellation of one request, with the service's side of its file."""
 
-import itertools
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import orjson
 import pytest
 
-from orchestrator import call as call_module
-from orchestrator.call import (
-    DECODE,
-    INLINE_BYTES,
-    MASK,
-    STAGES,
-    MemoryFile,
-    ModelRequest,
-    RequestCancelled,
-    Stages,
-)
+from orchestrator.call import INLINE_BYTES, Call, MemoryFile, ModelRequest, RequestCancelled
 from utils.inference.contents import Spooled
 
 LARGE = bytes(range(256)) * 1000
@@ -42,7 +29,7 @@ def request_of(
         if isinstance(value, bytes)
     }
     return ModelRequest(
-        (memory_file.put(inputs | files) | {"call": memory_file.describe(described)}).get
+        (memory_file.put(inputs | files) | {"call": memory_file.describe(Call(**described))}).get
     )
 
 
@@ -66,7 +53,7 @@ def test_inputs_arrive_unchanged_at_the_first_and_the_second_model(memory_file):
     first = request_of(
         memory_file,
         {"mask_input": MASKS, "point_labels": labels},
-        costly=False,
+        accepts_costly=False,
         owner="Zoë",
         options=options,
     )
@@ -78,13 +65,23 @@ def test_inputs_arrive_unchanged_at_the_first_and_the_second_model(memory_file):
         assert np.array_equal(found, MASKS)
     assert first.read("point_labels") is labels
     assert first.read("point_coords") is None
-    assert (first.costly, first.image_id, first.owner, first.options) == (
+    assert (
+        first.call.accepts_costly,
+        first.call.image_id,
+        first.call.owner,
+        first.call.options,
+    ) == (
         False,
         None,
         "Zoë",
         options,
     )
-    assert (second.costly, second.image_id, second.owner, second.options) == (True, "a", "", {})
+    assert (
+        second.call.accepts_costly,
+        second.call.image_id,
+        second.call.owner,
+        second.call.options,
+    ) == (True, "a", "", {})
 
 
 def test_large_parts_of_an_answer_are_written_to_the_file_in_order(memory_file):
@@ -181,74 +178,8 @@ def test_memory_file_is_closed_with_the_last_part_of_an_answer():
     assert not is_open()
 
 
-@pytest.fixture
-def timers(monkeypatch) -> Mock:
-    """Stand-in for `threading.Timer`."""
-    monkeypatch.setattr(call_module, "Timer", made := Mock())
-    return made
-
-
-def fire(timers: Mock) -> None:
-    """Run what the pending timers would run."""
-    pending = timers.call_args_list
-    timers.reset_mock()
-    for timer in pending:
-        timer.args[1]()
-
-
-@pytest.fixture
-def reported() -> list[tuple[str, int, float]]:
-    return []
-
-
-@pytest.fixture
-def stages(reported, timers, monkeypatch) -> Stages:
-    """Stages with a clock that advances by a second with each reading."""
-    readings = itertools.count()
-    monkeypatch.setattr(call_module, "perf_counter", lambda: float(next(readings)))
-    return Stages(lambda *stage: reported.append(stage))
-
-
-def run(stages: Stages, *names: str) -> None:
-    for name in names:
-        with stages(name):
-            pass
-
-
-def test_requests_are_reported_together_and_once_by_their_stages(stages, reported, timers):
-    for names in ([DECODE, MASK, MASK], [MASK]):
-        stages.begin()
-        run(stages, *names)
-    assert reported == []
-    assert [timer.args[0] for timer in timers.call_args_list] == [call_module.REPORT_INTERVAL_S]
-    assert timers.return_value.daemon is True  # a pending timer must not keep the process alive
-    fire(timers)
-    assert reported == [(DECODE, 1, 1.0), (MASK, 2, 3.0)]
-    run(stages, MASK)  # the last request goes on
-    fire(timers)
-    assert reported[2:] == [(MASK, 0, 1.0)]
-
-
-def test_uncounted_request_is_not_reported(stages, reported, timers):
-    stages.begin(counts=False)
-    run(stages, DECODE)
-    assert not timers.called
-
-
-def test_failed_stage_is_timed_and_a_cancelled_request_starts_none(stages, reported, timers):
-    check = Mock(side_effect=[None, RequestCancelled("the deadline has passed")])
-    stages.begin(check)
-    with pytest.raises(ZeroDivisionError), stages(MASK):
-        raise ZeroDivisionError
-    with pytest.raises(RequestCancelled), stages(MASK):
-        pytest.fail("the stage has started")
-    fire(timers)
-    assert reported == [(MASK, 1, 1.0)]
-
-
-def test_stages_of_concurrent_threads_are_all_counted(reported, timers):
-    stages = Stages(lambda *stage: reported.append(stage))
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: run(stages, *STAGES), range(1000)))
-    fire(timers)
-    assert {stage: requests for stage, requests, _ in reported} == dict.fromkeys(STAGES, 1)
+def test_unknown_member_of_a_call_is_an_error(memory_file):
+    members = memory_file.describe(Call(image_id="a"))[0].replace(b'"owner"', b'"ownr"')
+    expected = "call: expected image_id, owner, .* got 'ownr'"
+    with pytest.raises(ValueError, match=expected):
+        ModelRequest({"call": np.array([members], np.object_)}.get)

@@ -21,9 +21,10 @@ from orchestrator.cache import (
     Embedding,
     Layout,
 )
-from orchestrator.call import ModelRequest, Stages
+from orchestrator.call import ModelRequest
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings, EncodedImage
 from orchestrator.problems import Rejected, UnknownImage
+from orchestrator.stages import Stages
 
 MAX_PIXELS = 10_000
 ENTRY_BYTES = Layout("").nbytes + 8000

@@ -168,6 +168,7 @@ def answer(data: bytes) -> list:
         return [rejected.status, *rejected.errors]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("progressive", [False, True])
 def test_damaged_jpegs_give_the_same_result_as_with_pillow_alone(fast, progressive, monkeypatch):
     whole = encoded(Image.fromarray(textured(40, 50)), "JPEG", progressive=progressive)
@@ -336,6 +337,7 @@ def test_image_with_a_side_above_the_limit_is_rejected(size):
     assert rejected.errors[0]["expected"] == "sides of at most 65535 pixels"
 
 
+@pytest.mark.slow
 def test_image_with_too_many_pixels_is_rejected_by_its_header():
     header = encoded(Image.new("1", (30_000, 30_000)))[:200]
     rejected = rejection(header)

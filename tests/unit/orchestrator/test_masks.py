@@ -231,6 +231,7 @@ def check_tidied(mask: np.ndarray, min_area: int) -> tuple[bool, bool]:
     return holes, islands
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("height", "width", "largest_min_area"),
     [(50, 60, 60), (5, 6, 60), pytest.param(300, 400, 3000, id="windows")],
@@ -261,6 +262,7 @@ def test_small_regions_are_removed_as_by_the_official_generator(height, width, l
     assert any(kind[3] for kind in kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("min_area", [2, 30, 500, 10**9])
 @pytest.mark.parametrize("kind", ["islands", "holes", "checkerboard", "noise"])
 def test_mask_with_thousands_of_regions_is_cleaned_without_following_their_contours(

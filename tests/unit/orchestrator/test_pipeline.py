@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from orchestrator.cache import CachedImage
-from orchestrator.call import Stages
 from orchestrator.embeddings import EncodedImage
 from orchestrator.networks import DecoderError
 from orchestrator.pipeline import (
@@ -19,6 +18,7 @@ from orchestrator.pipeline import (
     prefetch,
 )
 from orchestrator.problems import Rejected
+from orchestrator.stages import Stages
 from orchestrator.tensors import NO_POINT
 
 STAGES = Stages(lambda *_: None)

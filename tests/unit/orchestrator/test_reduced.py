@@ -392,6 +392,7 @@ def peak_to_decode(file: Path, max_pixels: int) -> tuple[int, tuple[int, ...]]:
     return grown, tuple(shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file_format", "bytes_per_pixel"), [("JPEG", 1.5), ("PNG", 5.5)], ids=["jpeg", "png"]
 )
@@ -408,6 +409,7 @@ def test_memory_to_decode_a_large_image_is_bounded(tmp_path, file_format, bytes_
     assert 13_500_000 < grown < bytes_per_pixel * 6000**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("channels", "bytes_per_pixel"),
     [

@@ -15,7 +15,7 @@ from safetensors.numpy import load
 
 from orchestrator import masks
 from orchestrator.cache import MOBILE_SAM_SHAPES
-from orchestrator.call import MemoryFile, ModelRequest
+from orchestrator.call import Call, MemoryFile, ModelRequest
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
@@ -123,14 +123,17 @@ def test_document_has_the_contents_of_the_parts(pipeline, mask_format, masks_of)
 
 
 def test_picture_shows_the_candidate_with_the_highest_score(pipeline):
-    def whole_image_is_best(inputs, outputs):
+    def right_half_is_best(inputs, outputs):
         logits, scores = decoder(inputs, outputs)
-        logits[:, scores[0].argmax()] = 10
+        logits[:, scores[0].argmax()] = -10
+        logits[:, scores[0].argmax(), :, 128:] = 10
         return [logits, scores]
 
-    pipeline.run_decoder = whole_image_is_best
+    pipeline.run_decoder = right_half_is_best
     _, picture, _ = parts(pipeline, model_request(multimask_output=True, segmented_image="cutout"))
-    assert np.asarray(Image.open(io.BytesIO(picture)))[..., 3].all()
+    alpha = np.asarray(Image.open(io.BytesIO(picture)))[..., 3]
+    assert not alpha[:, : WIDTH // 2].any()
+    assert alpha[:, WIDTH // 2 :].all()
 
 
 def test_mask_is_where_the_logits_are_above_the_threshold(pipeline):
@@ -174,10 +177,10 @@ def test_without_prompts_the_image_is_only_encoded(pipeline):
 
 
 def test_image_id_with_a_file_is_trusted_from_the_service_only(pipeline):
-    claimed = {"image_id": "c" * 64}
+    claimed = Call(image_id="c" * 64)
     inputs = {"input_image": np.array([png()], np.object_)}
     by_others = ModelRequest(
-        (inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get
+        (inputs | {"call": np.array([json.dumps(vars(claimed)).encode()], np.object_)}).get
     )
     assert pipeline.embeddings.open(by_others).image_id == hashlib.sha256(png()).hexdigest()
     with MemoryFile(1e18) as memory_file:
@@ -278,6 +281,24 @@ def test_only_the_region_is_encoded_once(pipeline):
     assert encoded == [(1024, 1024), (768, 1024)]
 
 
+def test_automatic_region_is_around_the_click_if_its_mask_is_empty(pipeline):
+    def empty(inputs, outputs):
+        logits, scores = decoder(inputs, outputs)
+        return [np.full_like(logits, -10), scores]
+
+    pipeline.run_decoder = empty
+    pipeline.embeddings.max_pixels = 12_000_000
+    request = model_request(points=[[[3900, 2900]]], region="auto", mask_format="rle")
+    file = io.BytesIO()
+    Image.new("RGB", (4000, 3000)).save(file, "PNG", compress_level=1)
+    read = request.read
+    request.read = lambda name: (  # type: ignore[method-assign]
+        np.array([file.getvalue()], np.object_) if name == "input_image" else read(name)
+    )
+    x0, y0, x1, y1 = parts(pipeline, request)[2]["region"]
+    assert (x0 > 3000, y0 > 2000, x1, y1) == (True, True, 4000, 3000)
+
+
 @pytest.mark.parametrize(
     ("region", "points", "field"),
     [
@@ -344,7 +365,7 @@ def test_clip_cuts_a_region_and_the_result_names_it(pipeline):
 
 @pytest.mark.parametrize(
     ("options", "hint"),
-    [({}, ""), ({"clip": False}, ', or send "clip": true')],
+    [({}, ""), ({"offer_clip": True}, ', or send "clip": true')],
     ids=["tool", "caller"],
 )
 def test_place_outside_the_image_is_rejected_and_callers_learn_of_clip(pipeline, options, hint):
@@ -417,7 +438,7 @@ def large(pipeline: Pipeline, *, costly: bool = True, **options: Any) -> ModelRe
     """
     pipeline.embeddings.max_pixels = WIDTH * HEIGHT // 4
     request = model_request(costly=costly, **{"document": True, "mask_format": "rle", **options})
-    request.scale_down = True
+    request.call = replace(request.call, scale_down=True)
     return request
 
 
@@ -431,15 +452,30 @@ def test_image_above_the_limit_is_worked_on_at_a_smaller_size_only_if_the_call_s
     assert (mask["area"], mask["box"]) == (24 * 32, TOP_LEFT_BOX)
     assert mask["grid_rle"]["size"] == [HEIGHT // 2, WIDTH // 2]
     assert "rle" not in mask
-    request.scale_down = False
+    request.call = replace(request.call, scale_down=False)
     with pytest.raises(Rejected, match="at most 768 pixels"):
         segment(pipeline, request)
+
+
+@pytest.mark.parametrize(("min_area", "islands"), [(0, 2), (100, 2), (2000, 1)])
+def test_islands_of_an_image_above_the_limit_are_measured_in_its_pixels(
+    pipeline, min_area, islands
+):
+    def with_island(inputs, outputs):
+        logits, scores = decoder(inputs, outputs)
+        logits[..., 128:176, 176:224] = 10  # 12 x 12 pixels of the image
+        return [logits, scores]
+
+    pipeline.run_decoder = with_island
+    request = large(pipeline, mask_format="polygon", min_mask_region_area=min_area)
+    (mask,) = parts(pipeline, request)[2]["masks"]
+    assert len(mask["polygon"]) == islands
 
 
 def test_image_below_the_limit_is_answered_as_without_scale_down(pipeline):
     request = model_request(document=True, mask_format="rle")
     wanted = parts(pipeline, model_request(document=True, mask_format="rle"))[2]
-    request.scale_down = True
+    request.call = replace(request.call, scale_down=True)
     found = parts(pipeline, request)[2]
     wanted.pop("encode_s")
     assert found == wanted
@@ -459,7 +495,7 @@ def test_other_answers_about_an_image_worked_on_at_a_smaller_size_are_an_error(p
 
 def test_region_of_an_image_above_the_limit_is_in_pixels_of_the_image(pipeline):
     request = large(pipeline, points=[[[20, 20]]])
-    request.region = REGION
+    request.call = replace(request.call, region=REGION)
     result = parts(pipeline, request)[2]
     x0, y0, x1, y1 = result["region"]
     assert result["region"] == REGION

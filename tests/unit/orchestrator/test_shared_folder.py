@@ -15,6 +15,8 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import pytest
+
 from orchestrator.cache import HEADER, CachedImage, EmbeddingCache, Layout
 from tests.unit.orchestrator.conftest import Entries
 
@@ -75,6 +77,7 @@ def room_lock(folder: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_services_with_one_folder_find_right_embeddings_within_its_bound_through_kills(
     tmp_path: Path,
 ):

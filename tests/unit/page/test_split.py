@@ -62,6 +62,7 @@ def test_split_has_the_share_whatever_the_order_and_follows_the_seed(share, coun
     assert found != validation(FRAMES, share, 8)
 
 
+@pytest.mark.slow
 def test_added_image_moves_at_most_one_other():
     moved = []
     found = validation(FRAMES[:2], 0.3, 1)

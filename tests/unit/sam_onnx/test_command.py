@@ -39,6 +39,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_state: Any) -
     monkeypatch.setattr(random_weights, "random_state", lambda _: small_state)
 
 
+@pytest.mark.slow
 def test_checkpoint_is_exported_once_until_it_changes(output, checkpoint, small_state, run):
     run("--weights", checkpoint)
     written = record(output)
@@ -66,6 +67,7 @@ def test_checkpoint_is_exported_once_until_it_changes(output, checkpoint, small_
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("offline")
 def test_auto_falls_back_to_the_builtin_weights_with_a_warning(output, run):
     lines = run().splitlines()
@@ -103,6 +105,7 @@ def test_random_weights_are_marked_untrained(output, run):
     assert "meaningless" in written["note"]
 
 
+@pytest.mark.slow
 def test_auto_replaces_other_weights_and_does_not_download_again(
     output, checkpoint, monkeypatch, run
 ):
@@ -120,6 +123,7 @@ def test_auto_replaces_other_weights_and_does_not_download_again(
         assert record(output)["name"] == "official"
 
 
+@pytest.mark.slow
 def test_full_disk_is_a_one_line_error_and_leaves_no_record(
     output, checkpoint, small_state, monkeypatch, run
 ):
@@ -145,6 +149,7 @@ def test_command_starts_without_heavy_imports():
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.slow
 def test_further_version_is_exported_with_a_copy_of_the_code(output, checkpoint, run):
     run("--weights", checkpoint)
     for model in ORCHESTRATORS:
@@ -191,6 +196,7 @@ def test_missing_code_is_copied_and_existing_code_stays(output, checkpoint, run)
     assert not (output / "mobile_sam_cached" / "2" / "model.py").is_symlink()
 
 
+@pytest.mark.slow
 def test_weights_of_a_large_network_lie_beside_it(
     output, run, checkpoint, vit_checkpoint, monkeypatch
 ):

@@ -92,6 +92,7 @@ def test_single_mask_is_the_best_of_three():
     assert np.array_equal(numbers, np.take_along_axis(rated, order, axis=1))
 
 
+@pytest.mark.slow
 def test_recipe_of_tinysam_changes_the_single_mask_only(small_state):
     (plain, networks), (descriptor, tiny) = (
         build(small_state, recipe) for recipe in ("", "tinysam")

@@ -36,6 +36,7 @@ def state(expected) -> dict[str, Array]:
     return state_of(expected["small/shapes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["small", "small_xl", "l0"])
 def test_answers_match_the_authors_code(name, expected):
     descriptor, models = build(state_of(expected[f"{name}/shapes"]))

@@ -57,7 +57,8 @@ def answers(decoder: Any, embedding: Any, prompt: dict[str, Any], masks: dict[st
     return decode(decoder, embedding, [coords], [labels], *earlier)
 
 
-@pytest.mark.parametrize("name", ["small", pytest.param("deep", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small", "deep"])
 def test_answers_match_the_authors_code(name, expected):
     encoder, decoder = map(session, build(noisy_state(sam_shapes(**MODELS[name])))[1])
     for size_hw in sizes_of(name):
@@ -80,6 +81,7 @@ def test_answers_match_the_authors_code(name, expected):
             assert (one & other).sum() >= MIN_IOU * (one | other).sum() > 0
 
 
+@pytest.mark.slow
 def test_both_layouts_give_the_same_bytes(state, expected, tmp_path):
     other = {
         key: state[authors]
@@ -120,6 +122,7 @@ def pruned(state: dict[str, Array]) -> dict[str, Array]:
     }
 
 
+@pytest.mark.slow
 def test_pruned_widths_are_read_from_the_tensors(state):
     encoder = session(build(pruned(state))[1][0])
     (embedding,) = encoder(

@@ -311,6 +311,7 @@ def mutated(content: bytes, generator: random.Random) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 def test_damaged_files_of_every_form_are_one_line_errors(tmp_path, recwarn):
     generator = random.Random(0)
     intact = seeds(tmp_path)

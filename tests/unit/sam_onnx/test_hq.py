@@ -37,6 +37,7 @@ def encode(encoder: Any, size_hw: tuple[int, int]) -> dict[str, Array]:
     return dict(zip(SHAPES, found, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit", "tiny_vit"])
 def test_answers_match_the_authors_code(name, expected):
     encoder, decoder = map(session, build(state_of(MODELS[name]))[1])
@@ -65,6 +66,7 @@ def test_descriptor_has_both_tensors_and_no_engine_in_bfloat16():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit", "tiny_vit"])
 def test_hq_only_answers_with_the_mask_of_the_added_token(name, expected):
     (plain, (_, both)), (descriptor, networks) = (
@@ -101,10 +103,12 @@ def test_prompts_of_a_batch_get_the_answers_that_each_gets_alone(state):
             assert_close(one[index], other[0])
 
 
+@pytest.mark.slow
 def test_openvino_matches_for_changing_numbers_of_prompts_and_masks(state, tmp_path):
     check_openvino(build_decoder(state), tmp_path / "decoder.onnx", **SHAPES)
 
 
+@pytest.mark.slow
 def test_both_layouts_give_the_same_bytes(state, expected, tmp_path):
     other = {
         key: state[authors]

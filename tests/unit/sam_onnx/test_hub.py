@@ -119,6 +119,7 @@ def command(hub: Hub, tmp_path: Path, output: Path) -> Command:
     return command
 
 
+@pytest.mark.slow
 def test_model_is_exported_with_its_commit_and_served_from_the_cache_without_a_network(
     hub, command, output
 ):
@@ -143,6 +144,7 @@ def test_model_is_exported_with_its_commit_and_served_from_the_cache_without_a_n
     assert record(output)["descriptor"]["prompts"] == ["boxes"]
 
 
+@pytest.mark.slow
 def test_gated_model_needs_a_token(command, output):
     (line,) = command("hf:owner/gated", status=1)
     assert (

@@ -58,9 +58,8 @@ def embedding() -> dict[str, Array]:
     }
 
 
-@pytest.mark.parametrize(
-    "name", ["small", "deep", "edgetam", pytest.param("tiny", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small", "deep", "edgetam", "tiny"])
 def test_answers_match_the_authors_code(name, expected):
     descriptor, networks = build(authors_layout(sam2_state(**MODELS[name])))
     encoder, decoder = map(session, networks)
@@ -90,6 +89,7 @@ def test_single_mask_of_the_cases_is_the_first_and_another(expected):
     assert best[0] == best[1:].max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_both_layouts_give_the_same_bytes(name, expected, tmp_path):
     state = sam2_state(**MODELS[name])
@@ -127,6 +127,7 @@ def test_padding_point_is_added_only_to_prompts_without_one(decoder, embedding):
         assert_close(both[index], np.concatenate([click[index], box[index]]))
 
 
+@pytest.mark.slow
 def test_mask_without_an_object_is_empty(state, embedding):
     decoder = session(build(authors_layout(sam2_state(object_score=-10, **MODELS["small"])))[1][1])
     masks, scores = decode(decoder, embedding, [CLICK[0]], [CLICK[1]])

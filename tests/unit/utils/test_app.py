@@ -3,12 +3,21 @@ ready.
 """
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from utils.app import _access, _check_deployment, _queue, _ready_line
+from utils.api.info import describe
+from utils.app import (
+    _access,
+    _check_deployment,
+    _Configuration,
+    _publish_to_orchestrator,
+    _queue,
+    _ready_line,
+)
 from utils.errors import TooManyRequests
 from utils.settings import Settings, SettingsError
 from utils.triton.machine import Machine
@@ -71,11 +80,39 @@ def test_services_with_other_weights_from_the_same_repository_have_queues_of_the
     monkeypatch.setenv("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(tmp_path))
     laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
     plan = make_plan(laptop, MOBILE_SAM_ENGINES, Settings())
+    source = Path("model_repository")
+    configuration = _Configuration(Settings(), source, tmp_path, plan, None, None, None)
 
     def queue_file(fingerprint: str) -> Path:
         record = tmp_path / "mobile_sam" / "1" / "weights.json"
         record.parent.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps({"fingerprint": fingerprint}))
-        return _queue(Path("model_repository"), tmp_path, plan, Settings())._file
+        return _queue(configuration)._file
 
     assert queue_file("a") == queue_file("a") != queue_file("b")
+
+
+@pytest.mark.parametrize(
+    ("repository", "pixels"),
+    [("model_repository", None), ("s3://bucket/models", "25000000")],
+    ids=["local", "remote"],
+)
+def test_orchestrator_gets_the_settings_as_the_service_understood_them(
+    monkeypatch, tmp_path, repository, pixels
+):
+    names = ("MAX_IMAGE_PIXELS", "MAX_ANSWER_BYTES", "EMBEDDING_CACHE_BYTES", "EMBEDDING_CACHE_DIR")
+    for name in names:
+        monkeypatch.setenv(f"MOBILE_SAM_{name}", "")
+    monkeypatch.delenv("MOBILE_SAM_MAX_IMAGE_PIXELS")
+    monkeypatch.setenv("MOBILE_SAM_MAX_ANSWER_BYTES", "1_000_000")
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("MOBILE_SAM_MODEL_REPOSITORY", repository)
+    settings = Settings.from_environment()
+    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
+    plan = make_plan(laptop, MOBILE_SAM_ENGINES, settings)
+    source = settings.repository_in(tmp_path)
+    configuration = _Configuration(settings, source, repository, plan, None, None, None)
+    info = describe(source, settings, key_needed=False)
+    _publish_to_orchestrator(configuration, info)
+    published = [os.environ.get(f"MOBILE_SAM_{name}") for name in names]
+    assert published == [pixels, "1000000", "", str(tmp_path / "embeddings")]

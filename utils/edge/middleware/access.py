@@ -10,7 +10,7 @@ from utils.edge.origins import Origins
 from utils.edge.paths import READ, Paths
 from utils.edge.rate import RateLimit
 from utils.edge.request import request_of
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 
 
 class OriginMiddleware:
@@ -36,7 +36,7 @@ class ApiKeyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, unless its key is missing or unknown."""
         if request_of(scope).route in self._paths.need_key:
-            CALLER.set(self._name_of(scope["headers"]))
+            KEY_NAME.set(self._name_of(scope["headers"]))
         await self.app(scope, receive, send)
 
     def _name_of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -53,5 +53,5 @@ class RateLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the request and pass it on, unless its caller is above its rate."""
         if self._rate is not None:
-            await self._rate.check(CALLER.get(), address(scope))
+            await self._rate.check(KEY_NAME.get(), address(scope))
         await self.app(scope, receive, send)

@@ -56,7 +56,7 @@ class SlotMiddleware:
         ):
 
             def refusal(message: Message) -> Problem | None:
-                return _refusal_without_room(message, start_answer, from_file=from_file)
+                return _take_room_or_refuse(message, start_answer, from_file=from_file)
 
             answer = _ReplaceableAnswer(scope, receive, send, self._adapters, refusal)
             await self.app(scope, receive, answer)
@@ -129,7 +129,7 @@ class _ReplaceableAnswer:
         await self._send(message)
 
 
-def _refusal_without_room(
+def _take_room_or_refuse(
     message: Message,
     start_answer: StartAnswer,
     *,

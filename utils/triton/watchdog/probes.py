@@ -17,6 +17,7 @@ from tritonclient.http import InferenceServerClient, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
+from orchestrator.call import Call
 from orchestrator.networks import decoder_inputs, encoder_inputs
 from utils.triton import health
 from utils.triton.inputs import infer_input
@@ -43,7 +44,7 @@ ENGINE = re.compile(r'\b(encoder|decoder)="([^"]+)"')
 IMAGE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEElEQVR4nGNsYIAAJgaKGAAmCACQXTClHgAAAABJRU5ErkJggg=="
 )
-CALL = {"image_id": hashlib.sha256(IMAGE).hexdigest(), "options": {"mask_format": "rle"}}
+CALL = Call(image_id=hashlib.sha256(IMAGE).hexdigest(), options={"mask_format": "rle"})
 
 Values = Mapping[str, npt.NDArray[Any]]
 
@@ -177,7 +178,7 @@ def click(triton: LocalTriton, model: str, timeout_s: float) -> None:
     it does not know this one.
     """
     inputs = {
-        tensors.CALL.name: np.array([json.dumps(CALL).encode()], np.object_),
+        tensors.CALL.name: np.array([json.dumps(vars(CALL)).encode()], np.object_),
         tensors.POINTS_XY.name: np.array([[[2, 2], [6, 6]]], np.float32),
         tensors.LABELS.name: np.array([[tensors.BOX_TOP_LEFT, tensors.BOX_BOTTOM_RIGHT]], np.int32),
     }

@@ -20,7 +20,7 @@ from utils.api.openapi.examples import INFO
 from utils.api.responses import Info
 from utils.errors import NotLoaded, OtherWeights, ServiceError, UnknownPath
 from utils.inference.contents import CHUNK_BYTES, OpenFile, chunks
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 
 OLD, NEW, OTHER = "a" * 64, "b" * 64, "c" * 64
 
@@ -62,9 +62,9 @@ async def ask(
 
 
 async def test_embedding_is_that_of_the_asked_region_and_version_and_owner(decoding):
-    token = CALLER.set("alice")
+    token = KEY_NAME.set("alice")
     answer = await ask(decoding, "?region=0,8,64.5,72&model_version=2", "/embeddings/an-id")
-    CALLER.reset(token)
+    KEY_NAME.reset(token)
     segmenter = decoding._segmenter
     ((source, request),) = segmenter.jobs
     assert (source.image_id, source.owner, source.region) == ("an-id", "alice", (0, 8, 64.5, 72))
@@ -109,13 +109,13 @@ async def test_decoder_is_that_of_the_asked_version_or_weights(decoding, query, 
 
 
 async def test_decoder_that_needed_a_key_is_not_kept_by_shared_caches(decoding):
-    token = CALLER.set("alice")
+    token = KEY_NAME.set("alice")
     assert (
         (await ask(decoding, f"?weights={NEW}"))
         .headers["cache-control"]
         .startswith("private, max-age")
     )
-    CALLER.reset(token)
+    KEY_NAME.reset(token)
 
 
 @pytest.mark.parametrize("query", [f"?weights={OTHER}", f"?weights={OLD}&model_version=2"])

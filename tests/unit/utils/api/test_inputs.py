@@ -13,7 +13,7 @@ from utils.api.inputs import MAX_TOTAL_POINTS, decode_base64, image_source, to_i
 from utils.api.request_body import parse_body
 from utils.api.requests import MAX_POINTS, EmbedRequest, SegmentRequest
 from utils.errors import FieldError, InvalidRequest
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 
 BOX = {"box": [0, 0, 9, 9]}
 LOGITS = np.random.default_rng(1).normal(size=(256, 256)).astype(np.float32)
@@ -125,7 +125,7 @@ def test_image_source_requires_exactly_one_of_file_and_id(fields, got):
     ids=["base64", "id", "upload"],
 )
 async def test_image_is_owned_by_its_caller(fields, file):
-    CALLER.set("me")
+    KEY_NAME.set("me")
     source = image_source(EmbedRequest(**fields), file)
     assert source.owner == "me"
     assert (source.file, source.image_id) == (
@@ -376,4 +376,5 @@ def test_clip_is_an_option_with_the_fields_that_an_answer_may_name():
 
 def test_clip_is_not_offered_to_tools():
     request = parse_body(b'{"image_id": "a", "pos_coords": [[1, 2]]}', SegmentRequest)
-    assert "clip" not in to_inference_request(request, offer_clip=False).options
+    assert to_inference_request(request).options["offer_clip"] is True
+    assert to_inference_request(request, offer_clip=False).options["offer_clip"] is False

@@ -24,7 +24,7 @@ from utils.errors import (
 )
 from utils.inference.request import ImageSource
 from utils.inference.shares import ACTIVE_S
-from utils.observability.context import ADDRESS, CALLER
+from utils.observability.context import ADDRESS, KEY_NAME
 
 IDS = [ImageSource(None, str(number)) for number in range(3)]
 
@@ -98,14 +98,14 @@ def test_list_for_a_version_that_is_not_loaded_is_refused_before_anything_is_que
 
 
 def test_images_are_encoded_for_their_owner_and_caller(encoder):
-    CALLER.set("alice")
+    KEY_NAME.set("alice")
     job = encoder.add_all()
-    CALLER.set("")
+    KEY_NAME.set("")
     callers = []
     embed = encoder.segmenter.embed
 
     async def noting(*given: Any, background: bool) -> bytes:
-        callers.append((CALLER.get(), ADDRESS.get()))
+        callers.append((KEY_NAME.get(), ADDRESS.get()))
         return bytes(await embed(*given, background=background))
 
     encoder.segmenter.embed = noting

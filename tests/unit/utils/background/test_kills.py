@@ -8,6 +8,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import pytest
+
 from harness import wait_until
 from tests.fake_segmenter import FakeSegmenter
 from tests.unit.utils.background.test_queue_states import ends_of, log_changes
@@ -51,6 +53,7 @@ def encode(folder: Path, began: Connection) -> None:
     asyncio.run(encoder.run())
 
 
+@pytest.mark.slow
 def test_each_image_ends_exactly_once_through_kills_and_cancellations(tmp_path: Path) -> None:
     draw = random.Random(5)
     queue = EncodeQueue(tmp_path / "queue.sqlite3", 2**30, 0)

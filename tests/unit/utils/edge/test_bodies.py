@@ -59,7 +59,7 @@ async def test_bounded_number_of_large_bodies_is_read_at_once(size, at_once, mon
     monkeypatch.setattr(bodies, "TURN_S", 60)
     monkeypatch.setattr(bodies, "IDLE_S", 60)
     senders = [Sender("a", size) for _ in range(4)]
-    reads = read_all(senders, Turns(2))
+    reads = read_all(senders, Turns(2, name="large bodies"))
     await wait_until(lambda: sum(sender.receive_calls for sender in senders) == at_once)
     await asyncio.sleep(0.01)
     assert [sender.receive_calls for sender in senders] == ([1] * at_once + [0] * 4)[:4]
@@ -71,7 +71,7 @@ async def test_bounded_number_of_large_bodies_is_read_at_once(size, at_once, mon
 
 async def test_idle_and_endless_senders_share_the_turns():
     idle, endless, other = Sender("i"), Sender("a"), Sender("b")
-    reads = read_all([idle, endless, other], Turns(1))
+    reads = read_all([idle, endless, other], Turns(1, name="large bodies"))
 
     async def send() -> None:
         while True:

@@ -95,6 +95,7 @@ async def refusal(limit: RateLimit) -> TooManyRequests | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_limit_holds_for_all_processes_together(file):
     workers = [start(WORKER, file, "100/day", 60) for _ in range(4)]

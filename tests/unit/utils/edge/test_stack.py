@@ -18,7 +18,7 @@ from utils.edge.connections import MAX_FIELDS
 from utils.edge.keys import ApiKeys
 from utils.edge.limits import Limits
 from utils.edge.rate import RateLimit
-from utils.observability.context import CALLER, REQUEST_ID
+from utils.observability.context import KEY_NAME, REQUEST_ID
 from utils.triton.health import Health, State
 
 KEY = "a-key-of-enough-characters"
@@ -96,7 +96,7 @@ class Service:
             body = (await receive())["body"]
             description = {
                 "body": body.decode(),
-                "caller": CALLER.get(),
+                "caller": KEY_NAME.get(),
                 "request": REQUEST_ID.get(),
             }
             await JSONResponse(description)(scope, receive, send)

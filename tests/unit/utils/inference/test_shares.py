@@ -288,13 +288,13 @@ async def test_name_of_what_waits_is_in_the_messages():
 
 
 async def test_waiting_callers_take_turns():
-    crowd = Crowd(Turns(1))
+    crowd = Crowd(Turns(1, name="costly requests"))
     await crowd.enter("a1", "a2", "a3", "a4", "b1", "c1", "b2")
     assert await crowd.order() == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
 
 
 async def test_newcomer_is_next():
-    crowd = Crowd(Turns(1))
+    crowd = Crowd(Turns(1, name="costly requests"))
     await crowd.enter("a1", "b1", "a2", "b2")
     await crowd.leave("a1")
     assert crowd.inside == ["b1"]
@@ -304,7 +304,7 @@ async def test_newcomer_is_next():
 
 
 async def test_cancelled_requests_lose_no_place():
-    crowd = Crowd(Turns(1))
+    crowd = Crowd(Turns(1, name="costly requests"))
     await crowd.enter("a1", "a2", "b1", "b2")
     await crowd.cancel("a2", "b1")
     await crowd.leave("a1")
@@ -315,7 +315,7 @@ async def test_cancelled_requests_lose_no_place():
 
 
 async def test_request_cancelled_as_it_gets_a_place_passes_it_on():
-    crowd = Crowd(Turns(1))
+    crowd = Crowd(Turns(1, name="costly requests"))
     await crowd.enter("a1", "b1", "c1")
     crowd._may_leave["a1"].set()
     await asyncio.sleep(0)  # a1 leaves; b1 has the place and has not run yet
@@ -326,7 +326,7 @@ async def test_request_cancelled_as_it_gets_a_place_passes_it_on():
 
 async def test_caller_has_its_equal_part_of_the_places_while_others_are_active():
     now = [1.0]
-    crowd = Crowd(Turns(4, active=RecentCallers(lambda: now[0])))
+    crowd = Crowd(Turns(4, name="costly requests", active=RecentCallers(lambda: now[0])))
     await crowd.enter("a1", "a2", "a3")
     assert crowd.inside == ["a1", "a2", "a3"]
     await crowd.enter("b1")
@@ -343,7 +343,7 @@ async def test_caller_has_its_equal_part_of_the_places_while_others_are_active()
 
 
 async def test_requests_beyond_the_waiting_limit_are_refused_and_a_newcomer_replaces_the_largest_ones():
-    crowd = Crowd(Turns(1, max_waiting=4))
+    crowd = Crowd(Turns(1, max_waiting=4, name="costly requests"))
     await crowd.enter("a1", "a2", "a3", "a4")
     with pytest.raises(
         Overloaded, match="costly requests that wait: a caller's share is 3, this one has 3"
@@ -359,7 +359,7 @@ async def test_requests_beyond_the_waiting_limit_are_refused_and_a_newcomer_repl
 
 
 async def test_places_are_neither_lost_nor_doubled_whatever_the_order():
-    chance, turns, inside = random.Random(7), Turns(3, max_waiting=20), []
+    chance, turns, inside = random.Random(7), Turns(3, max_waiting=20, name="costly requests"), []
 
     async def stay(caller: str) -> None:
         async with turns.place(caller):

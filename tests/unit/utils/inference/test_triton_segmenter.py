@@ -27,7 +27,7 @@ from utils.inference.contents import chunks
 from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.shares import share_of
 from utils.inference.triton_segmenter import MAX_COSTLY_WAITING, TritonSegmenter, service_errors
-from utils.observability.context import ADDRESS, CALLER, RECORD, TRACE_ID, RequestRecord
+from utils.observability.context import ADDRESS, KEY_NAME, RECORD, TRACE_ID, RequestRecord
 from utils.observability.logs import logger
 
 OPTIONS: dict[str, Any] = {"multimask_output": True, "mask_format": "png", "polygon_tolerance": 2.0}
@@ -187,8 +187,8 @@ def test_values_and_outputs_are_passed_on_unchanged(sent, picture):
             "mask_input_object": [1],
         }
     ]
-    options = {**SegmentOptions(**OPTIONS).model_dump(), "document": False}
-    assert (client.received[0].image_id, client.received[0].options) == ("an id", options)
+    options = {**SegmentOptions(**OPTIONS).model_dump(), "document": False, "offer_clip": True}
+    assert (client.received[0].call.image_id, client.received[0].call.options) == ("an id", options)
     with pytest.raises(RequestCancelled):  # the file is closed, as no part is in it
         client.received[0].raise_if_cancelled()
 
@@ -219,13 +219,13 @@ def test_request_goes_from_model_to_model_by_their_outcomes(call, image, outcome
     assert all(read == client.read[0] | file for read in client.read[1:])
     name = image.image_id or hashlib.sha256(image.file or b"").hexdigest()
     for model, received in zip(client.models, client.received, strict=True):
-        assert (received.image_id, received.owner, received.options) == (
+        assert (received.call.image_id, received.call.owner, received.call.options) == (
             name,
             "me",
-            client.received[0].options,
+            client.received[0].call.options,
         )
-        assert received.region == [1, 2, 30, 40]
-        assert received.costly == (model == tensors.SEGMENT_COSTLY)
+        assert received.call.region == [1, 2, 30, 40]
+        assert received.call.accepts_costly == (model == tensors.SEGMENT_COSTLY)
 
 
 @pytest.mark.parametrize("objects", [MIN_COSTLY_OBJECTS - 1, MIN_COSTLY_OBJECTS])
@@ -329,10 +329,13 @@ def test_batch_goes_to_the_version_that_encoded_the_image_first_without_its_file
         {"point_coords": [1, 2, 3, 4], "input_image": image.file},
     ]
     name = image.image_id or hashlib.sha256(image.file).hexdigest()
-    assert [(received.image_id, received.owner) for received in client.received] == [
+    assert [(received.call.image_id, received.call.owner) for received in client.received] == [
         (name, "me")
     ] * 2
-    assert client.received[0].options == {"crop_box": [1, 2, 30, 40], "min_mask_region_area": 7}
+    assert client.received[0].call.options == {
+        "crop_box": [1, 2, 30, 40],
+        "min_mask_region_area": 7,
+    }
     assert {call["model_version"] for call in client.calls} == {"3"}
 
 
@@ -376,7 +379,7 @@ async def test_triton_gets_one_request_more_than_a_model_has_processes():
         await asyncio.gather(*calls)
 
 
-@pytest.mark.parametrize("who", [ADDRESS, CALLER], ids=["address", "key"])
+@pytest.mark.parametrize("who", [ADDRESS, KEY_NAME], ids=["address", "key"])
 async def test_slots_are_shared_fairly_between_callers(who):
     client = Client(delays={tensors.SEGMENT_CACHED: 0.01})
     segmenter = segmenter_of(client, mobile_sam_cached=0)
@@ -387,8 +390,8 @@ async def test_slots_are_shared_fairly_between_callers(who):
 
     requests = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4")]
     await asyncio.gather(*(asyncio.create_task(send(*each)) for each in requests))
-    assert [received.image_id for received in client.received] == ["1", "4", "2", "3"]
-    assert [received.caller for received in client.received] == ["a", "b", "a", "a"]
+    assert [received.call.image_id for received in client.received] == ["1", "4", "2", "3"]
+    assert [received.call.caller for received in client.received] == ["a", "b", "a", "a"]
 
 
 async def test_requested_version_is_sent_to_every_model():
@@ -493,7 +496,7 @@ def test_model_is_told_whether_the_image_may_be_worked_on_at_a_smaller_size(call
     client = Client(outcomes=CACHED_IS_UNKNOWN, records=b"{}")
     call(client, replace(NEW, scale_down=scale_down))
     assert client.received
-    assert {received.scale_down for received in client.received} == {scale_down}
+    assert {received.call.scale_down for received in client.received} == {scale_down}
 
 
 def test_errors_of_an_outage_are_written_a_few_times_and_then_counted(monkeypatch, caplog):

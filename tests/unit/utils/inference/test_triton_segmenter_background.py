@@ -24,7 +24,10 @@ def test_file_is_kept_without_encoding_and_encoded_by_its_id():
     asyncio.run(segmenter.embed(NEW, background=True))
     asyncio.run(segmenter.embed(KNOWN, background=True))
     assert client.models == [tensors.SEGMENT] * 2
-    assert [call.options for call in client.received] == [{"encode": False}, {"encode": True}]
+    assert [received.call.options for received in client.received] == [
+        {"encode": False},
+        {"encode": True},
+    ]
     assert client.read == [{"input_image": b"file"}, {}]
 
 

@@ -47,11 +47,11 @@ def test_header_that_names_another_image_is_refused_before_anything_is_asked(hea
     )
     header(actual)
     call(client, image)
-    assert {received.image_id for received in client.received} == {actual}
+    assert {received.call.image_id for received in client.received} == {actual}
 
 
 def test_queued_images_are_compared_as_a_list_and_not_again_one_by_one(header):
     header(OTHER)
     client = Client()
     asyncio.run(segmenter_of(client).embed(NEW, background=True))
-    assert [received.image_id for received in client.received] == [FILE_ID]
+    assert [received.call.image_id for received in client.received] == [FILE_ID]

@@ -11,11 +11,12 @@ import orjson
 
 from orchestrator import everything, segment
 from orchestrator.cache import MOBILE_SAM_SHAPES, Embedding, EmbeddingCache, Layout
-from orchestrator.call import ModelRequest, Part, Stages
+from orchestrator.call import Call, ModelRequest, Part
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
+from orchestrator.stages import Stages
 from utils.errors import ImageNotCached, RejectedByModel
 from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.segmenter import AnswerParts
@@ -93,13 +94,13 @@ class PipelineSegmenter:
         return found
 
     def _answer(self, work: Any, image: ImageSource, request: InferenceRequest) -> list[bytes]:
-        call = {
-            "image_id": image.image_id,
-            "owner": image.owner,
-            "region": image.region,
-            "scale_down": image.scale_down,
-            "options": request.options,
-        }
+        call = Call(
+            image_id=image.image_id,
+            owner=image.owner,
+            region=image.region,
+            scale_down=image.scale_down,
+            options=request.options,
+        )
         tensors: dict[str, Any] = {**request.inputs, "call": [orjson.dumps(call)]}
         if image.file is not None:
             tensors["input_image"] = [image.file]

@@ -20,7 +20,7 @@ from utils.integrations.label_studio_bodies import PIECE_BYTES, without_numbers
 from utils.integrations.label_studio_config import LabelConfig, brush_rle, regions
 from utils.integrations.label_studio_images import TaskImages
 from utils.integrations.rasters import run_lengths
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 from utils.settings import Settings
 
 CONFIG = """<View><Image name="image" value="$img"/>
@@ -157,9 +157,9 @@ def replay(fetcher, monkeypatch):
     monkeypatch.setattr(label_studio, "task_images", lambda _: images)
     fake = Replay(ADAPTER, SETTINGS)
     fake.masks = [RECORD]
-    token = CALLER.set("ann")
+    token = KEY_NAME.set("ann")
     yield fake
-    CALLER.reset(token)
+    KEY_NAME.reset(token)
 
 
 @pytest.fixture
@@ -222,9 +222,9 @@ def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, rep
 def test_callers_do_not_share_the_images_of_a_url(ask, fetcher):
     click = body(drawn(x=50, y=50))
     ask("predict", click)
-    token = CALLER.set("ben")
+    token = KEY_NAME.set("ben")
     ask("predict", click)
-    CALLER.reset(token)
+    KEY_NAME.reset(token)
     assert len(fetcher.calls) == 2
 
 

@@ -11,7 +11,14 @@ import pytest
 
 from orchestrator.flood_log import FloodLog
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
-from utils.observability.context import ADDRESS, CALLER, RECORD, REQUEST_ID, TRACE_ID, RequestRecord
+from utils.observability.context import (
+    ADDRESS,
+    KEY_NAME,
+    RECORD,
+    REQUEST_ID,
+    TRACE_ID,
+    RequestRecord,
+)
 from utils.observability.logs import (
     MAX_MESSAGE_CHARACTERS,
     MAX_TRACEBACK_CHARACTERS,
@@ -99,10 +106,10 @@ def test_json_line_has_the_ids_of_request_and_trace_and_the_error(configured):
 def request_record() -> Iterator[RequestRecord]:
     """Context of a request of a key's name."""
     record = RequestRecord("POST", "/mobile_sam")
-    request, caller, address = RECORD.set(record), CALLER.set("alice"), ADDRESS.set("10.0.0.1")
+    request, caller, address = RECORD.set(record), KEY_NAME.set("alice"), ADDRESS.set("10.0.0.1")
     yield record
     RECORD.reset(request)
-    CALLER.reset(caller)
+    KEY_NAME.reset(caller)
     ADDRESS.reset(address)
 
 

@@ -73,13 +73,13 @@ def test_files_of_dead_workers_lose_their_gauges_and_reserved_memory_but_no_coun
 
 COUNT_BY_KEY = """
 import sys
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 from utils.observability.metrics import Counts
 from prometheus_client import REGISTRY
 names = None if sys.argv[1] == "off" else ["first", "second", "first"]
 counts = Counts(names)
 for name in ["", "first", "second", *(f"later-{number}" for number in range(200)), "first"]:
-    CALLER.set(name)
+    KEY_NAME.set(name)
     counts.count_answer("/embed", 200, "ok")
 for metric in REGISTRY.collect():
     for sample in metric.samples:

@@ -101,7 +101,9 @@ async def ask(
         ADDRESS.set("10.0.0.1")
         REASON.set(AnswerReason())
         with Ending() as ending:
-            request = EdgeRequest(route_of(scope), Body(scope, receive, Turns(2), "10.0.0.1"))
+            request = EdgeRequest(
+                route_of(scope), Body(scope, receive, Turns(2, name="large bodies"), "10.0.0.1")
+            )
             request.ending = ending
             scope[KEY] = request
             await step(scope, receive, send)

@@ -8,7 +8,7 @@ from utils.edge.middleware.access import ApiKeyMiddleware, OriginMiddleware, Rat
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
 from utils.errors import ForeignPage, TooManyRequests, Unauthorized
-from utils.observability.context import CALLER
+from utils.observability.context import KEY_NAME
 
 KEY = "a-key-of-enough-characters"
 FOREIGN = [(b"host", b"service"), (b"origin", b"https://foreign.example")]
@@ -42,7 +42,7 @@ class CallerReader:
         self.callers: list[str] = []
 
     async def __call__(self, scope, receive, send):
-        self.callers.append(CALLER.get())
+        self.callers.append(KEY_NAME.get())
 
 
 async def test_work_needs_a_key_which_names_its_caller():

@@ -42,7 +42,7 @@ class ContextReader:
 )
 async def test_request_context_has_only_known_paths(path, recorded):
     app = ContextReader()
-    step = RequestContextMiddleware(app, PATHS, Turns(2))
+    step = RequestContextMiddleware(app, PATHS, Turns(2, name="large bodies"))
     await ask(step, path, headers=[(b"x-request-id", b"an-id")], first=True)
     assert app.seen == {
         "path": path,
@@ -56,14 +56,14 @@ async def test_request_context_has_only_known_paths(path, recorded):
 
 async def test_request_context_takes_the_path_out_of_an_absolute_form():
     app = ContextReader()
-    step = RequestContextMiddleware(app, PATHS, Turns(2))
+    step = RequestContextMiddleware(app, PATHS, Turns(2, name="large bodies"))
     await ask(step, "http://a-host:3000/work", first=True)
     assert (app.seen["path"], app.seen["route"]) == ("/work", "/work")
 
 
 async def test_request_context_replaces_an_id_that_a_log_cannot_show():
     app = ContextReader()
-    step = RequestContextMiddleware(app, PATHS, Turns(2))
+    step = RequestContextMiddleware(app, PATHS, Turns(2, name="large bodies"))
     await ask(step, headers=[(b"x-request-id", b"a b")], first=True)
     assert len(str(app.seen["id"])) == 32
 
@@ -78,7 +78,11 @@ async def test_request_context_frees_the_body_of_a_request_that_fails():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await ask(RequestContextMiddleware(failing, PATHS, Turns(2)), body=[b"body"], first=True)
+        await ask(
+            RequestContextMiddleware(failing, PATHS, Turns(2, name="large bodies")),
+            body=[b"body"],
+            first=True,
+        )
     assert room.held == {}
 
 

@@ -88,6 +88,16 @@ def test_a_model_that_answers_callers_while_its_probe_waits_is_not_hung_but_a_si
     assert [found.cause for found in [probes.restart_reason()] if found] == [HUNG]
 
 
+def test_a_model_counts_as_failing_no_later_than_as_hung(triton):
+    hang_timeout_s = TIMINGS.late_after_s / 3
+    probes = HealthProbes(LOCAL, hang_timeout_s, TIMINGS)
+    pass_time(probes, triton, 5)
+    triton.answers = False
+    while probes.restart_reason() is None:
+        pass_time(probes, triton, TIMINGS.tick_s)
+    assert "has not answered for" in probes.problem()
+
+
 def test_time_in_which_the_watchdog_itself_was_suspended_does_not_count(probes, triton):
     triton.answers = False
     pass_time(probes, triton, TIMINGS.idle_before_probe_s + 5)  # a probe is on its way

@@ -32,6 +32,7 @@ def test_version_is_published_and_an_old_one_on_other_addresses_is_warned_of_onc
     assert sum("[WARNING]" in line and "listens on grpc 0.0.0.0" in line for line in lines) == 1
 
 
+@pytest.mark.slow
 def test_triton_is_restarted_once_after_a_process_dies_or_is_stopped_or_a_fault_is_reported(
     watched,
 ):
@@ -80,6 +81,7 @@ def test_triton_is_not_restarted_for_a_brief_stop_or_the_end_of_a_models_fork(wa
     assert not watched.health.restarts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [PROGRAM.replace("_s=300.0", "_s=2.0")], ids=["short timeouts"])
 def test_a_failing_or_hung_triton_is_restarted(watched):
     for fault, text, cause in (
@@ -199,6 +201,7 @@ def test_stop_waits_for_workers_with_requests_and_leaves_no_process(watched):
     assert not alive
 
 
+@pytest.mark.slow
 def test_triton_that_does_not_stop_is_killed_and_the_log_says_so(watched):
     lock, descendants = lock_requests(watched.health_file), watched.descendants()
     watched.process.terminate()
