@@ -1,16 +1,18 @@
 """Scaling of an image to the encoder's frame as a graph, with the pixels that Pillow makes.
 
-For devices on which the products take less time than Pillow on a core. Formulas: Pillow's
+For devices on which the products take less time than Pillow on a core. Formulas: Pillow 13's
 `src/libImaging/Resample.c` for 8 bits and `BILINEAR`, a triangle that is as wide as a pixel of the
 target when an image becomes smaller.
 """
 
 import numpy as np
+import onnx
+import onnx.helper
 import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from sam_onnx.nodes import constant, ints, reshape
+from sam_onnx.nodes import ints, reshape
 
 CHANNELS = 3
 WEIGHT_BITS = 22
@@ -33,19 +35,26 @@ def scaled_frame(side: int) -> tuple[dict[str, Var], dict[str, Var]]:
     sizes = spox.argument(Tensor(np.int32, (1, 2)))
     height, width = (_item(sizes, index) for index in (0, 1))
     x0, y0, x1, y1 = (_item(boxes, index) for index in range(4))
-    lengths = op.shape(pixels)
-    rows, columns = (op.slice(lengths, ints(axis), ints(axis + 1), ints(0)) for axis in (0, 1))
 
-    # Columns first, with a rounding to 8 bits between the two steps, as Pillow does.
-    lines = reshape(op.transpose(pixels, perm=[1, 0, 2]), 0, -1)
-    lines = _scaled(lines, x0, x1, columns, width)
-    lines = op.reshape(lines, op.concat([op.cast(width, to=np.int64), rows, ints(CHANNELS)], axis=0))
-    lines = reshape(op.transpose(lines, perm=[1, 0, 2]), 0, -1)
-    image = _scaled(lines, y0, y1, rows, height)
-    lengths = [op.cast(length, to=np.int64) for length in (height, width)]
-    image = op.reshape(image, op.concat([*lengths, ints(CHANNELS)], axis=0))
+    def narrowed(image: Var) -> Var:
+        lines = op.transpose(image, perm=[1, 0, 2])
+        return op.transpose(_scaled(lines, x0, x1, width), perm=[1, 0, 2])
 
-    missing = [op.sub(ints(side), length) for length in lengths]
+    def lowered(image: Var) -> Var:
+        return _scaled(image, y0, y1, height)
+
+    # Rows first where the height shrinks by more than twice as many pixels as the width.
+    old_height, old_width = (op.cast(_length(pixels, axis), to=np.int32) for axis in (0, 1))
+    shrinks_by = op.sub(old_height, height)
+    is_more = op.greater(shrinks_by, op.mul(op.sub(old_width, width), op.const(np.int32(2))))
+    rows_first = op.and_(op.greater(shrinks_by, op.const(np.int32(0))), is_more)
+    (image,) = op.if_(
+        op.squeeze(rows_first, ints(0)),
+        then_branch=lambda: [narrowed(lowered(pixels))],
+        else_branch=lambda: [lowered(narrowed(pixels))],
+    )
+
+    missing = [op.sub(ints(side), op.cast(length, to=np.int64)) for length in (height, width)]
     padding = op.concat([ints(0, 0, 0), *missing, ints(0)], axis=0)
     frame = op.unsqueeze(op.pad(image, padding), ints(0))
     return {"pixels": pixels, "boxes_xyxy": boxes, "sizes_hw": sizes}, {"images": frame}
@@ -56,16 +65,22 @@ def _item(values: Var, index: int) -> Var:
     return reshape(op.slice(values, ints(index), ints(index + 1), ints(1)), 1)
 
 
-def _scaled(lines: Var, start: Var, end: Var, before: Var, after: Var) -> Var:
-    """Scale the first axis of (before, N) uint8 to `after` values, of the part from start to end.
+def _length(x: Var, axis: int) -> Var:
+    """Return the length of an axis, in a tensor of one value."""
+    return op.slice(op.shape(x), ints(axis), ints(axis + 1), ints(0))
+
+
+def _scaled(image: Var, start: Var, end: Var, after: Var) -> Var:
+    """Scale the first axis of (before, N, 3) uint8 to `after` values, and round to 8 bits.
 
     Args:
-        lines: the pixels.
-        start: (1,) float32.
+        image: the pixels.
+        start: (1,) float32, where the part begins on that axis.
         end: (1,) float32.
-        before: (1,) int64, length of the axis.
         after: (1,) int32.
     """
+    before = _length(image, 0)
+    lines = reshape(image, 0, -1)
     rest = _weights(start, end, before, after)
     digits = []
     for bits in DIGIT_BITS:
@@ -79,7 +94,9 @@ def _scaled(lines: Var, start: Var, end: Var, before: Var, after: Var) -> Var:
     for bits, product in zip(DIGIT_BITS, by_digit, strict=True):
         sums = op.add(sums, op.mul(product, op.const(np.int32(2**bits))))
     values = op.div(sums, op.const(np.int32(2**WEIGHT_BITS)))
-    return op.cast(op.min([values, op.const(np.int32(255))]), to=np.uint8)
+    values = op.cast(op.min([values, op.const(np.int32(255))]), to=np.uint8)
+    shape = [op.cast(after, to=np.int64), _length(image, 1), ints(CHANNELS)]
+    return op.reshape(values, op.concat(shape, axis=0))
 
 
 def _weights(start: Var, end: Var, before: Var, after: Var) -> Var:
@@ -88,11 +105,12 @@ def _weights(start: Var, end: Var, before: Var, after: Var) -> Var:
     """
     one, half = (op.const(np.float64(value)) for value in (1, 0.5))
     scale = op.div(op.cast(op.sub(end, start), to=np.float64), op.cast(after, to=np.float64))
-    width = op.max([scale, one])
+    # In Pillow's order: in another one, sums that end in a half would be rounded the other way.
+    per_pixel = op.div(one, op.max([scale, one]))
     centres = op.mul(op.add(_places(after), half), scale)
-    centres = op.unsqueeze(op.add(centres, op.cast(start, to=np.float64)), ints(1))
-    places = op.add(op.unsqueeze(_places(before), ints(0)), half)
-    distances = op.div(op.abs(op.sub(places, centres)), width)
+    centres = op.unsqueeze(op.add(op.cast(start, to=np.float64), centres), ints(1))
+    offsets = op.add(op.sub(op.unsqueeze(_places(before), ints(0)), centres), half)
+    distances = op.abs(op.mul(offsets, per_pixel))
     weights = op.max([op.sub(one, distances), op.const(np.float64(0))])
     weights = op.div(weights, op.reduce_sum(weights, ints(1)))
     return op.floor(op.add(op.mul(weights, op.const(np.float64(2**WEIGHT_BITS))), half))
@@ -103,3 +121,17 @@ def _places(length: Var) -> Var:
     zero, one = op.const(np.int64(0)), op.const(np.int64(1))
     end = op.squeeze(op.cast(length, to=np.int64), ints(0))
     return op.cast(op.range(zero, end, one), to=np.float64)
+
+
+def with_scaling(encoder: onnx.ModelProto) -> onnx.ModelProto:
+    """Return an encoder that scales the image itself.
+
+    Its inputs are those of `scaled_frame`, and its outputs those of `encoder`, whose weights may be
+    in a file beside it.
+    """
+    side = encoder.graph.input[0].type.tensor_type.shape.dim[1].dim_value
+    inputs, frame = scaled_frame(side)
+    outputs = spox.inline(encoder)(images=frame["images"], sizes_hw=inputs["sizes_hw"])
+    model = spox.build(inputs, outputs)
+    onnx.helper.set_model_props(model, {prop.key: prop.value for prop in encoder.metadata_props})
+    return model
