@@ -28,50 +28,14 @@ EXPECTED = {
 }
 
 
+OF_ALL = {Stage.CACHE, Stage.DECODE, Stage.DECODER, Stage.UPSAMPLE}
+OF_NEW_IMAGES = {Stage.WAIT, Stage.RESIZE, Stage.ENCODE, Stage.STORE}
+OF_ANSWERS = {Stage.MASK, Stage.PICTURE}
 STAGES = {
-    "mobile_sam": {
-        Stage.CACHE,
-        Stage.WAIT,
-        Stage.DECODE,
-        Stage.RESIZE,
-        Stage.ENCODE,
-        Stage.STORE,
-        Stage.DECODER,
-        Stage.UPSAMPLE,
-        Stage.MASK,
-        Stage.PICTURE,
-    },
-    "mobile_sam_costly": {
-        Stage.CACHE,
-        Stage.WAIT,
-        Stage.DECODE,
-        Stage.RESIZE,
-        Stage.ENCODE,
-        Stage.STORE,
-        Stage.DECODER,
-        Stage.UPSAMPLE,
-        Stage.MASK,
-        Stage.PICTURE,
-    },
-    "mobile_sam_cached": {
-        Stage.CACHE,
-        Stage.DECODE,
-        Stage.DECODER,
-        Stage.UPSAMPLE,
-        Stage.MASK,
-        Stage.PICTURE,
-    },
-    "mobile_sam_everything": {
-        Stage.CACHE,
-        Stage.WAIT,
-        Stage.DECODE,
-        Stage.RESIZE,
-        Stage.ENCODE,
-        Stage.STORE,
-        Stage.DECODER,
-        Stage.UPSAMPLE,
-        Stage.RECORD,
-    },
+    "mobile_sam": OF_ALL | OF_NEW_IMAGES | OF_ANSWERS,
+    "mobile_sam_costly": OF_ALL | OF_NEW_IMAGES | OF_ANSWERS,
+    "mobile_sam_cached": OF_ALL | OF_ANSWERS,
+    "mobile_sam_everything": OF_ALL | OF_NEW_IMAGES | {Stage.RECORD},
 }
 """Stages of each model in a service without Redis."""
 

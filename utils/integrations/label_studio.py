@@ -117,13 +117,13 @@ class Task(ToolRequest):
         """Yield the rectangles of the newest annotation that has any."""
         for annotation in reversed(self.annotations):
             results = annotation.get("result") if isinstance(annotation, dict) else None
-            members = (
-                [each for each in results if isinstance(each, dict)]
-                if isinstance(results, list)
-                else []
-            )
-            if rectangles := [each for each in members if each.get("type") == "rectanglelabels"]:
-                yield from (validated(Region, each) for each in rectangles[:MAX_OBJECTS])
+            if not isinstance(results, list):
+                continue
+            members = [member for member in results if isinstance(member, dict)]
+            rectangles = [box for box in members if box.get("type") == "rectanglelabels"]
+            if rectangles:
+                for box in rectangles[:MAX_OBJECTS]:
+                    yield validated(Region, box)
                 return
 
 
