@@ -32,7 +32,7 @@ MASK_SIDE = 256
 CANDIDATES = 3
 """Masks of an ambiguous prompt; the decoder returns them after the single mask."""
 
-DataType = Literal["BYTES", "UINT8", "INT32", "FP16", "FP32"]
+DataType = Literal["BYTES", "BOOL", "UINT8", "INT32", "INT64", "FP16", "FP32", "FP64"]
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,62 @@ NETWORKS = {
     DECODER: (DECODER_INPUTS, DECODER_OUTPUTS),
 }
 """Inputs and outputs of each network."""
+
+PIXELS = Tensor("pixels", "UINT8", (-1, -1, 3))
+"""RGB, the displayed image."""
+BOX_XYXY = Tensor("box_xyxy", "FP32", (4,))
+"""Part of the pixels to encode."""
+FRAME_HW = Tensor("frame_hw", "INT32", (2,))
+"""Height and width of an image, or of a part, in the frame."""
+GPU_ENCODER_INPUTS = (PIXELS, BOX_XYXY, FRAME_HW)
+GPU_ENCODER_OUTPUTS = DECODER_INPUTS[:1]
+
+WANTED_MASKS = Tensor("wanted_masks", "INT64", (-1,))
+"""Indices of the K masks to return of each prompt's, which are in the order of `LOW_RES_MASKS`."""
+SIZE_HW = Tensor("size_hw", "INT32", (2,))
+"""Height and width of the masks to make."""
+MASK_THRESHOLD = Tensor("mask_threshold", "FP32", (1,))
+STABILITY_OFFSET = Tensor("stability_score_offset", "FP32", (1,))
+"""Distance in logits of both thresholds of the stability score from 0."""
+MIN_SCORE = Tensor("pred_iou_thresh", "FP64", (1,))
+"""Masks with this score or a lower one are left out."""
+MIN_STABILITY = Tensor("stability_score_thresh", "FP64", (1,))
+"""Masks with a lower stability score are left out."""
+GPU_DECODER_INPUTS = (
+    *DECODER_INPUTS,
+    WANTED_MASKS,
+    FRAME_HW,
+    SIZE_HW,
+    MASK_THRESHOLD,
+    STABILITY_OFFSET,
+    MIN_SCORE,
+    MIN_STABILITY,
+)
+MASK_INDICES = Tensor("mask_indices", "INT64", (-1,))
+"""For each mask that is left: prompt * K + index in `WANTED_MASKS`."""
+SCORES = Tensor("scores", "FP32", (-1,))
+STABILITY_SCORES = Tensor("stability_scores", "FP64", (-1,))
+AREAS = Tensor("areas", "INT32", (-1,))
+BOXES_XYXY = Tensor("boxes_xyxy", "INT32", (-1, 4))
+"""Right and bottom exclusive; zeros around an empty mask."""
+MASK_BITS = Tensor("mask_bits", "UINT8", (-1, -1, -1))
+"""Masks (H, W / 8 rounded up), the first pixel in the highest bit."""
+MASK_LOGITS = Tensor("mask_logits", "FP32", (-1, MASK_SIDE, MASK_SIDE))
+IS_FINITE = Tensor("is_finite", "BOOL", (1,))
+"""Whether all logits and scores of a run are finite."""
+GPU_DECODER_OUTPUTS = (
+    MASK_INDICES,
+    SCORES,
+    STABILITY_SCORES,
+    AREAS,
+    BOXES_XYXY,
+    MASK_BITS,
+    MASK_LOGITS,
+    IS_FINITE,
+)
+
+GPU_NETWORKS = {
+    ENCODER: (GPU_ENCODER_INPUTS, GPU_ENCODER_OUTPUTS),
+    DECODER: (GPU_DECODER_INPUTS, GPU_DECODER_OUTPUTS),
+}
+"""The same of the networks that scale images and make masks themselves, which GPUs run."""

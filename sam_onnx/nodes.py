@@ -47,6 +47,23 @@ def reshape(x: Var, *shape: int) -> Var:
     return op.reshape(x, ints(*shape))
 
 
+def item(values: Var, index: int) -> Var:
+    """Return one value of (N,), in a tensor of one value."""
+    return op.slice(values, ints(index), ints(index + 1), ints(0))
+
+
+def length_of(x: Var, axis: int) -> Var:
+    """Return the length of an axis, in a tensor of one value."""
+    return op.slice(op.shape(x), ints(axis), ints(axis + 1), ints(0))
+
+
+def places(length: Var) -> Var:
+    """Return 0, 1, ... as float64, for a length (1,) of any type."""
+    zero, one = op.const(np.int64(0)), op.const(np.int64(1))
+    end = op.squeeze(op.cast(length, to=np.int64), ints(0))
+    return op.cast(op.range(zero, end, one), to=np.float64)
+
+
 def sizes_of(x: Var) -> list[int]:
     """Return the sizes of `x` that are known, which are all but the batch's."""
     return [size for size in x.unwrap_tensor().shape or () if isinstance(size, int)]

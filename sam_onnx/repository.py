@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 # Increase with every change of the graphs or the record, so that older exports are replaced
-BUILDER_VERSION = "10"
+BUILDER_VERSION = "11"
 ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam_cached", "mobile_sam")
 """Models that read the record; `mobile_sam` is written last, when everything else is complete."""
+MODEL_FILE, GPU_FILE = "model.onnx", "gpu.onnx"
+"""Each network's files: the graph, and the same with the work on pixels, which GPUs run."""
+CONFIGS = ("config.pbtxt", "configs/gpu.pbtxt")
+"""Configurations of a network for the two."""
 MAX_INLINE_BYTES = 2**30
 ALIGNMENT_BYTES = 2**12  # pages, so that an engine can map the weights
 SAM_THRESHOLDS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
@@ -63,7 +68,8 @@ class Version:
         there is none.
         """
         networks, records = self._files()
-        if not all(path.is_file() for path in (*networks, *records)):
+        gpu_networks = [path.with_name(GPU_FILE) for path in networks]
+        if not all(path.is_file() for path in (*networks, *gpu_networks, *records)):
             return None
         try:
             record = json.loads(records[-1].read_text(encoding="utf-8"))
@@ -87,7 +93,7 @@ class Version:
 
     def write(self, models: Sequence[ModelProto], identity: Identity, source: str) -> None:
         """Write an encoder, a decoder and `weights.json`, and copy the code if this version has
-        none.
+        none. Beside each network, write the one that GPUs run.
 
         Each file is replaced atomically, and `weights.json` is absent while the files do not match.
         It has the SHA-256 of each, so that a service finds one that was put there later. `source`
@@ -98,6 +104,8 @@ class Version:
             ExportError: a file cannot be written, or another version's tensors have other shapes.
         """
         from onnx.helper import set_model_props  # noqa: PLC0415
+
+        from sam_onnx.pixels import with_pixels  # noqa: PLC0415
 
         check_same_tensors(identity.descriptor, self._others())
         networks, records = self._files()
@@ -118,10 +126,13 @@ class Version:
                 path.unlink(missing_ok=True)
             for path, model in zip(networks, models, strict=True):
                 set_model_props(model, properties)
-                files = [path]
+                gpu_path = path.with_name(GPU_FILE)
+                files = [path, gpu_path]
                 if data := _write_network(path, model):
                     record["data"].append(str(data.relative_to(self.repository)))
                     files.append(data)
+                gpu_model = with_pixels(model, identity.descriptor.resize)
+                replace_file(gpu_path, gpu_model.SerializeToString())
                 for file in files:
                     record["networks"][f"{path.parent.parent.name}/{file.name}"] = sha256_of(file)
             self._complete(identity.descriptor)
@@ -144,8 +155,9 @@ class Version:
     def _complete(self, descriptor: Descriptor) -> None:
         batch = min(version.batch for version in (descriptor, *self._others().values()))
         with _writing(self.repository):
-            for network in self._files()[0]:
-                path = network.parent.parent / "config.pbtxt"
+            networks = self._files()[0]
+            for network, config in product(networks, CONFIGS):
+                path = network.parent.parent / config
                 text = path.read_text(encoding="utf-8") if path.is_file() else ""
                 if text and (new := configured(text, replace(descriptor, batch=batch))) != text:
                     replace_file(path, new.encode())
@@ -181,8 +193,7 @@ class Version:
     def _files(self) -> tuple[list[Path], list[Path]]:
         """Return the paths of the encoder and the decoder, and of the records."""
         networks = [
-            self._folder(f"mobile_sam_{network}") / "model.onnx"
-            for network in ("encoder", "decoder")
+            self._folder(f"mobile_sam_{network}") / MODEL_FILE for network in ("encoder", "decoder")
         ]
         return networks, [self._folder(model) / "weights.json" for model in ORCHESTRATORS]
 

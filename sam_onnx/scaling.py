@@ -7,12 +7,11 @@ target when an image becomes smaller.
 
 import numpy as np
 import onnx
-import onnx.helper
 import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from sam_onnx.nodes import ints, reshape
+from sam_onnx.nodes import ints, item, length_of, places, reshape
 
 CHANNELS = 3
 WEIGHT_BITS = 22
@@ -26,15 +25,15 @@ float32."""
 def scaled_frame(side: int) -> tuple[dict[str, Var], dict[str, Var]]:
     """Return inputs and outputs of the graph that scales an image into the frame.
 
-    Inputs: `pixels` (H, W, 3) uint8 RGB, the image; `boxes_xyxy` (1, 4) float32, x0, y0, x1, y1,
-    the part of it to scale, in pixels; `sizes_hw` (1, 2) int32, the size of that part in the
-    frame. Outputs: `images` (1, S, S, 3) uint8, the part in the top left corner, S = `side`.
+    Inputs: `pixels` (H, W, 3) uint8 RGB, the image; `box_xyxy` (4,) float32, the part of it to
+    scale, in pixels; `frame_hw` (2,) int32, height and width of that part in the frame. Outputs:
+    `images` (1, S, S, 3) uint8, the part in the top left corner, S = `side`.
     """
     pixels = spox.argument(Tensor(np.uint8, ("H", "W", CHANNELS)))
-    boxes = spox.argument(Tensor(np.float32, (1, 4)))
-    sizes = spox.argument(Tensor(np.int32, (1, 2)))
-    height, width = (_item(sizes, index) for index in (0, 1))
-    x0, y0, x1, y1 = (_item(boxes, index) for index in range(4))
+    box_xyxy = spox.argument(Tensor(np.float32, (4,)))
+    frame_hw = spox.argument(Tensor(np.int32, (2,)))
+    height, width = (item(frame_hw, index) for index in (0, 1))
+    x0, y0, x1, y1 = (item(box_xyxy, index) for index in range(4))
 
     def narrowed(image: Var) -> Var:
         lines = op.transpose(image, perm=[1, 0, 2])
@@ -44,7 +43,7 @@ def scaled_frame(side: int) -> tuple[dict[str, Var], dict[str, Var]]:
         return _scaled(image, y0, y1, height)
 
     # Rows first where the height shrinks by more than twice as many pixels as the width.
-    old_height, old_width = (op.cast(_length(pixels, axis), to=np.int32) for axis in (0, 1))
+    old_height, old_width = (op.cast(length_of(pixels, axis), to=np.int32) for axis in (0, 1))
     shrinks_by = op.sub(old_height, height)
     is_more = op.greater(shrinks_by, op.mul(op.sub(old_width, width), op.const(np.int32(2))))
     rows_first = op.and_(op.greater(shrinks_by, op.const(np.int32(0))), is_more)
@@ -57,17 +56,7 @@ def scaled_frame(side: int) -> tuple[dict[str, Var], dict[str, Var]]:
     missing = [op.sub(ints(side), op.cast(length, to=np.int64)) for length in (height, width)]
     padding = op.concat([ints(0, 0, 0), *missing, ints(0)], axis=0)
     frame = op.unsqueeze(op.pad(image, padding), ints(0))
-    return {"pixels": pixels, "boxes_xyxy": boxes, "sizes_hw": sizes}, {"images": frame}
-
-
-def _item(values: Var, index: int) -> Var:
-    """Return one value of (1, N), in a tensor of one value."""
-    return reshape(op.slice(values, ints(index), ints(index + 1), ints(1)), 1)
-
-
-def _length(x: Var, axis: int) -> Var:
-    """Return the length of an axis, in a tensor of one value."""
-    return op.slice(op.shape(x), ints(axis), ints(axis + 1), ints(0))
+    return {"pixels": pixels, "box_xyxy": box_xyxy, "frame_hw": frame_hw}, {"images": frame}
 
 
 def _scaled(image: Var, start: Var, end: Var, after: Var) -> Var:
@@ -79,14 +68,14 @@ def _scaled(image: Var, start: Var, end: Var, after: Var) -> Var:
         end: (1,) float32.
         after: (1,) int32.
     """
-    before = _length(image, 0)
-    places, rest = _weights(start, end, before, after)
+    before = length_of(image, 0)
+    sources, rest = _weights(start, end, before, after)
     digits = []
     for bits in DIGIT_BITS:
         digit = op.floor(op.div(rest, op.const(np.float64(2**bits))))
         rest = op.sub(rest, op.mul(digit, op.const(np.float64(2**bits))))
         digits.append(op.unsqueeze(op.cast(digit, to=np.float32), ints(1)))
-    lines = op.gather(reshape(image, 0, -1), places, axis=0)  # (after, taps, N * 3)
+    lines = op.gather(reshape(image, 0, -1), sources, axis=0)  # (after, taps, N * 3)
     products = op.matmul(op.concat(digits, axis=1), op.cast(lines, to=np.float32))
     by_digit = op.split(op.cast(products, to=np.int32), num_outputs=len(digits), axis=1)
     sums = op.const(np.int32(2 ** (WEIGHT_BITS - 1)))  # to round
@@ -94,7 +83,7 @@ def _scaled(image: Var, start: Var, end: Var, after: Var) -> Var:
         sums = op.add(sums, op.mul(product, op.const(np.int32(2**bits))))
     values = op.div(sums, op.const(np.int32(2**WEIGHT_BITS)))
     values = op.cast(op.min([values, op.const(np.int32(255))]), to=np.uint8)
-    shape = [op.cast(after, to=np.int64), _length(image, 1), ints(CHANNELS)]
+    shape = [op.cast(after, to=np.int64), length_of(image, 1), ints(CHANNELS)]
     return op.reshape(values, op.concat(shape, axis=0))
 
 
@@ -110,27 +99,20 @@ def _weights(start: Var, end: Var, before: Var, after: Var) -> tuple[Var, Var]:
     support = op.max([scale, one])
     # In Pillow's order: in another one, sums that end in a half would be rounded the other way.
     per_pixel = op.div(one, support)
-    centres = op.mul(op.add(_places(after), half), scale)
+    centres = op.mul(op.add(places(after), half), scale)
     centres = op.unsqueeze(op.add(op.cast(start, to=np.float64), centres), ints(1))
     taps = op.add(op.mul(op.ceil(support), op.const(np.float64(2))), one)
     first = op.floor(op.add(op.sub(centres, support), half))
-    places = op.add(first, op.unsqueeze(_places(taps), ints(0)))
+    pixels = op.add(first, op.unsqueeze(places(taps), ints(0)))
     last = op.sub(op.cast(before, to=np.float64), one)
-    inside = op.max([op.min([places, last]), op.const(np.float64(0))])
+    inside = op.max([op.min([pixels, last]), op.const(np.float64(0))])
 
-    distances = op.abs(op.mul(op.add(op.sub(places, centres), half), per_pixel))
+    distances = op.abs(op.mul(op.add(op.sub(pixels, centres), half), per_pixel))
     weights = op.max([op.sub(one, distances), op.const(np.float64(0))])
-    weights = op.where(op.equal(places, inside), weights, op.const(np.float64(0)))
+    weights = op.where(op.equal(pixels, inside), weights, op.const(np.float64(0)))
     weights = op.div(weights, op.reduce_sum(weights, ints(1)))
     weights = op.floor(op.add(op.mul(weights, op.const(np.float64(2**WEIGHT_BITS))), half))
     return op.cast(inside, to=np.int64), weights
-
-
-def _places(length: Var) -> Var:
-    """Return 0, 1, ... as float64, for a length (1,) of any type."""
-    zero, one = op.const(np.int64(0)), op.const(np.int64(1))
-    end = op.squeeze(op.cast(length, to=np.int64), ints(0))
-    return op.cast(op.range(zero, end, one), to=np.float64)
 
 
 def with_scaling(encoder: onnx.ModelProto) -> onnx.ModelProto:
@@ -141,7 +123,6 @@ def with_scaling(encoder: onnx.ModelProto) -> onnx.ModelProto:
     """
     side = encoder.graph.input[0].type.tensor_type.shape.dim[1].dim_value
     inputs, frame = scaled_frame(side)
-    outputs = spox.inline(encoder)(images=frame["images"], sizes_hw=inputs["sizes_hw"])
-    model = spox.build(inputs, outputs)
-    onnx.helper.set_model_props(model, {prop.key: prop.value for prop in encoder.metadata_props})
-    return model
+    sizes_hw = op.unsqueeze(inputs["frame_hw"], ints(0))
+    outputs = spox.inline(encoder)(images=frame["images"], sizes_hw=sizes_hw)
+    return spox.build(inputs, outputs)

@@ -30,8 +30,8 @@ def scaled(scale, pixels, size_hw, box_xyxy=None) -> np.ndarray:
     height, width, _ = pixels.shape
     (frame,) = scale(
         pixels=pixels,
-        boxes_xyxy=np.array([box_xyxy or (0, 0, width, height)], np.float32),
-        sizes_hw=np.array([size_hw], np.int32),
+        box_xyxy=np.array(box_xyxy or (0, 0, width, height), np.float32),
+        frame_hw=np.array(size_hw, np.int32),
     )
     return frame[0]
 
@@ -80,7 +80,7 @@ def test_encoder_with_scaling_makes_the_embedding_of_the_frame():
     )
     (found,) = session(with_scaling(encoder))(
         pixels=pixels,
-        boxes_xyxy=np.array([[0, 0, 120, 90]], np.float32),
-        sizes_hw=np.array([frame.size_hw], np.int32),
+        box_xyxy=np.array([0, 0, 120, 90], np.float32),
+        frame_hw=np.array(frame.size_hw, np.int32),
     )
     np.testing.assert_allclose(found, expected, atol=0.01)  # of up to 15, in float16
