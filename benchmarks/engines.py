@@ -29,7 +29,7 @@ ONNX_RUNTIME, CUDA, OPENVINO_F32, OPENVINO_BF16 = ENGINES = (
 def available() -> list[str]:
     """Return the engines that this machine can run."""
     machine = this_machine()
-    missing = {CUDA: not machine.gpus, OPENVINO_BF16: not machine.bf16}
+    missing = {CUDA: not machine.gpu_memory_bytes, OPENVINO_BF16: not machine.bf16}
     return [engine for engine in ENGINES if not missing.get(engine)]
 
 

@@ -43,6 +43,8 @@ POINTS_PER_SIDE = 32
 MIN_WORKERS, CORES_PER_WORKER = 3, 4
 """Parallel processes of the tests: at least as many as in `make test`, and one for this many
 cores."""
+IMITATED_GPU_BYTES = 80 * 10**9
+"""Memory of the GPU that the plan on the CPU provider is for."""
 NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figures of a GPU."
 
 
@@ -66,7 +68,11 @@ def with_cpu_provider(repository: Path, folder: Path) -> Path:
     """
     export(
         repository,
-        make_plan(replace(this_machine(), gpus=1), MOBILE_SAM_ENGINES, Settings()),
+        make_plan(
+            replace(this_machine(), gpu_memory_bytes=(IMITATED_GPU_BYTES,)),
+            MOBILE_SAM_ENGINES,
+            Settings(),
+        ),
         folder,
     )
     for file in folder.glob(f"*/{CONFIG}"):
@@ -167,7 +173,7 @@ def main() -> None:
         "--provider", choices=("cuda", "cpu"), default="cuda", help="of ONNX Runtime; default: cuda"
     )
     on_gpu = parser.parse_args().provider == "cuda"
-    if on_gpu and not this_machine().gpus:
+    if on_gpu and not this_machine().gpu_memory_bytes:
         parser.error(
             "no NVIDIA GPU with its driver, or no onnxruntime-gpu: `make gpu-check PROVIDER=cpu`"
             " needs no GPU"

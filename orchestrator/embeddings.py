@@ -110,12 +110,17 @@ class EncodedImage:
         """Return a box of the whole image in the frame of its masks."""
         return self.reduction.cells(box_xyxy) if self.reduction else box_xyxy
 
+    @property
+    def region_hw(self) -> tuple[int, int]:
+        """Height and width of the image's masks, of the part's if this is one."""
+        x0, y0, x1, y1 = self.in_grid(self.region)
+        return y1 - y0, x1 - x0
+
     def upsample(self, logits: Logits) -> Logits:
         """Scale low-resolution logits (256, 256) to the size of the image's masks, as
         `masks.upsample`.
         """
-        x0, y0, x1, y1 = self.in_grid(self.region)
-        return upsample(logits, self.preprocessing.valid_hw(self.size_hw), (y1 - y0, x1 - x0))
+        return upsample(logits, self.preprocessing.valid_hw(self.size_hw), self.region_hw)
 
     def box(self, logits: Logits) -> Box:
         """Return the box around a mask as low-resolution logits (256, 256), in pixels of the
@@ -128,7 +133,12 @@ class EncodedImage:
         """Return where low-resolution logits (256, 256) are above a threshold: `grid_hw` bool,
         of the whole image.
         """
-        inside: BoolMask = self.upsample(logits) > threshold
+        return self.placed(self.upsample(logits) > threshold)
+
+    def placed(self, inside: BoolMask) -> BoolMask:
+        """Return a mask of the image, or of this part of it, as one of the whole image: `grid_hw`
+        bool.
+        """
         if self.part_of is None:
             return inside
         x0, y0, x1, y1 = self.in_grid(self.region)

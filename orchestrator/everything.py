@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from orchestrator.arrays import BoolMask, Logits
+from orchestrator.arrays import BoolMask
 from orchestrator.call import ModelRequest, Part
 from orchestrator.costs import check_batch
+from orchestrator.found import StableMask
 from orchestrator.masks import area_and_box, remove_small_regions, rle
-from orchestrator.pipeline import Pipeline
+from orchestrator.pipeline import Pipeline, Prompts
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box, check, full_image
 from orchestrator.segment import blank_image
@@ -56,27 +57,19 @@ def records(pipeline: Pipeline, request: ModelRequest) -> tuple[Part]:
         remove_small_regions=bool(options["min_mask_region_area"]),
     )
     part = pipeline.embeddings.encode(pipeline.embeddings.crop(image, crop))
-    labels = np.full((len(points_xy), 1), POSITIVE, np.int32)
-    decoded = pipeline.decode(part, points_xy[:, None], labels, candidates=True)
     masks_kept = []
-    for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True):
-        for low_res, score in zip(masks, scores, strict=True):
-            if score <= options["pred_iou_thresh"]:
-                continue
-            with part.stages(Stage.UPSAMPLE):
-                logits = part.upsample(low_res)
-            with part.stages(Stage.RECORD):
-                mask_record = record(
-                    logits,
-                    float(score),
-                    point_xy,
-                    crop=cells,
-                    size_hw=image.grid_hw,
-                    options=options,
-                    reduction=reduction,
-                )
-            if mask_record is not None:
-                masks_kept.append(mask_record)
+    for mask in pipeline.stable_masks(part, points_xy, options):
+        with part.stages(Stage.RECORD):
+            mask_record = record(
+                mask,
+                points_xy[mask.point],
+                crop=cells,
+                size_hw=image.grid_hw,
+                options=options,
+                reduction=reduction,
+            )
+        if mask_record is not None:
+            masks_kept.append(mask_record)
     return ([orjson.dumps({"engine": pipeline.identity["engine"], "masks": masks_kept})],)
 
 
@@ -94,7 +87,7 @@ def warm_up(pipeline: Pipeline, shapes: Mapping[str, Sequence[int]]) -> None:
     pipeline.stages.begin(counts=False)
     points = np.zeros((max(1, pipeline.decoder_batch // 2), 1, 2), np.float32)
     labels = np.full(points.shape[:2], POSITIVE, np.int32)
-    list(pipeline.decode(blank_image(shapes), points, labels, candidates=True))
+    list(pipeline.decode(blank_image(shapes), Prompts(points, labels), candidates=True))
 
 
 def is_truncated(
@@ -111,8 +104,7 @@ def is_truncated(
 
 
 def record(
-    logits: Logits,
-    score: float,
+    found: StableMask,
     point_xy: npt.NDArray[np.float32],
     *,
     crop: Box,
@@ -120,33 +112,24 @@ def record(
     options: dict[str, Any],
     reduction: Reduction | None = None,
 ) -> dict[str, Any] | None:
-    """Return the generator's record of a mask, None if the mask does not reach the thresholds.
+    """Return the generator's record of a mask, None if the mask is empty or truncated by the crop.
 
     Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in
     the image, before small regions were removed) and `changed` (whether any were removed).
 
     Args:
-        logits: (h, w) float32, at the size of the crop.
-        score: predicted IoU.
+        found: the mask.
         point_xy: (2,), the click, pixels of the image.
         crop: x0, y0, x1, y1 of the crop, pixels of the image.
         size_hw: height and width of the image.
-        options: `stability_score_thresh`; `stability_score_offset`, in logits, above 0;
-            `min_mask_region_area`,
-            pixels: smaller holes are filled, smaller islands removed; 0: neither.
+        options: `min_mask_region_area`, pixels: smaller holes are filled, smaller islands removed;
+            0: neither.
         reduction: grid of an image that is worked on at a smaller size. All other arguments but the
             click are in cells of the grid then, and so is the record's segmentation; the rest of
             the record is in pixels of the image.
     """
-    offset = options["stability_score_offset"]
-    # Only a part of the crop is looked at again: where the mask of the lower threshold is.
-    larger, (left, top, right, bottom) = area_and_box(logits > -offset)
-    part = logits[top:bottom, left:right]
-    stability = np.count_nonzero(part > offset) / larger if larger else 0.0
-    if not larger or stability < options["stability_score_thresh"]:
-        return None
-    left, top = left + crop[0], top + crop[1]  # in the image from here on
-    mask = part > 0
+    mask = found.inside
+    left, top = found.corner_xy[0] + crop[0], found.corner_xy[1] + crop[1]  # in the image
     area, box = _placed(mask, left, top)
     margin = EDGE_MARGIN_PIXELS / reduction.factor if reduction else EDGE_MARGIN_PIXELS
     if not area or is_truncated(box, crop, size_hw, margin):
@@ -169,9 +152,9 @@ def record(
         "segmentation": segmentation,
         "area": area,
         "bbox": [x0, y0, x1 - x0, y1 - y0],
-        "predicted_iou": round(float(score), 4),
+        "predicted_iou": round(found.score, 4),
         "point_coords": [[float(point_xy[0]), float(point_xy[1])]],
-        "stability_score": round(stability, 4),
+        "stability_score": round(found.stability, 4),
         "crop_box": [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]],
         "box": box,
         "changed": changed,

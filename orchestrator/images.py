@@ -48,6 +48,9 @@ MAGIC = (
 )
 """Magic bytes, their offset and the format, to name the format of a file that cannot be opened."""
 
+MAX_PIXELS_OF_ENCODER = 2**24
+"""Larger images are scaled before they are sent to an encoder that scales images: each process
+keeps shared memory for the largest one, 50 MB, and the encoder memory of its device."""
 MAX_CHUNKS = 50_000
 """Chunks of a PNG file: a tenth of a second to read. At the usual 8 kB of pixels each, they hold
 400 MB."""
@@ -77,12 +80,15 @@ RGB = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Frame:
-    """An image scaled and padded for the encoder."""
+    """An image for the encoder: scaled and padded, or as it is if the encoder scales it."""
 
     pixels: RGB
-    """(S, S, 3) uint8 RGB, S = 1024 for most weights; zero right of and below the valid area."""
+    """(S, S, 3) uint8 RGB, S = 1024 for most weights; zero right of and below the valid area. With
+    a box (H, W, 3), the image."""
     size_hw: tuple[int, int]
     """Height and width of the valid area, in pixels of the frame."""
+    box_xyxy: tuple[float, float, float, float] | None = None
+    """Part of the pixels that the encoder scales to the valid area."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +175,8 @@ class Preprocessing:
     resize: str = "longest_side"
     """`longest_side`: the rest of the square is padded. `squash`: both sides, which loses the
     image's shape."""
+    by_encoder: bool = False
+    """Whether the encoder scales images, if they are not very large."""
 
     @property
     def squashes(self) -> bool:
@@ -195,7 +203,7 @@ class Preprocessing:
         size_hw: tuple[int, int] | None = None,
         box_xyxy: tuple[float, float, float, float] | None = None,
     ) -> Frame:
-        """Scale and pad an image, (H, W, 3) uint8 RGB, for the encoder.
+        """Scale and pad an image, (H, W, 3) uint8 RGB, for the encoder, unless that does it.
 
         Args:
             pixels: the image.
@@ -203,6 +211,9 @@ class Preprocessing:
             box_xyxy: part of the pixels to scale; default: all.
         """
         height, width = self.size_in_frame(size_hw or (pixels.shape[0], pixels.shape[1]), self.side)
+        if self.by_encoder and pixels.shape[0] * pixels.shape[1] <= MAX_PIXELS_OF_ENCODER:
+            whole = 0, 0, pixels.shape[1], pixels.shape[0]
+            return Frame(pixels, (height, width), box_xyxy or whole)
         frame = np.zeros((self.side, self.side, 3), np.uint8)
         if box_xyxy is None and pixels.shape[:2] == (height, width):
             frame[:height, :width] = pixels
@@ -211,7 +222,7 @@ class Preprocessing:
                 (width, height), Image.Resampling.BILINEAR, box_xyxy
             )
             frame[:height, :width] = np.asarray(scaled)
-        return Frame(frame, (height, width))
+        return Frame(frame, (height, width), (0, 0, width, height) if self.by_encoder else None)
 
 
 LONGEST_SIDE = Preprocessing()

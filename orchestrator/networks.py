@@ -4,27 +4,40 @@ From prompts to masks: `decoder_inputs` scales points into the frame and pads th
 the decoder, and `orchestrator.masks.upsample` scales its logits to the image.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from orchestrator.arrays import Array, Floats, Labels
 from orchestrator.tensors import (
     BOX_TOP_LEFT,
+    BOX_XYXY,
     CANDIDATES,
     DECODER,
+    FRAME_HW,
     FRAME_LABELS,
     FRAME_MASK_INPUT,
     FRAME_POINTS_XY,
     HAS_MASK_INPUT,
     IMAGES,
     IOU_PREDICTIONS,
+    IS_FINITE,
     LOW_RES_MASKS,
     MASK_SIDE,
+    MASK_THRESHOLD,
+    MIN_SCORE,
+    MIN_STABILITY,
     NO_POINT,
     PADDING_POINT,
+    PIXELS,
     SINGLE_MASKS,
+    SIZE_HW,
     SIZES_HW,
+    STABILITY_OFFSET,
+    WANTED_MASKS,
+    Tensor,
 )
 
 SINGLE_OUTPUT, CANDIDATE_OUTPUTS = slice(0, 1), slice(1, 1 + CANDIDATES)
@@ -38,14 +51,62 @@ class DecoderError(Exception):
     """The decoder returned something that cannot be a mask."""
 
 
-def encoder_inputs(pixels: Array, size_hw: tuple[int, int]) -> dict[str, Array]:
+@dataclass(frozen=True)
+class MaskRule:
+    """Which masks a decoder for GPUs makes, and how."""
+
+    wanted: slice
+    """Which of the decoder's outputs, `SINGLE_OUTPUT` or `CANDIDATE_OUTPUTS`."""
+    size_hw: tuple[int, int] = (1, 1)
+    """Height and width of the masks."""
+    valid_hw: tuple[int, int] | None = None
+    """As for `orchestrator.masks.upsample`."""
+    threshold: float = 0.0
+    """Logit above which a pixel is inside."""
+    offset: float = 1.0
+    """Distance of both thresholds of the stability score from 0, in logits."""
+    min_score: float = -math.inf
+    """Masks with this score or a lower one are left out."""
+    min_stability: float = 0.0
+    """Masks with a lower stability score are left out."""
+
+    @property
+    def count(self) -> int:
+        """Return the masks of each prompt."""
+        return int(self.wanted.stop - self.wanted.start)
+
+    def inputs(self) -> dict[str, Array]:
+        """Return the decoder's inputs by name."""
+        return {
+            WANTED_MASKS.name: np.arange(self.wanted.start, self.wanted.stop, dtype=np.int64),
+            FRAME_HW.name: np.array(self.valid_hw or (MASK_SIDE, MASK_SIDE), np.int32),
+            SIZE_HW.name: np.array(self.size_hw, np.int32),
+            MASK_THRESHOLD.name: np.array([self.threshold], np.float32),
+            STABILITY_OFFSET.name: np.array([self.offset], np.float32),
+            MIN_SCORE.name: np.array([self.min_score], np.float64),
+            MIN_STABILITY.name: np.array([self.min_stability], np.float64),
+        }
+
+
+def encoder_inputs(
+    pixels: Array,
+    size_hw: tuple[int, int],
+    box_xyxy: tuple[float, float, float, float] | None = None,
+) -> dict[str, Array]:
     """Return the encoder's inputs for one image.
 
     Args:
-        pixels: (S, S, 3) uint8 RGB, the frame.
-        size_hw: height and width of its valid area.
+        pixels: (S, S, 3) uint8 RGB, the frame; with a box (H, W, 3), the image.
+        size_hw: height and width of the frame's valid area.
+        box_xyxy: part of the image, for an encoder that scales it to that area.
     """
-    return {IMAGES.name: pixels[None], SIZES_HW.name: np.array([size_hw], np.int32)}
+    if box_xyxy is None:
+        return {IMAGES.name: pixels[None], SIZES_HW.name: np.array([size_hw], np.int32)}
+    return {
+        PIXELS.name: pixels,
+        BOX_XYXY.name: np.array(box_xyxy, np.float32),
+        FRAME_HW.name: np.array(size_hw, np.int32),
+    }
 
 
 def decode(
@@ -86,9 +147,43 @@ def decode(
     else:
         logits, scores = run(inputs, [SINGLE_MASKS.name, IOU_PREDICTIONS.name])
         scores = scores[:, SINGLE_OUTPUT]
-    if not (np.isfinite(logits).all() and np.isfinite(scores).all()):
-        raise DecoderError(f"{DECODER}: expected finite logits and scores")
+    _check_finite(is_finite=bool(np.isfinite(logits).all() and np.isfinite(scores).all()))
     return logits, scores
+
+
+def decode_masks(
+    run: RunDecoder,
+    embedding: Mapping[str, Array],
+    points_xy: Floats,
+    labels: Labels,
+    *,
+    size_hw: tuple[int, int],
+    frame_hw: tuple[int, int],
+    masks: tuple[Floats, Floats] | None = None,
+    rule: MaskRule,
+    outputs: Sequence[Tensor],
+) -> dict[str, Array]:
+    """Run a decoder that makes masks once, on N prompts; arguments as for `decode`.
+
+    Args:
+        rule: the masks to make.
+        outputs: the outputs to return.
+
+    Raises:
+        DecoderError: logits or scores are not finite.
+    """
+    prompts = decoder_inputs(
+        embedding, points_xy, labels, size_hw=size_hw, frame_hw=frame_hw, masks=masks
+    )
+    names = [tensor.name for tensor in (*outputs, IS_FINITE)]
+    answers = dict(zip(names, run(prompts | rule.inputs(), names), strict=True))
+    _check_finite(is_finite=bool(answers[IS_FINITE.name].all()))
+    return answers
+
+
+def _check_finite(*, is_finite: bool) -> None:
+    if not is_finite:
+        raise DecoderError(f"{DECODER}: expected finite logits and scores")
 
 
 def decoder_inputs(

@@ -3,21 +3,51 @@
 Labels of points are those of `orchestrator.tensors`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from orchestrator.arrays import Array, Floats, Labels
+from orchestrator.arrays import Array, Floats, Labels, Logits
 from orchestrator.embeddings import Embeddings, EncodedImage
-from orchestrator.networks import RunDecoder, decode, mask_inputs
+from orchestrator.found import (
+    FoundMask,
+    StableMask,
+    masks_of_bits,
+    masks_of_logits,
+    stable_masks_of_bits,
+    stable_masks_of_logits,
+)
+from orchestrator.networks import (
+    CANDIDATE_OUTPUTS,
+    SINGLE_OUTPUT,
+    MaskRule,
+    RunDecoder,
+    decode,
+    decode_masks,
+    mask_inputs,
+)
 from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
 from orchestrator.regions import Box, full_image
 from orchestrator.stages import Stage, Stages
-from orchestrator.tensors import BOX_BOTTOM_RIGHT, BOX_TOP_LEFT, NEGATIVE, NO_POINT, POSITIVE
+from orchestrator.tensors import (
+    BOX_BOTTOM_RIGHT,
+    BOX_TOP_LEFT,
+    BOXES_XYXY,
+    MASK_BITS,
+    MASK_INDICES,
+    MASK_LOGITS,
+    MASK_SIDE,
+    NEGATIVE,
+    NO_POINT,
+    POSITIVE,
+    SCORES,
+    STABILITY_SCORES,
+    Tensor,
+)
 
 Step = TypeVar("Step")
 
@@ -28,6 +58,23 @@ MAX_ERRORS = 20
 
 PROMPTS = ("points", "boxes", "masks")
 """Kinds of prompts: clicks, boxes, earlier masks."""
+BYTES_PER_MASK_PIXEL = 16
+"""Memory of a decoder that makes masks, for each pixel of them: logits and pixels in float32, and
+bytes."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts of N objects."""
+
+    points_xy: Array
+    """(N, P, 2) float32, x then y, pixels of the whole displayed image."""
+    labels: Labels
+    """(N, P) int32."""
+    earlier_masks: Array | None = None
+    """(M, 256, 256) float32 logits of earlier answers."""
+    mask_objects: Array | None = None
+    """(M,) int32, index of the object that each mask belongs to."""
 
 
 @dataclass
@@ -44,15 +91,19 @@ class Pipeline:
     max_answer_bytes: int
     decoder_batch: int
     """Largest number of prompts in one run of the decoder."""
-    prompts: Collection[str] = PROMPTS
+    accepted: Collection[str] = PROMPTS
     """Prompts that the weights accept."""
+    makes_masks: bool = False
+    """Whether the decoder makes the image's masks itself."""
+    mask_memory_bytes: int = 0
+    """Memory of such a decoder for the masks of one run."""
 
     def check_accepted(self, labels: Labels, mask_objects: Array | None = None) -> None:
         """Check that the weights accept these prompts.
 
         Args:
             labels: (N, P) int32.
-            mask_objects: as in `decode`.
+            mask_objects: as in `Prompts`.
 
         Raises:
             Rejected: they do not; the first point is named `points[object][index]`, or the first
@@ -64,31 +115,21 @@ class Pipeline:
             "masks": np.reshape([] if mask_objects is None else mask_objects, (-1, 1)),
         }
         for kind, indices in prompts.items():
-            if len(indices) and kind not in self.prompts:
-                accepted = " or ".join(self.prompts)
+            if len(indices) and kind not in self.accepted:
+                accepted = " or ".join(self.accepted)
                 expected = f"{accepted}, as these weights were trained for nothing else"
                 name = "masks" if kind == "masks" else "points"
                 path = "".join(f"[{index}]" for index in indices[0])
                 raise rejected(INVALID_REQUEST, name + path, expected, kind)
 
     def decode(
-        self,
-        image: EncodedImage,
-        points_xy: Array,
-        labels: Array,
-        earlier_masks: Array | None = None,
-        mask_objects: Array | None = None,
-        *,
-        candidates: bool,
-    ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
+        self, image: EncodedImage, prompts: Prompts, *, candidates: bool
+    ) -> Iterator[tuple[Logits, Floats]]:
         """Run the decoder on N prompts, in batches.
 
         Args:
             image: the image.
-            points_xy: (N, P, 2) float32, x then y, pixels of the whole displayed image.
-            labels: (N, P) int32.
-            earlier_masks: (M, 256, 256) float32 logits of earlier answers.
-            mask_objects: (M,) int32, index of the prompt that each mask belongs to.
+            prompts: the prompts.
             candidates: whether to return three candidates for each prompt instead of a single mask.
 
         Yields:
@@ -98,38 +139,142 @@ class Pipeline:
         Raises:
             DecoderError: the decoder returned values that are not finite.
         """
-        points_xy = points_xy - np.array(image.origin_xy, np.float32)
-        mask_input, has_mask_input = mask_inputs(earlier_masks, mask_objects, len(labels))
+        if self.makes_masks:
+            rule = MaskRule(CANDIDATE_OUTPUTS if candidates else SINGLE_OUTPUT)
+            for _, outputs in self._decode_masks(image, prompts, rule, (MASK_LOGITS, SCORES)):
+                shape = -1, rule.count, MASK_SIDE, MASK_SIDE
+                logits = outputs[MASK_LOGITS.name].reshape(shape)
+                yield from zip(logits, outputs[SCORES.name].reshape(shape[:2]), strict=True)
+            return
+
+        # There are four masks per prompt; those of half a batch fit into the initial shared memory.
+        max_prompts = max(1, self.decoder_batch // 2) if candidates else self.decoder_batch
+        decode_run = functools.partial(decode, self._run_timed, candidates=candidates)
+        for _, (logits, scores) in self._in_runs(decode_run, image, prompts, max_prompts):
+            yield from zip(logits, scores, strict=True)
+
+    def masks(
+        self,
+        image: EncodedImage,
+        prompts: Prompts,
+        *,
+        candidates: bool,
+        threshold: float,
+        low_res: bool,
+    ) -> Iterator[FoundMask]:
+        """Yield the masks of N prompts.
+
+        Args:
+            image: the image.
+            prompts: the prompts.
+            candidates: as for `decode`.
+            threshold: logit above which a pixel is inside.
+            low_res: whether the masks need their logits.
+
+        Raises:
+            DecoderError: as `decode`.
+        """
+        if not self.makes_masks:
+            decoded = self.decode(image, prompts, candidates=candidates)
+            yield from masks_of_logits(image, decoded, threshold)
+            return
+        rule = MaskRule(
+            CANDIDATE_OUTPUTS if candidates else SINGLE_OUTPUT,
+            image.region_hw,
+            image.preprocessing.valid_hw(image.size_hw),
+            threshold,
+        )
+        outputs = (SCORES, MASK_BITS, MASK_LOGITS) if low_res else (SCORES, MASK_BITS)
+        yield from masks_of_bits(
+            image, self._decode_masks(image, prompts, rule, outputs), rule.count
+        )
+
+    def stable_masks(
+        self, crop: EncodedImage, points_xy: Floats, options: Mapping[str, Any]
+    ) -> Iterator[StableMask]:
+        """Yield the masks of clicks that reach the thresholds of automatic masks.
+
+        Args:
+            crop: the crop of the image, or all of it.
+            points_xy: (N, 2) float32, x then y, pixels of the whole displayed image.
+            options: `pred_iou_thresh`, below each score; `stability_score_thresh`, the least
+                stability score, and `stability_score_offset`, in logits, above 0.
+
+        Raises:
+            DecoderError: as `decode`.
+        """
+        prompts = Prompts(points_xy[:, None], np.full((len(points_xy), 1), POSITIVE, np.int32))
+        min_score, min_stability, offset = (
+            float(options[name])
+            for name in ("pred_iou_thresh", "stability_score_thresh", "stability_score_offset")
+        )
+        if not self.makes_masks:
+            decoded = self.decode(crop, prompts, candidates=True)
+            yield from stable_masks_of_logits(crop, decoded, min_score, offset, min_stability)
+            return
+        rule = MaskRule(
+            CANDIDATE_OUTPUTS,
+            crop.region_hw,
+            crop.preprocessing.valid_hw(crop.size_hw),
+            0.0,
+            offset,
+            min_score,
+            min_stability,
+        )
+        outputs = MASK_INDICES, SCORES, STABILITY_SCORES, BOXES_XYXY, MASK_BITS
+        runs = self._decode_masks(crop, prompts, rule, outputs)
+        yield from stable_masks_of_bits(crop, runs, rule.count)
+
+    def _decode_masks(
+        self, image: EncodedImage, prompts: Prompts, rule: MaskRule, outputs: Sequence[Tensor]
+    ) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Yield the outputs of each run of a decoder that makes masks, after the index of the run's
+        first prompt.
+        """
+        pixels = rule.size_hw[0] * rule.size_hw[1]
+        masks_that_fit = self.mask_memory_bytes // (pixels * BYTES_PER_MASK_PIXEL)
+        max_prompts = max(1, min(self.decoder_batch, masks_that_fit // rule.count))
+        decode_run = functools.partial(decode_masks, self._run_timed, rule=rule, outputs=outputs)
+        return self._in_runs(decode_run, image, prompts, max_prompts)
+
+    def _in_runs(
+        self,
+        decode_run: Callable[..., Any],
+        image: EncodedImage,
+        prompts: Prompts,
+        max_prompts: int,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield what `decode_run` returns for each run of the decoder, after the index of the run's
+        first prompt.
+        """
+        points_xy: Floats = prompts.points_xy - np.array(image.origin_xy, np.float32)
+        labels = prompts.labels
+        mask_input, has_mask_input = mask_inputs(
+            prompts.earlier_masks, prompts.mask_objects, len(labels)
+        )
         mask_per_prompt = len(has_mask_input) > 1
         counts = count_points(labels)
 
-        def run_timed(inputs: dict[str, Array], outputs: list[str]) -> Sequence[Array]:
-            with self.stages(Stage.DECODER):
-                return self.run_decoder(inputs, outputs)
-
-        def run(batch: slice) -> tuple[Floats, Floats]:
+        def run(batch: slice) -> tuple[int, Any]:
             masks = mask_input, has_mask_input
             if mask_per_prompt:
                 masks = mask_input[batch], has_mask_input[batch]
             points = slice(0, max(counts[batch]))
-            return decode(
-                run_timed,
+            answer = decode_run(
                 image.entry.embedding,
                 points_xy[batch, points],
                 labels[batch, points],
                 size_hw=image.size_hw,
                 frame_hw=image.frame_hw,
                 masks=masks,
-                candidates=candidates,
             )
+            return batch.start, answer
 
-        max_prompts = self.decoder_batch
-        if candidates:
-            # There are four masks per prompt; those of half a batch fit into the initial shared
-            # memory.
-            max_prompts = max(1, self.decoder_batch // 2)
-        for logits, scores in prefetch(run, batches(counts, max_prompts)):
-            yield from zip(logits, scores, strict=True)
+        yield from prefetch(run, batches(counts, max_prompts))
+
+    def _run_timed(self, inputs: dict[str, Array], outputs: list[str]) -> Sequence[Array]:
+        with self.stages(Stage.DECODER):
+            return self.run_decoder(inputs, outputs)
 
 
 def prefetch(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any]:

@@ -13,14 +13,15 @@ import numpy.typing as npt
 import orjson
 from PIL import Image
 
-from orchestrator.arrays import Floats, Labels, Logits
+from orchestrator.arrays import Floats, Labels
 from orchestrator.cache import CachedImage
 from orchestrator.call import ModelRequest, Part
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
+from orchestrator.found import FoundMask, masks_of_logits
 from orchestrator.masks import MaskPart, area_and_box, remove_small_regions
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import Pipeline, check_inside, clip, count_points, extents
+from orchestrator.pipeline import Pipeline, Prompts, check_inside, clip, count_points, extents
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 from orchestrator.reduced import GRID_RLE
@@ -115,11 +116,15 @@ def segment(pipeline: Pipeline, request: ModelRequest) -> tuple[Part, Part, Part
         return file, [], [orjson.dumps(result)]
     if not objects:
         return [], [], [orjson.dumps(result)]
-    decoded = pipeline.decode(
-        image, points_xy, labels, earlier_masks, mask_objects, candidates=candidates
+    found = pipeline.masks(
+        image,
+        Prompts(points_xy, labels, earlier_masks, mask_objects),
+        candidates=candidates,
+        threshold=options["mask_threshold"],
+        low_res=bool(options["low_res_mask"]),
     )
     count = None if workload.masks == 1 or workload.document else workload.masks
-    mask, picture, records = answer_parts(image, decoded, options, count, pipeline.max_answer_bytes)
+    mask, picture, records = answer_parts(image, found, options, count, pipeline.max_answer_bytes)
     result["masks"] = [orjson.Fragment(record) for record in records]
     if not workload.document:
         return mask, [picture], [orjson.dumps(result)]
@@ -238,7 +243,7 @@ def _mask_boxes(
 ) -> list[Any]:
     """Return the box of each object's mask, x0, y0, x1, y1, without those of empty masks."""
     boxes_xyxy = []
-    for logits, _ in pipeline.decode(image, points_xy, labels, candidates=False):
+    for logits, _ in pipeline.decode(image, Prompts(points_xy, labels), candidates=False):
         if logits.max() > 0:
             boxes_xyxy.append(image.box(logits[0]))
     return boxes_xyxy
@@ -334,7 +339,7 @@ class AnswerSize:
 
 def answer_parts(
     image: EncodedImage,
-    decoded: Iterable[tuple[Logits, npt.NDArray[np.float32]]],
+    found: Iterable[FoundMask],
     options: Mapping[str, Any],
     count: int | None,
     max_bytes: int,
@@ -346,7 +351,7 @@ def answer_parts(
 
     Args:
         image: the image.
-        decoded: logits (K, 256, 256) and predicted IoU (K,) of each object, both float32.
+        found: the masks, in the order of their objects.
         options: as `DEFAULTS`.
         count: number of masks in the mask part; None: a single one, not in a list.
         max_bytes: largest size of the three together.
@@ -371,34 +376,31 @@ def answer_parts(
             picture = Picture(original.pixels, style, original.strips)
 
     records: list[bytes] = []
-    for index, (logits, scores) in enumerate(decoded):
-        best = int(scores.argmax())
-        for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
-            with stages(Stage.UPSAMPLE):
-                mask = image.mask(low_res, options["mask_threshold"])
-            with stages(Stage.MASK):
-                if min_area:
-                    mask, _ = remove_small_regions(mask, min_area)
-                area, box = area_and_box(mask)
-                if reduction:
-                    area, box = reduction.area(mask), reduction.box(box)
-                record: dict[str, Any] = {
-                    "object": index,
-                    "score": round(float(score), 4),
-                    "area": area,
-                    "box": box,
-                }
-                if options["low_res_mask"]:
-                    record["low_res_mask"] = npy_base64(low_res)
-                if in_records:
-                    record[member] = masks.as_json(mask)
-                else:
-                    answer_size.add(masks.add(mask))
-                records.append(orjson.dumps(record))
-            answer_size.add(len(records[-1]))
-            if picture is not None and number == best:
-                with stages(Stage.PICTURE):
-                    picture.add(mask)
+    for mask_found in found:
+        mask = mask_found.inside
+        with stages(Stage.MASK):
+            if min_area:
+                mask, _ = remove_small_regions(mask, min_area)
+            area, box = area_and_box(mask)
+            if reduction:
+                area, box = reduction.area(mask), reduction.box(box)
+            record: dict[str, Any] = {
+                "object": mask_found.object,
+                "score": round(mask_found.score, 4),
+                "area": area,
+                "box": box,
+            }
+            if mask_found.logits is not None and options["low_res_mask"]:
+                record["low_res_mask"] = npy_base64(mask_found.logits)
+            if in_records:
+                record[member] = masks.as_json(mask)
+            else:
+                answer_size.add(masks.add(mask))
+            records.append(orjson.dumps(record))
+        answer_size.add(len(records[-1]))
+        if picture is not None and mask_found.is_best:
+            with stages(Stage.PICTURE):
+                picture.add(mask)
 
     picture_file = b""
     if picture is not None:
@@ -434,12 +436,13 @@ def warm_up(pipeline: Pipeline | None, shapes: Mapping[str, Sequence[int]]) -> N
             np.zeros((1, 2, 2), np.float32),
             np.array([[BOX_TOP_LEFT, BOX_BOTTOM_RIGHT]], np.int32),
         )
-        list(pipeline.decode(image, points_xy, labels, candidates=False))
+        list(pipeline.decode(image, Prompts(points_xy, labels), candidates=False))
     logits = np.full((1, MASK_SIDE, MASK_SIDE), -1, np.float32)
     logits[:, 60:120, 80:180] = 1
     for mask_format in ("json", "png", "rle"):
         options = {**DEFAULTS, "mask_format": mask_format, "segmented_image": "overlay"}
-        answer_parts(image, [(logits, np.ones(1, np.float32))], options, None, 2**30)
+        found = masks_of_logits(image, [(logits, np.ones(1, np.float32))], 0.0)
+        answer_parts(image, found, options, None, 2**30)
 
 
 def blank_image(shapes: Mapping[str, Sequence[int]]) -> EncodedImage:

@@ -12,6 +12,8 @@ from typing import Any
 ENVIRONMENT_PREFIX = "MOBILE_SAM_"
 KNOWN_IMAGES = "known images"
 """`answers` of a model that encodes no images."""
+GPU_NETWORKS = "gpu"
+"""`networks` where the encoder scales images, and the decoder makes masks."""
 FROM_ENVIRONMENT = {
     "max_image_pixels",
     "max_answer_bytes",
@@ -24,6 +26,7 @@ MINIMUM = {
     "max_answer_bytes": 1,
     "decoder_batch": 1,
     "embedding_cache_bytes": 0,
+    "mask_memory_bytes": 1,
 }
 """Least value of each setting that is a whole number."""
 
@@ -52,6 +55,11 @@ class OrchestratorSettings:
     decoder_engine: str = "onnxruntime f32"
     own_decoder_engine: str = ""
     """Engine of the decoder if it runs in the model's own process; empty: as `decoder_engine`."""
+    networks: str = ""
+    """`GPU_NETWORKS`, or empty for networks that leave the work on pixels to the orchestrator. The
+    service sets this and the next one to suit the machine."""
+    mask_memory_bytes: int = 2**30
+    """Memory of a decoder that makes masks for those of one run."""
 
     @classmethod
     def from_parameters(
@@ -86,6 +94,11 @@ class OrchestratorSettings:
     def encodes(self) -> bool:
         """Return whether the model encodes images."""
         return self.answers != KNOWN_IMAGES
+
+    @property
+    def has_gpu_networks(self) -> bool:
+        """Return whether the encoder scales images, and the decoder makes masks."""
+        return self.networks == GPU_NETWORKS
 
 
 DEFAULTS = OrchestratorSettings()

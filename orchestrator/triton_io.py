@@ -102,7 +102,7 @@ class OrchestratorModel:
             keep_free_blocks()
 
         models = Path(args["model_repository"]).parent
-        self.decoder = local_decoder(parameters, models, args["model_version"])
+        self.decoder = local_decoder(parameters, models, args)
         engine = {"encoder": settings.encoder_engine, "decoder": settings.decoder_engine}
         decoder_batch = settings.decoder_batch
         if self.decoder:
@@ -126,7 +126,9 @@ class OrchestratorModel:
             settings.max_image_pixels,
             self._count_source,
             stages=stages,
-            preprocessing=images.Preprocessing(descriptor["side"], descriptor["resize"]),
+            preprocessing=images.Preprocessing(
+                descriptor["side"], descriptor["resize"], settings.has_gpu_networks
+            ),
         )
         self._pipeline = Pipeline(
             run_decoder=(
@@ -142,7 +144,9 @@ class OrchestratorModel:
             thresholds=record["everything"],
             max_answer_bytes=settings.max_answer_bytes,
             decoder_batch=decoder_batch,
-            prompts=descriptor["prompts"],
+            accepted=descriptor["prompts"],
+            makes_masks=settings.has_gpu_networks,
+            mask_memory_bytes=settings.mask_memory_bytes,
         )
         self._report_loaded(json.dumps(descriptor))
 
@@ -224,7 +228,7 @@ class OrchestratorModel:
     def _encode(self, frame: images.Frame) -> Embedding:
         """Return the embedding of an image."""
         names = list(self._layout.shapes)
-        inputs = encoder_inputs(frame.pixels, frame.size_hw)
+        inputs = encoder_inputs(frame.pixels, frame.size_hw, frame.box_xyxy)
         outputs = self._call(tensors.ENCODER, inputs, names)
         return dict(zip(names, outputs, strict=True))
 
@@ -345,17 +349,28 @@ def read_tensor(request: Any, name: str) -> Array | None:
     return array
 
 
-def local_decoder(config: dict[str, str], models: Path, version: str) -> Any:
+def local_decoder(parameters: dict[str, str], models: Path, args: dict[str, str]) -> Any:
     """Return the decoder of a version as an `Engine` in this process, None if it runs in Triton.
 
     It runs here if its backend, named in the parameters of this model, is one of `triton_backends`:
     the same engine in another process would be a hop away. From a bucket, Triton copies each model
     into a folder of its own, and the decoder's file is not beside this model.
+
+    Args:
+        parameters: the parameters of this model.
+        models: folder of all models.
+        args: what Triton says about this instance.
     """
-    backend, path = config.get("decoder_backend"), models / tensors.DECODER / version / "model.onnx"
+    backend = parameters.get("decoder_backend")
+    file = parameters.get("decoder_file", "model.onnx")
+    path = models / tensors.DECODER / args["model_version"] / file
     if backend not in os.environ.get(PYTHON_BACKENDS, "").split() or not path.is_file():
         return None
-    return importlib.import_module(f"triton_backends.common.{backend}_engine").Engine(path, config)
+    engine = importlib.import_module(f"triton_backends.common.{backend}_engine")
+    if args["model_instance_kind"] != "GPU":
+        return engine.Engine(path, parameters)
+    device = engine.cuda_provider(parameters, int(args["model_instance_device_id"]))
+    return engine.Engine(path, parameters, [device, engine.CPU])
 
 
 def read_parameters(model_config: str) -> dict[str, str]:

@@ -88,7 +88,7 @@ def with_masks(decoder: onnx.ModelProto, resize: str) -> onnx.ModelProto:
 def _argument(value: onnx.ValueInfoProto) -> Var:
     """Return an input of a graph like that of another one."""
     tensor = value.type.tensor_type
-    shape = [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
+    shape = tuple(dim.dim_param or dim.dim_value for dim in tensor.shape.dim)
     return spox.argument(Tensor(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape))
 
 
@@ -148,7 +148,7 @@ def to_frame() -> Array:
     """Return the matrix (1024, 256) float32 that scales an axis of the logits to the frame."""
     centres = (np.arange(FRAME_SIDE) + 0.5) * MASK_SIDE / FRAME_SIDE - 0.5
     distances = np.abs(np.clip(centres, 0, MASK_SIDE - 1)[:, None] - np.arange(MASK_SIDE))
-    return np.maximum(1 - distances, 0).astype(np.float32)
+    return np.asarray(np.maximum(1 - distances, 0), np.float32)
 
 
 def _stability(logits: Var, offset: Var) -> Var:

@@ -20,6 +20,14 @@ ERROR = 3
 """ONNX Runtime's log severity."""
 CPU: Provider = ("CPUExecutionProvider", {})
 CUDA = "CUDAExecutionProvider"
+CUDA_OPTIONS: dict[str, dict[str, str]] = {
+    "cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"},
+    "gpu_mem_limit": {},
+    "arena_extend_strategy": {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"},
+    "use_tf32": {},
+}
+"""Parameters of the config, which are also ONNX Runtime's options, and its names for their
+values if it has any."""
 
 
 class Engine:
@@ -98,3 +106,13 @@ def signature(nodes: list[Any]) -> Signature:
         node.name: (node.type, [size if isinstance(size, int) else -1 for size in node.shape])
         for node in nodes
     }
+
+
+def cuda_provider(parameters: Mapping[str, str], device: int) -> Provider:
+    """Return the CUDA provider with a model's `parameters`."""
+    options = {"device_id": str(device)}
+    for key, names in CUDA_OPTIONS.items():
+        if key in parameters:
+            value = parameters[key]
+            options[key] = names[value] if names else value
+    return CUDA, options

@@ -24,16 +24,7 @@ import onnxruntime as ort
 # Triton knows the backend's own folder only.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from graph_model import GraphModel, parameters_of
-from onnxruntime_engine import CPU, CUDA, Engine, Provider, read_signatures
-
-CUDA_OPTIONS: dict[str, dict[str, str]] = {
-    "cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"},
-    "gpu_mem_limit": {},
-    "arena_extend_strategy": {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"},
-    "use_tf32": {},
-}
-"""Parameters of the config, which are also ONNX Runtime's options, and its names for their
-values if it has any."""
+from onnxruntime_engine import CPU, Engine, Provider, cuda_provider, read_signatures
 
 
 class TritonPythonModel(GraphModel):
@@ -57,7 +48,7 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
             one.
     """
     on_cpu: list[Provider] = [("OpenVINOExecutionProvider", {})] * accelerators(config)
-    providers = [cuda_provider(config, device)] if kind == "GPU" else on_cpu
+    providers = [cuda_provider(parameters_of(config), device)] if kind == "GPU" else on_cpu
     available = ort.get_available_providers()
     for name, _ in providers:
         if name not in available:
@@ -82,14 +73,3 @@ def accelerators(config: dict[str, Any]) -> int:
         if name != "openvino":
             raise ValueError(f"unknown execution accelerator {name!r}, expected 'openvino'")
     return len(on_cpu)
-
-
-def cuda_provider(config: dict[str, Any], device: int) -> Provider:
-    """Return the CUDA provider with the model's `parameters`."""
-    options = {"device_id": str(device)}
-    parameters = parameters_of(config)
-    for key, names in CUDA_OPTIONS.items():
-        if key in parameters:
-            value = parameters[key]
-            options[key] = names[value] if names else value
-    return CUDA, options

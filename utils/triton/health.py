@@ -119,6 +119,20 @@ def is_stub_failure(message: str) -> bool:
     return "stub process" in message.lower()
 
 
+OUT_OF_MEMORY = (
+    "failed to allocate memory",
+    "smaller than requested bytes",
+    "out of memory",
+    "status_alloc_failed",
+)
+"""Parts of the messages of ONNX Runtime, CUDA, cuDNN and cuBLAS about a GPU's memory."""
+
+
+def is_out_of_memory(message: str) -> bool:
+    """Return whether an error of Triton says that a GPU has too little free memory."""
+    return any(part in message.lower() for part in OUT_OF_MEMORY)
+
+
 def report_fault(file: Path) -> None:
     """Have the watchdog restart Triton, which took a model's process for dead."""
     with contextlib.suppress(OSError):  # the service is ending

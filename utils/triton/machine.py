@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -26,8 +27,8 @@ class Machine:
     """Usable physical cores, at least 1."""
     bf16: bool
     """Hardware support for bfloat16."""
-    gpus: int
-    """GPUs that the installed packages can use."""
+    gpu_memory_bytes: tuple[int, ...]
+    """Memory of each GPU, or slice of one, that the installed packages can use."""
     openvino: bool
     """Presence of the package."""
     memory_bytes: int
@@ -36,7 +37,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """Return the resources of this machine."""
-    gpus = count_gpus() if can_use_gpus() else 0
+    gpus = gpu_memories() if can_use_gpus() else ()
     return Machine(
         usable_cores(), has_bf16(), gpus, find_spec("openvino") is not None, usable_memory()
     )
@@ -71,18 +72,48 @@ def has_bf16(cpuinfo: Path = CPUINFO) -> bool:
     return bool(BF16_FLAGS & set(flags.split()))
 
 
-def count_gpus() -> int:
-    """Return the number of GPUs that NVIDIA's driver shows to this process; 0 without a driver."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and visible.strip() in {"", "-1", "NoDevFiles"}:
-        return 0
+def gpu_memories() -> tuple[int, ...]:
+    """Return the memory of each GPU that NVIDIA's driver shows to this process, in bytes; of a GPU
+    that is partitioned (MIG), that of the one slice that CUDA uses.
+
+    Empty without a driver.
+    """
     try:
         pynvml.nvmlInit()
-        count = int(pynvml.nvmlDeviceGetCount())
-        pynvml.nvmlShutdown()
     except pynvml.NVMLError:
-        return 0
-    return count if visible is None else min(count, len(visible.split(",")))
+        return ()
+    memories: list[int] = []
+    with contextlib.suppress(pynvml.NVMLError):  # CUDA hides all from the first unknown one on
+        uuids = _uuids()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = list(uuids) if visible is None else visible.split(",")
+        for name in names[: len(uuids)]:
+            memories.append(_gpu_memory(name.strip(), uuids))
+    pynvml.nvmlShutdown()
+    return tuple(memories)
+
+
+def _uuids() -> list[str]:
+    """Return the UUIDs of all GPUs."""
+    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+    return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+
+
+def _gpu_memory(name: str, uuids: Sequence[str]) -> int:
+    """Return the memory of a GPU by its name in CUDA_VISIBLE_DEVICES: an index, the start of a
+    UUID, or the UUID of a slice.
+
+    Raises:
+        NVMLError: there is none.
+    """
+    if name.isdecimal():
+        handle = pynvml.nvmlDeviceGetHandleByIndex(int(name))
+    else:
+        uuid = next((uuid for uuid in uuids if name and uuid.startswith(name)), name)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    with contextlib.suppress(pynvml.NVMLError):  # most GPUs are not partitioned
+        handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0)
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
 
 
 def can_use_gpus() -> bool:

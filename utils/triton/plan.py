@@ -5,7 +5,7 @@
 | encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 2 instances per GPU |
 | decoder | 1 instance, 2 threads | 4 instances, 4 threads each | 1 per GPU, batches of 64 prompts |
 | orchestrator, new images | 2 | 3 | by cores: 12 of 16 |
-| orchestrator, known images | 2, with a decoder | 8, with a decoder | by cores, at least 4 |
+| orchestrator, known images | 2, with a decoder | 8, with a decoder | by cores, with a decoder |
 | orchestrator, costly requests | 1 | 2 | by cores |
 | orchestrator, all masks | 1, with a decoder | 2, each with a decoder | by cores |
 
@@ -13,9 +13,11 @@ The encoder scales to few cores, and the decoder to fewer, so on many cores seve
 are faster than more threads per run. On a CPU the processes for known images and for all masks run
 the decoder themselves, so that no click waits for another caller's many prompts; the model in
 Triton is for the other processes. In front of a GPU each waits for it most of the time, so there
-are more of them; of two encoders one runs while the other copies (docs/performance-gpu.md). A large
-encoder has fewer instances where the memory holds no more. Settings (`utils.settings`) override all
-of this.
+are more of them; of two encoders one runs while the other copies (docs/performance-gpu.md). There,
+the networks scale images and make masks (`sam_onnx.pixels`), and the plan shares out the GPU's
+memory: below 12 GB there is one encoder, below 16 GB the processes for known images have no
+decoder. A large encoder has fewer instances where the memory holds no more. Settings
+(`utils.settings`) override all of this.
 """
 
 from __future__ import annotations
@@ -42,6 +44,26 @@ ENCODERS_SHARE = 0.5
 MIN_ORCHESTRATORS_GPU, MAX_ORCHESTRATORS = 4, 16
 DECODER_BATCH_GPU = 64
 """Prompts per decoder run."""
+GPU_SHARE = 0.9
+"""Share of a GPU's memory that is given to processes."""
+CONTEXT_BYTES = 600 * 2**20
+"""Memory of a GPU that each process with CUDA takes besides its limit (measured: 4.15 GB for three
+processes with 2.2 GB of tensors)."""
+ENCODER_GPU_BYTES = 2 * 2**30
+"""Limit of an encoder without its files: a run of MobileSAM's, and 1.1 GB to scale an image of 17
+megapixels (`orchestrator.images.MAX_PIXELS_OF_ENCODER`)."""
+DECODER_GPU_BYTES = 5 * 2**29
+"""Limit of a decoder without the masks that it makes: 64 prompts take 2.2 GB."""
+OWN_DECODER_GPU_BYTES = 2**29
+"""Limit of a known-image process's decoder, for 8 prompts, without the masks that it makes."""
+OWN_MASKS_BYTES = 600 * 2**20
+"""Memory of such a decoder for masks: three of 12.5 megapixels, the largest image for these
+processes (`orchestrator.costs.COSTLY_PIXELS`)."""
+MIN_MASKS_BYTES, MAX_MASKS_BYTES = 2**28, 2**34
+"""Memory of a GPU's decoder for masks."""
+MIN_TWO_ENCODERS_BYTES, MIN_OWN_DECODERS_BYTES = 12 * 10**9, 15 * 10**9
+"""Least memory of a GPU for two encoders, and for known-image processes with a decoder: cards of 16
+GB show less than that."""
 
 Backend = Literal["onnxruntime", "openvino"]
 Precision = Literal["f32", "bf16"]
@@ -62,6 +84,8 @@ class Network:
     threads: int
     """CPU threads per run; unused on a GPU."""
     gpu: bool = False
+    memory_bytes: int = 0
+    """Limit of an instance's memory on a GPU."""
 
     @property
     def engine(self) -> str:
@@ -80,6 +104,15 @@ class Plan:
     """Processes of each orchestrator model."""
     decoder_batch: int
     """Prompts per decoder run."""
+    mask_memory_bytes: int = 0
+    """Memory of a GPU's decoder for the masks of a run."""
+    own_decoder: Network | None = None
+    """Decoder of each known-image process, None if they ask Triton's."""
+
+    @property
+    def gpu(self) -> bool:
+        """Return whether the networks run on GPUs."""
+        return self.encoder.gpu
 
     def __str__(self) -> str:
         """Return one line for the log."""
@@ -113,44 +146,86 @@ def make_plan(
     """
     engine = best_engine(machine, engines) if settings.engine == "auto" else settings.engine
     _check_engine(engine, machine)
-    if machine.gpus and not engine.startswith("openvino"):
-        encoder = Network("onnxruntime", "f32", settings.encoders or ENCODERS_PER_GPU, 1, gpu=True)
-        decoder = Network("onnxruntime", "f32", 1, 1, gpu=True)
-        total_encoders = encoder.instances * machine.gpus
-        batch = DECODER_BATCH_GPU
-    else:
-        backend: Backend = "onnxruntime" if engine == "onnxruntime" else "openvino"
-        fitting = (
-            ENCODERS_SHARE
-            * machine.memory_bytes
-            / (ENCODER_BYTES + ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes)
-        )
-        total_encoders = settings.encoders or max(
-            1, min(machine.cores // CORES_PER_ENCODER, int(fitting))
-        )
-        decoders = max(1, machine.cores // CORES_PER_DECODER)
-        threads_each = settings.threads or max(1, machine.cores // total_encoders)
-        precision: Precision = "bf16" if engine == "openvino-bf16" else "f32"
-        encoder = Network(backend, precision, total_encoders, threads_each)
-        # In bfloat16 the decoder changes too many masks of further clicks (docs/engines.md).
-        decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
-        batch = DEFAULTS.decoder_batch
-    by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
-    # One more than encoders prepares the next image meanwhile; before a GPU, preparing takes
-    # longest.
-    for_new = (
-        max(by_cores, machine.cores * 3 // 4) if encoder.gpu else min(by_cores, total_encoders + 1)
-    )
+    if machine.gpu_memory_bytes and not engine.startswith("openvino"):
+        return _gpu_plan(machine, settings, encoder_bytes)
+    return _cpu_plan(machine, engine, settings, encoder_bytes)
+
+
+def _cpu_plan(machine: Machine, engine: str, settings: Settings, encoder_bytes: int) -> Plan:
+    backend: Backend = "onnxruntime" if engine == "onnxruntime" else "openvino"
+    encoder_memory = ENCODER_BYTES + ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes
+    fitting = int(ENCODERS_SHARE * machine.memory_bytes / encoder_memory)
+    encoders = settings.encoders or max(1, min(machine.cores // CORES_PER_ENCODER, fitting))
+    decoders = max(1, machine.cores // CORES_PER_DECODER)
+    threads_each = settings.threads or max(1, machine.cores // encoders)
+    precision: Precision = "bf16" if engine == "openvino-bf16" else "f32"
+    # In bfloat16 the decoder changes too many masks of further clicks (docs/engines.md).
+    decoder = Network(backend, "f32", decoders, min(threads_each, CORES_PER_DECODER))
+    by_cores = _processes(machine)
     instances = {
-        SEGMENT: settings.orchestrators or min(MAX_ORCHESTRATORS, for_new),
-        SEGMENT_CACHED: (
-            settings.orchestrators
-            or (max(MIN_ORCHESTRATORS_GPU, by_cores) if decoder.gpu else by_cores)
-        ),
+        # One more than encoders prepares the next image meanwhile.
+        SEGMENT: settings.orchestrators or min(MAX_ORCHESTRATORS, by_cores, encoders + 1),
+        SEGMENT_CACHED: settings.orchestrators or by_cores,
         SEGMENT_COSTLY: max(1, by_cores // 4),
-        EVERYTHING: by_cores if encoder.gpu else total_encoders,
+        EVERYTHING: encoders,
     }
-    return Plan(encoder, decoder, instances, batch)
+    return Plan(
+        Network(backend, precision, encoders, threads_each),
+        decoder,
+        instances,
+        DEFAULTS.decoder_batch,
+        own_decoder=decoder,
+    )
+
+
+def _gpu_plan(machine: Machine, settings: Settings, encoder_bytes: int) -> Plan:
+    """Return the plan for GPUs, each with the memory of the smallest.
+
+    Limits of what masks need are twice that: memory grows to powers of two.
+    """
+    memory = min(machine.gpu_memory_bytes)
+    encoder_limit = ENCODER_GPU_BYTES + int(ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes)
+    encoders = ENCODERS_PER_GPU if memory >= MIN_TWO_ENCODERS_BYTES else 1
+    encoders = settings.encoders or encoders
+    free = int(GPU_SHARE * memory) - encoders * (CONTEXT_BYTES + encoder_limit)
+    free -= CONTEXT_BYTES + DECODER_GPU_BYTES
+
+    gpus = len(machine.gpu_memory_bytes)
+    by_cores = _processes(machine)
+    for_known = settings.orchestrators or max(MIN_ORCHESTRATORS_GPU, by_cores)
+    own_decoder = None
+    own_decoder_bytes = OWN_DECODER_GPU_BYTES + 2 * OWN_MASKS_BYTES
+    fitting = free // 2 // (CONTEXT_BYTES + own_decoder_bytes)
+    if memory >= MIN_OWN_DECODERS_BYTES and fitting > 0:
+        each = min(fitting, -(-for_known // gpus))
+        own_decoder = Network(
+            "onnxruntime", "f32", each, 1, gpu=True, memory_bytes=own_decoder_bytes
+        )
+        free -= each * (CONTEXT_BYTES + own_decoder_bytes)
+        for_known = each * gpus
+    masks = max(MIN_MASKS_BYTES, min(MAX_MASKS_BYTES, free // 2))
+    # Preparing an image takes longest.
+    for_new = min(MAX_ORCHESTRATORS, max(by_cores, machine.cores * 3 // 4))
+    instances = {
+        SEGMENT: settings.orchestrators or for_new,
+        SEGMENT_CACHED: for_known,
+        SEGMENT_COSTLY: max(1, by_cores // 4),
+        EVERYTHING: by_cores,
+    }
+    decoder_limit = DECODER_GPU_BYTES + 2 * masks
+    return Plan(
+        Network("onnxruntime", "f32", encoders, 1, gpu=True, memory_bytes=encoder_limit),
+        Network("onnxruntime", "f32", 1, 1, gpu=True, memory_bytes=decoder_limit),
+        instances,
+        DECODER_BATCH_GPU,
+        masks,
+        own_decoder,
+    )
+
+
+def _processes(machine: Machine) -> int:
+    """Return the number of processes for known images on a machine's cores."""
+    return min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
 
 
 def best_engine(machine: Machine, engines: Sequence[str]) -> str:
@@ -158,7 +233,7 @@ def best_engine(machine: Machine, engines: Sequence[str]) -> str:
 
     ONNX Runtime on a GPU, and where it can run none.
     """
-    if machine.gpus:
+    if machine.gpu_memory_bytes:
         return "onnxruntime"
     runs = {"openvino": machine.openvino, "openvino-bf16": machine.openvino and machine.bf16}
     return next(

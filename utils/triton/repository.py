@@ -16,15 +16,25 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from orchestrator import tensors
-from orchestrator.settings import DEFAULTS, OrchestratorSettings
+from orchestrator.settings import DEFAULTS, GPU_NETWORKS, OrchestratorSettings
 from utils.settings import Settings, SettingsError
 from utils.triton import versions
 from utils.triton.installation import ROOT, TritonSetupError
 from utils.triton.machine import this_machine
-from utils.triton.plan import MOBILE_SAM_ENGINES, Network, Plan, PlanError, make_plan
+from utils.triton.plan import (
+    MOBILE_SAM_ENGINES,
+    OWN_MASKS_BYTES,
+    Network,
+    Plan,
+    PlanError,
+    make_plan,
+)
 from utils.triton.run import RunState, private_folder
 
-CONFIG = "config.pbtxt"
+CONFIG, GPU_CONFIG = "config.pbtxt", "configs/gpu.pbtxt"
+"""A model's configuration, and the one that replaces it on GPUs, where there is one."""
+OWN_DECODER_PARAMETERS = {"cudnn_conv_algo_search": 1, "use_tf32": 0}
+"""Parameters of a decoder on a GPU, as in its own configuration."""
 SERVICES = "services"
 """Name of the folder in the cache folder with a folder for each running service."""
 
@@ -116,9 +126,7 @@ def configure(folder: Path, plan: Plan) -> None:
     for config in sorted(folder.glob(f"*/{CONFIG}")):
         model = config.parent.name
         try:
-            config.write_text(
-                apply_plan(model, config.read_text(encoding="utf-8"), plan), encoding="utf-8"
-            )
+            config.write_text(planned_config(config.parent, plan), encoding="utf-8")
         except (OSError, ValueError, text_format.ParseError) as error:
             raise TritonSetupError(
                 f"cannot read the configuration of the model {model}: {error}"
@@ -140,7 +148,7 @@ def is_configured(repository: Path, settings: Settings, deployed: Path) -> bool:
     plan = plan_for_this_machine(repository, settings)
     return all(
         (deployed / model / CONFIG).read_text(encoding="utf-8")
-        == apply_plan(model, (repository / model / CONFIG).read_text(encoding="utf-8"), plan)
+        == planned_config(repository / model, plan)
         for model in (tensors.ENCODER, tensors.DECODER)
     )
 
@@ -209,6 +217,18 @@ def check_weights(folder: Path, expected: str) -> None:
         )
 
 
+def planned_config(model_folder: Path, plan: Plan) -> str:
+    """Return the text of a model's config.pbtxt for a plan, from the files in its folder.
+
+    Raises:
+        OSError: a file cannot be read.
+        ParseError: a file is no configuration.
+    """
+    gpu_config = model_folder / GPU_CONFIG
+    path = gpu_config if plan.gpu and gpu_config.is_file() else model_folder / CONFIG
+    return apply_plan(model_folder.name, path.read_text(encoding="utf-8"), plan)
+
+
 def apply_plan(model: str, config: str, plan: Plan) -> str:
     """Return the text of a model's config.pbtxt with the plan applied.
 
@@ -218,23 +238,43 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
     if model in (tensors.ENCODER, tensors.DECODER):
         _configure_network(parsed, plan.encoder if model == tensors.ENCODER else plan.decoder)
     elif model in tensors.MODELS:
-        _set_instances(parsed, plan.instances[model], gpu=False)
-        _set_parameters(
-            parsed,
-            encoder_engine=plan.encoder.engine,
-            decoder_engine=plan.decoder.engine,
-            decoder_batch=plan.decoder_batch,
-        )
-        if model in (tensors.SEGMENT_CACHED, tensors.EVERYTHING) and not plan.decoder.gpu:
-            # They run the decoder themselves where the backend is one of `triton_backends`.
-            _set_parameters(parsed, decoder_backend=plan.decoder.backend)
-            _set_threads(parsed, plan.decoder)
-            # Bfloat16 keeps the masks of first clicks (docs/engines.md).
-            if model == tensors.EVERYTHING:
-                decoder = replace(plan.decoder, precision=plan.encoder.precision)
-                _set_precision(parsed, decoder)
-                _set_parameters(parsed, own_decoder_engine=decoder.engine)
+        _configure_orchestrator(parsed, plan)
     return str(text_format.MessageToString(parsed))
+
+
+def _configure_orchestrator(config: ModelConfig, plan: Plan) -> None:
+    _set_instances(config, plan.instances[config.name], gpu=False)
+    _set_parameters(
+        config,
+        encoder_engine=plan.encoder.engine,
+        decoder_engine=plan.decoder.engine,
+        decoder_batch=plan.decoder_batch,
+    )
+    if plan.gpu:
+        _set_parameters(config, networks=GPU_NETWORKS, mask_memory_bytes=plan.mask_memory_bytes)
+    # Where the backend is one of `triton_backends`, they run the decoder themselves.
+    if config.name == tensors.SEGMENT_CACHED and plan.own_decoder:
+        _set_own_decoder(config, plan.own_decoder)
+    # Bfloat16 keeps the masks of first clicks (docs/engines.md).
+    if config.name == tensors.EVERYTHING and not plan.gpu:
+        _set_own_decoder(config, replace(plan.decoder, precision=plan.encoder.precision))
+
+
+def _set_own_decoder(config: ModelConfig, decoder: Network) -> None:
+    _set_parameters(config, decoder_backend=decoder.backend, own_decoder_engine=decoder.engine)
+    if not decoder.gpu:
+        _set_threads(config, decoder)
+        _set_precision(config, decoder)
+        return
+    _set_instances(config, decoder.instances, gpu=True)
+    _set_parameters(
+        config,
+        decoder_file=versions.GPU_NETWORK_FILE,
+        decoder_batch=DEFAULTS.decoder_batch,
+        mask_memory_bytes=OWN_MASKS_BYTES,
+        gpu_mem_limit=decoder.memory_bytes,
+        **OWN_DECODER_PARAMETERS,
+    )
 
 
 def _configure_network(config: ModelConfig, network: Network) -> None:
@@ -246,7 +286,9 @@ def _configure_network(config: ModelConfig, network: Network) -> None:
         # (docs/performance-gpu.md).
         config.ClearField("dynamic_batching")
     _set_precision(config, network)
-    if not network.gpu:
+    if network.gpu:
+        _set_parameters(config, gpu_mem_limit=network.memory_bytes)
+    else:
         _set_threads(config, network)
         # The watchdog runs it before callers do, and a run takes long.
         if config.name == tensors.ENCODER:

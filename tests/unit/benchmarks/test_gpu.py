@@ -31,7 +31,7 @@ def test_goals_are_met_or_missed(seconds, everything, met):
 @pytest.fixture
 def _gpu(monkeypatch) -> None:
     """Stand in for tests and measurements on a machine with a GPU."""
-    machine = replace(this_machine(), gpus=1)
+    machine = replace(this_machine(), gpu_memory_bytes=(80 * 10**9,))
     monkeypatch.setattr(gpu, "this_machine", lambda: machine)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: SimpleNamespace(returncode=0))
     monkeypatch.setattr("sys.argv", ["gpu"])
@@ -59,7 +59,7 @@ def test_status_is_an_error_if_something_failed(monkeypatch, capsys, tests, kept
 
 @pytest.mark.usefixtures("_gpu")
 def test_without_a_gpu_the_command_fails_and_names_the_way_to_try_it(monkeypatch, capsys):
-    machine = replace(this_machine(), gpus=0)
+    machine = replace(this_machine(), gpu_memory_bytes=())
     monkeypatch.setattr(gpu, "this_machine", lambda: machine)
     with pytest.raises(SystemExit, match="2"):
         gpu.main()

@@ -33,7 +33,7 @@ def scaled(scale, pixels, size_hw, box_xyxy=None) -> np.ndarray:
         box_xyxy=np.array(box_xyxy or (0, 0, width, height), np.float32),
         frame_hw=np.array(size_hw, np.int32),
     )
-    return frame[0]
+    return np.asarray(frame[0])
 
 
 def test_200_sizes_have_pillows_pixels(scale):

@@ -52,10 +52,10 @@ def test_operators_key_cannot_be_a_callers():
 
 
 def test_ready_line_names_the_encoders_engine(tmp_path):
-    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
+    laptop = Machine(cores=2, bf16=False, gpu_memory_bytes=(), openvino=True, memory_bytes=2**35)
     lines = [
         _ready_line(tmp_path, make_plan(machine, MOBILE_SAM_ENGINES, Settings()), Settings())
-        for machine in (replace(laptop, gpus=1), laptop)
+        for machine in (replace(laptop, gpu_memory_bytes=(80 * 10**9,)), laptop)
     ]
     assert [line.rpartition("encoder ")[2] for line in lines] == ["cuda f32", "openvino f32"]
 
@@ -64,7 +64,7 @@ def test_a_clients_key_without_keys_of_the_service_is_warned_of(monkeypatch, cap
     for name in ("clean_up", "remove_abandoned", "check_shared_memory"):
         monkeypatch.setattr(f"utils.app.{name}", lambda *_: None)
     monkeypatch.setenv("MOBILE_SAM_API_KEY", KEY)
-    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
+    laptop = Machine(cores=2, bf16=False, gpu_memory_bytes=(), openvino=True, memory_bytes=2**35)
     plan = make_plan(laptop, MOBILE_SAM_ENGINES, Settings())
     _check_deployment(None, "s3://bucket/models", plan, Settings(api_keys=KEY))
     assert "MOBILE_SAM_API_KEY is" not in caplog.text
@@ -78,7 +78,7 @@ def test_services_with_other_weights_from_the_same_repository_have_queues_of_the
     monkeypatch, tmp_path
 ):
     monkeypatch.setenv("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(tmp_path))
-    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
+    laptop = Machine(cores=2, bf16=False, gpu_memory_bytes=(), openvino=True, memory_bytes=2**35)
     plan = make_plan(laptop, MOBILE_SAM_ENGINES, Settings())
     source = Path("model_repository")
     configuration = _Configuration(Settings(), source, tmp_path, plan, None, None, None)
@@ -108,7 +108,7 @@ def test_orchestrator_gets_the_settings_as_the_service_understood_them(
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("MOBILE_SAM_MODEL_REPOSITORY", repository)
     settings = Settings.from_environment()
-    laptop = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
+    laptop = Machine(cores=2, bf16=False, gpu_memory_bytes=(), openvino=True, memory_bytes=2**35)
     plan = make_plan(laptop, MOBILE_SAM_ENGINES, settings)
     source = settings.repository_in(tmp_path)
     configuration = _Configuration(settings, source, repository, plan, None, None, None)

@@ -19,6 +19,7 @@ from utils.triton.watchdog.probes import (
     FaultError,
     LocalTriton,
     NotLoadedError,
+    OutOfMemoryError,
     ProbeError,
     check_engines,
     click,
@@ -244,8 +245,9 @@ class HealthProbes:
             probe.fastest_s = min(took_s, GROWTH * probe.fastest_s or took_s)
             probe.succeeded_at, probe.errors, probe.error = self._now, 0, None
         else:
-            # Unloading is deliberate.
-            probe.errors = 1 if isinstance(error, NotLoadedError) else probe.errors + 1
+            # Unloading is deliberate, and a restart gives a GPU no memory.
+            is_lasting = isinstance(error, NotLoadedError | OutOfMemoryError)
+            probe.errors = 1 if is_lasting else probe.errors + 1
             described = f"{probe.name}: {error or type(error).__name__}"
             probe.error = error if isinstance(error, ProbeError) else ProbeError(described)
 

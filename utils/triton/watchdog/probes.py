@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from orchestrator import tensors
 from orchestrator.call import Call
-from orchestrator.networks import decoder_inputs, encoder_inputs
+from orchestrator.networks import MaskRule, decoder_inputs, encoder_inputs
 from utils.triton import health
 from utils.triton.inputs import infer_input
 from utils.triton.versions import LOAD_ORDER
@@ -38,6 +38,8 @@ SUCCESSES = re.compile(
 LOADED = re.compile(
     rf'^mobile_sam_loaded_timestamp_seconds.*\bmodel="{tensors.SEGMENT}".*', re.MULTILINE
 )
+SIDE = re.compile(r'\\"side\\": (\d+)')
+"""Member of the descriptor, which is a label's value."""
 ENGINE = re.compile(r'\b(encoder|decoder)="([^"]+)"')
 
 # A grey PNG of 8 x 8 pixels.
@@ -55,6 +57,10 @@ class ProbeError(Exception):
 
 class NotLoadedError(ProbeError):
     """Models that are not loaded yet, or that an operator has unloaded."""
+
+
+class OutOfMemoryError(ProbeError):
+    """The GPU has too little free memory, which a restart would not change."""
 
 
 class FaultError(ProbeError):
@@ -115,7 +121,11 @@ class LocalTriton:
                 unloaded = [name for name in LOAD_ORDER if not client.is_model_ready(name)]
                 if unloaded:
                     raise NotLoadedError(f"{', '.join(unloaded)} is not loaded") from None
-                kind = FaultError if health.is_stub_failure(str(error)) else ProbeError
+                kind: type[ProbeError] = ProbeError
+                if health.is_stub_failure(str(error)):
+                    kind = FaultError
+                elif health.is_out_of_memory(str(error)):
+                    kind = OutOfMemoryError
                 raise kind(f"{model}: {str(error)[:200]}") from None
             return {name: result.as_numpy(name) for name in outputs}
 
@@ -152,6 +162,13 @@ class LocalTriton:
         """Return the engines of encoder and decoder."""
         loaded = "".join(LOADED.findall(self._metrics(timeout_s)))
         return ", ".join(sorted({f"{part} {engine}" for part, engine in ENGINE.findall(loaded)}))
+
+    def frame_side(self, timeout_s: float) -> int:
+        """Return the side of the encoder's frame in pixels, which all versions share."""
+        side = SIDE.search("".join(LOADED.findall(self._metrics(timeout_s))))
+        if not side:
+            raise NotLoadedError(f"{tensors.SEGMENT} is not loaded")
+        return int(side[1])
 
     def _metrics(self, timeout_s: float) -> str:
         connection = HTTPConnection("127.0.0.1", self.metrics_port, timeout=timeout_s)
@@ -206,12 +223,14 @@ def check_engines(triton: LocalTriton, timeout_s: float, version: int | None = N
         Exception: as `LocalTriton`.
     """
     shapes = triton.tensors(tensors.ENCODER, timeout_s, version)
-    inputs = {tensor.name for tensor in tensors.ENCODER_INPUTS}
+    inputs = {tensor.name for tensor in (*tensors.ENCODER_INPUTS, *tensors.GPU_ENCODER_INPUTS)}
     parts = [name for name in shapes if name not in inputs]
-    side = shapes[tensors.IMAGES.name][1]
+    on_gpu = tensors.PIXELS.name in shapes
+    side = triton.frame_side(timeout_s) if on_gpu else shapes[tensors.IMAGES.name][1]
 
     def encode(pixels: npt.NDArray[np.uint8]) -> Values:
-        images = encoder_inputs(pixels, (side, side))
+        box_xyxy = (0, 0, side, side) if on_gpu else None
+        images = encoder_inputs(pixels, (side, side), box_xyxy)
         return triton.infer(tensors.ENCODER, images, parts, timeout_s, version)
 
     black = np.zeros((side, side, 3), np.uint8)
@@ -227,6 +246,9 @@ def check_engines(triton: LocalTriton, timeout_s: float, version: int | None = N
     frame_hw = tensors.FRAME_SIDE, tensors.FRAME_SIDE
     prompt = decoder_inputs(embedding, corners_xy, labels, size_hw=frame_hw, frame_hw=frame_hw)
     output = tensors.LOW_RES_MASKS.name
+    if on_gpu:
+        output = tensors.MASK_LOGITS.name
+        prompt |= MaskRule(slice(0, 1 + tensors.CANDIDATES)).inputs()
     masks = triton.infer(tensors.DECODER, prompt, [output], timeout_s, version)[output]
     if not (masks > 0).any() and not (masks == NO_OBJECT).all():
         raise EngineError(f"{tensors.DECODER} returned no mask for a box around a white square")

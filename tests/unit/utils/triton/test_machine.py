@@ -2,6 +2,7 @@
 
 import os
 from importlib import metadata
+from types import SimpleNamespace
 from unittest import mock
 
 import psutil
@@ -9,7 +10,7 @@ import pynvml
 import pytest
 
 from utils.triton.installation import Installation, TritonSetupError
-from utils.triton.machine import can_use_gpus, count_gpus, has_bf16, usable_cores, usable_memory
+from utils.triton.machine import can_use_gpus, gpu_memories, has_bf16, usable_cores, usable_memory
 
 
 @pytest.mark.parametrize(
@@ -73,22 +74,72 @@ def test_bfloat16_is_detected_by_cpu_flags(tmp_path, flags, expected):
     assert has_bf16(tmp_path / "no such file") is False
 
 
+UUIDS = ("GPU-8f2a-1", "GPU-9b00-2", "GPU-9b11-3", "GPU-77aa-4")
+"""GPUs of 1 to 4 GiB; the last one has a slice of 256 MiB."""
+SLICE = "MIG-5"
+
+
+def handle_by_index(index: int) -> str:
+    if index >= len(UUIDS):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    return UUIDS[index]
+
+
+def handle_by_uuid(uuid: str) -> str:
+    if uuid not in (*UUIDS, SLICE):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+    return uuid
+
+
+def slice_of(handle: str, _index: int) -> str:
+    if handle != UUIDS[-1]:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return SLICE
+
+
+def memory_of(handle: str) -> SimpleNamespace:
+    return SimpleNamespace(total=2**28 if handle == SLICE else 2**30 * (1 + UUIDS.index(handle)))
+
+
+DRIVER = {
+    "nvmlInit": lambda: None,
+    "nvmlShutdown": lambda: None,
+    "nvmlDeviceGetCount": lambda: len(UUIDS),
+    "nvmlDeviceGetUUID": str,
+    "nvmlDeviceGetHandleByIndex": handle_by_index,
+    "nvmlDeviceGetHandleByUUID": handle_by_uuid,
+    "nvmlDeviceGetMigDeviceHandleByIndex": slice_of,
+    "nvmlDeviceGetMemoryInfo": memory_of,
+}
+
+
 @pytest.mark.parametrize(
-    ("visible", "gpus"),
-    [(None, 4), ("", 0), ("-1", 0), ("0", 1), ("1,2", 2), ("0,1,2,3,4,5", 4), ("GPU-8f2a", 1)],
+    ("visible", "mebibytes"),
+    [
+        pytest.param(None, (1024, 2048, 3072, 256), id="all"),
+        pytest.param("", (), id="none"),
+        pytest.param("-1", (), id="hidden"),
+        pytest.param("NoDevFiles", (), id="hidden by a container"),
+        pytest.param("0", (1024,), id="the first"),
+        pytest.param("2, 1", (3072, 2048), id="two in another order"),
+        pytest.param("0,7,1", (1024,), id="an unknown one hides those after it"),
+        pytest.param("0,1,2,3,4,5", (1024, 2048, 3072, 256), id="more than there are"),
+        pytest.param("GPU-8f2a", (1024,), id="the start of a UUID"),
+        pytest.param("GPU-9b11-3", (3072,), id="a UUID"),
+        pytest.param("MIG-5", (256,), id="a slice"),
+    ],
 )
-def test_gpus_are_counted_by_the_driver_and_limited_by_cuda_visible_devices(
-    monkeypatch, visible, gpus
+def test_gpus_are_those_that_the_driver_and_cuda_visible_devices_show(
+    monkeypatch, visible, mebibytes
 ):
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    for name, function in DRIVER.items():
+        monkeypatch.setattr(pynvml, name, function)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert count_gpus() == gpus
+    assert gpu_memories() == tuple(size * 2**20 for size in mebibytes)
     monkeypatch.setattr(pynvml, "nvmlInit", mock.Mock(side_effect=pynvml.NVMLError_LibraryNotFound))
-    assert count_gpus() == 0
+    assert gpu_memories() == ()
 
 
 @pytest.mark.parametrize(

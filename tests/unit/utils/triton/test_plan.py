@@ -8,10 +8,10 @@ from utils.settings import Settings
 from utils.triton.machine import Machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, PlanError, make_plan
 
-LAPTOP = Machine(cores=2, bf16=False, gpus=0, openvino=True, memory_bytes=2**35)
+LAPTOP = Machine(cores=2, bf16=False, gpu_memory_bytes=(), openvino=True, memory_bytes=2**35)
 WITH_BF16 = replace(LAPTOP, bf16=True)
 SERVER = replace(WITH_BF16, cores=16)
-GPU = replace(SERVER, gpus=1)
+GPU = replace(SERVER, gpu_memory_bytes=(80 * 10**9,))
 FLOAT32, SMALL = ("openvino", "onnxruntime"), ("onnxruntime",)
 """Engines of a large network whose masks have not been compared in bfloat16, and of a small one."""
 

@@ -33,9 +33,9 @@ from utils.triton.run import VARIABLE, RunState, remove_abandoned
 from utils.triton.versions import versions
 
 REPOSITORY = Path(__file__).resolve().parents[4] / "model_repository"
-THIS_MACHINE = Machine(cores=2, bf16=True, gpus=0, openvino=True, memory_bytes=2**35)
+THIS_MACHINE = Machine(cores=2, bf16=True, gpu_memory_bytes=(), openvino=True, memory_bytes=2**35)
 LAPTOP = make_plan(THIS_MACHINE, MOBILE_SAM_ENGINES, Settings())
-GPU = replace(THIS_MACHINE, cores=8, bf16=False, gpus=1, openvino=False)
+GPU = replace(THIS_MACHINE, cores=8, bf16=False, gpu_memory_bytes=(80 * 10**9,), openvino=False)
 
 
 def source(model: str) -> str:
