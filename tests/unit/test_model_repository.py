@@ -20,9 +20,9 @@ NAMES = {"BYTES": "TYPE_STRING"}
 REQUIRED_INPUTS = {tensors.EVERYTHING: {"call", "point_coords"}}
 
 
-def config(model: str) -> model_config_pb2.ModelConfig:
+def config(model: str, file: str = "config.pbtxt") -> model_config_pb2.ModelConfig:
     return text_format.Parse(
-        (REPOSITORY / model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
+        (REPOSITORY / model / file).read_text(), model_config_pb2.ModelConfig()
     )
 
 
@@ -65,10 +65,25 @@ def test_only_the_inputs_that_every_request_has_are_required(model):
     } == REQUIRED_INPUTS.get(model, set())
 
 
+@pytest.mark.parametrize("model", tensors.GPU_NETWORKS)
+def test_networks_of_gpus_have_the_declared_tensors(model):
+    inputs, outputs = tensors.GPU_NETWORKS[model]
+    on_gpu = config(model, "configs/gpu.pbtxt")
+    assert declared(on_gpu.input) == as_configured(inputs)
+    assert declared(on_gpu.output) == as_configured(outputs)
+    assert (on_gpu.name, on_gpu.default_model_filename) == (model, "gpu.onnx")
+
+
+@pytest.mark.parametrize("file", ["config.pbtxt", "configs/gpu.pbtxt"])
 @pytest.mark.parametrize("model", tensors.NETWORKS)
-def test_onnx_models_warm_up_with_every_input(model):
-    parsed = config(model)
-    assert set(parsed.model_warmup[0].inputs) == {entry.name for entry in parsed.input}
+def test_onnx_models_warm_up_with_every_input(model, file):
+    parsed = config(model, file)
+    inputs = parsed.model_warmup[0].inputs
+    assert set(inputs) == {entry.name for entry in parsed.input}
+    for value in inputs.values():
+        if value.input_data_file:
+            data = (REPOSITORY / model / "warmup" / value.input_data_file).read_bytes()
+            assert len(data) == 4 * value.dims[0]
 
 
 def test_configurations_override_defaults_only_by_other_values():

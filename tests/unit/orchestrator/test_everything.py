@@ -1,12 +1,17 @@
 """Filtering and clean-up of automatic masks."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from pycocotools import mask as coco
 
 from orchestrator.everything import EDGE_MARGIN_PIXELS, is_truncated, record
+from orchestrator.found import stable_masks_of_logits
+from orchestrator.stages import Stages
 
 OPTIONS = {"stability_score_thresh": 0.5, "stability_score_offset": 1.0, "min_mask_region_area": 0}
+STAGES = Stages(lambda *_: None)
 SIZE_HW = (100, 120)
 WHOLE = (0, 0, 120, 100)
 
@@ -20,10 +25,18 @@ def logits(size_hw: tuple[int, int], *boxes: tuple[int, int, int, int]) -> np.nd
 
 
 def found(values: np.ndarray, crop=WHOLE, size_hw=SIZE_HW, score=0.9, **options):
+    """Return the record of a mask by its logits in a crop; None if there is none."""
     point_xy = np.array([50.5, 40.25], np.float32)
-    return record(
-        values, score, point_xy, crop=crop, size_hw=size_hw, options={**OPTIONS, **options}
+    options = {**OPTIONS, **options}
+    part = SimpleNamespace(upsample=lambda _: values, stages=STAGES)
+    decoded = [(np.zeros((1, 256, 256), np.float32), np.array([score]))]
+    masks = stable_masks_of_logits(
+        part, decoded, 0.8, options["stability_score_offset"], options["stability_score_thresh"]
     )
+    records = [
+        record(mask, point_xy, crop=crop, size_hw=size_hw, options=options) for mask in masks
+    ]
+    return records[0] if records else None
 
 
 CROP = (100, 50, 300, 250)
@@ -124,6 +137,12 @@ def test_mask_may_be_the_last_pixel_of_the_image():
     made = found(logits(SIZE_HW, (119, 99, 120, 100)))
     assert (made["bbox"], made["area"]) == ([119, 99, 1, 1], 1)
     assert coco.decode(made["segmentation"])[99, 119]
+
+
+def test_mask_with_a_score_that_is_not_above_the_threshold_is_dropped():
+    values = logits(SIZE_HW, (30, 40, 60, 70))
+    assert found(values, score=0.8) is None
+    assert found(values, score=0.81) is not None
 
 
 def test_unstable_mask_is_dropped():

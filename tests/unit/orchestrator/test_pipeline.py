@@ -10,6 +10,7 @@ from orchestrator.embeddings import EncodedImage
 from orchestrator.networks import DecoderError
 from orchestrator.pipeline import (
     Pipeline,
+    Prompts,
     batches,
     check_inside,
     clip,
@@ -53,7 +54,8 @@ def decode(
 ) -> list[Any]:
     pipeline = Pipeline(decoder, None, STAGES, {}, {}, 0, batch)  # type: ignore[arg-type]
     coords, labels = np.zeros((count, 1, 2), np.float32), np.ones((count, 1), np.int32)
-    return list(pipeline.decode(IMAGE, coords, labels, *earlier, candidates=candidates))
+    prompts = Prompts(coords, labels, *earlier)
+    return list(pipeline.decode(IMAGE, prompts, candidates=candidates))
 
 
 @pytest.mark.parametrize("candidates", [False, True], ids=["single", "candidates"])
@@ -247,7 +249,7 @@ def test_count_points_ignores_trailing_absent_points():
     ],
 )
 def test_prompts_that_the_weights_do_not_accept_are_refused(kinds, mask_objects, refused):
-    boxes_only = Pipeline(None, None, STAGES, {}, {}, 0, 8, prompts=["boxes"])  # type: ignore[arg-type]
+    boxes_only = Pipeline(None, None, STAGES, {}, {}, 0, 8, accepted=["boxes"])  # type: ignore[arg-type]
     given = np.array(kinds, np.int32), mask_objects
     Pipeline(None, None, STAGES, {}, {}, 0, 8).check_accepted(*given)  # type: ignore[arg-type]
     if refused is None:

@@ -23,7 +23,8 @@ def decoder_of(monkeypatch, tmp_path):
 
     def made(config: dict[str, str], python_backends: str = BOTH, version: str = "3"):
         monkeypatch.setenv("MOBILE_SAM_PYTHON_BACKENDS", python_backends)
-        return local_decoder(config, tmp_path, version)
+        args = {"model_version": version, "model_instance_kind": "CPU"}
+        return local_decoder(config, tmp_path, args)
 
     return made
 
@@ -39,12 +40,31 @@ def test_decoder_runs_in_the_orchestrators_process_if_its_backend_is_ours(decode
     "case",
     [
         pytest.param((OPENVINO, "onnxruntime"), id="NVIDIA's backend"),
-        pytest.param(({},), id="a GPU"),
+        pytest.param(({},), id="a small GPU"),
+        pytest.param(({**ONNXRUNTIME, "decoder_file": "gpu.onnx"},), id="no such file"),
         pytest.param((OPENVINO, BOTH, "4"), id="models of a bucket"),
     ],
 )
 def test_decoder_runs_in_triton_otherwise(decoder_of, case):
     assert decoder_of(*case) is None
+
+
+def test_decoder_of_a_gpu_runs_on_the_device_of_the_process(monkeypatch, tmp_path, triton_io):
+    write_model(tmp_path / "mobile_sam_decoder", version="3")
+    made = Mock()
+    monkeypatch.setattr("triton_backends.common.onnxruntime_engine.Engine", made)
+    monkeypatch.setenv("MOBILE_SAM_PYTHON_BACKENDS", BOTH)
+    parameters = {"decoder_backend": "onnxruntime", "gpu_mem_limit": "7", "use_tf32": "0"}
+    args = {
+        "model_version": "3",
+        "model_instance_kind": "GPU",
+        "model_instance_device_id": "2",
+    }
+    assert triton_io.local_decoder(parameters, tmp_path, args) is made.return_value
+    options = {"device_id": "2", "gpu_mem_limit": "7", "use_tf32": "0"}
+    cuda, cpu = ("CUDAExecutionProvider", options), ("CPUExecutionProvider", {})
+    path = tmp_path / "mobile_sam_decoder" / "3" / "model.onnx"
+    made.assert_called_once_with(path, parameters, [cuda, cpu])
 
 
 @pytest.fixture

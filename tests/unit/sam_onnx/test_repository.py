@@ -1,5 +1,6 @@
 """Exports that several commands write to one repository at the same time."""
 
+import copy
 import json
 import threading
 import time
@@ -9,10 +10,17 @@ import onnx
 import pytest
 from onnx import helper
 
+from sam_onnx import pixels
 from sam_onnx import repository as module
 from sam_onnx.repository import ORCHESTRATORS, Identity, Version, sha256_of
 
 NETWORKS = ("mobile_sam_encoder", "mobile_sam_decoder")
+
+
+@pytest.fixture(autouse=True)
+def _networks_for_gpus(monkeypatch) -> None:
+    """Let an empty network be that of a GPU, too."""
+    monkeypatch.setattr(pixels, "with_pixels", lambda network, _resize: copy.deepcopy(network))
 
 
 def export(repository: Path, name: str) -> None:
@@ -70,9 +78,18 @@ def test_record_has_the_hash_of_each_network(tmp_path):
     for model in ORCHESTRATORS:
         record = json.loads((tmp_path / model / "1" / "weights.json").read_text())
         assert record["networks"] == {
-            f"{network}/model.onnx": sha256_of(tmp_path / network / "1" / "model.onnx")
+            f"{network}/{file}": sha256_of(tmp_path / network / "1" / file)
             for network in NETWORKS
+            for file in ("model.onnx", "gpu.onnx")
         }
+
+
+@pytest.mark.parametrize("model", NETWORKS)
+def test_export_without_a_network_for_gpus_is_not_complete(tmp_path, model):
+    export(tmp_path, "a")
+    assert Version(tmp_path).identity("a") is not None
+    (tmp_path / model / "1" / "gpu.onnx").unlink()
+    assert Version(tmp_path).identity("a") is None
 
 
 def test_record_without_hashes_is_no_complete_export(tmp_path):

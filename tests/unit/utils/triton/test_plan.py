@@ -6,7 +6,14 @@ import pytest
 
 from utils.settings import Settings
 from utils.triton.machine import Machine
-from utils.triton.plan import MOBILE_SAM_ENGINES, PlanError, make_plan
+from utils.triton.plan import (
+    CONTEXT_BYTES,
+    MIN_MASKS_BYTES,
+    MOBILE_SAM_ENGINES,
+    Plan,
+    PlanError,
+    make_plan,
+)
 
 LAPTOP = Machine(cores=2, bf16=False, gpu_memory_bytes=(), openvino=True, memory_bytes=2**35)
 WITH_BF16 = replace(LAPTOP, bf16=True)
@@ -84,6 +91,47 @@ def test_plan_has_instances_and_threads_by_cores(machine, encoder, decoder, orch
     assert (plan.decoder.instances, plan.decoder.threads) == decoder
     assert list(plan.instances.values()) == orchestrators
     assert plan.decoder_batch < make_plan(GPU, MOBILE_SAM_ENGINES, Settings()).decoder_batch
+
+
+def memory_of(plan: Plan) -> int:
+    """Return the bytes of a GPU that the plan's processes may take."""
+    networks = [plan.encoder, plan.decoder]
+    if plan.own_decoder:
+        networks.append(plan.own_decoder)
+    return sum(network.instances * (CONTEXT_BYTES + network.memory_bytes) for network in networks)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "encoders", "own_decoders", "known"),
+    [
+        pytest.param([8], 1, 0, 8, id="8 GB"),
+        pytest.param([10], 1, 0, 8, id="a slice of 10 GB"),
+        pytest.param([12], 2, 0, 8, id="12 GB"),
+        pytest.param([16], 2, 1, 1, id="16 GB"),
+        pytest.param([24], 2, 2, 2, id="24 GB"),
+        pytest.param([80], 2, 8, 8, id="80 GB"),
+        pytest.param([80, 80], 2, 4, 8, id="two of 80 GB"),
+        pytest.param([80, 8], 1, 0, 8, id="of 80 and 8 GB"),
+    ],
+)
+def test_plan_shares_out_the_memory_of_the_smallest_gpu(gigabytes, encoders, own_decoders, known):
+    sizes = tuple(size * 10**9 for size in gigabytes)
+    plan = make_plan(
+        replace(SERVER, gpu_memory_bytes=sizes), MOBILE_SAM_ENGINES, Settings(), 28_000_000
+    )
+    assert plan.gpu
+    assert plan.encoder.instances == encoders
+    assert (plan.own_decoder.instances if plan.own_decoder else 0) == own_decoders
+    assert plan.instances["mobile_sam_cached"] == known
+    assert memory_of(plan) <= min(sizes)
+    assert plan.mask_memory_bytes >= MIN_MASKS_BYTES
+
+
+def test_large_encoder_leaves_less_memory_for_masks():
+    small, large = (make_plan(GPU, FLOAT32, Settings(), size) for size in (28_000_000, 26 * 10**8))
+    assert large.encoder.memory_bytes > small.encoder.memory_bytes + 2 * 26 * 10**8
+    assert large.mask_memory_bytes <= small.mask_memory_bytes
+    assert memory_of(large) <= GPU.gpu_memory_bytes[0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from harness.repository import make_repository
+from orchestrator import tensors
 from sam_onnx.repository import replace_file
 from tests.services import write_other_weights
 from utils.settings import Settings
@@ -18,7 +19,6 @@ from utils.triton.machine import Machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, Plan, make_plan
 from utils.triton.repository import (
     SERVICES,
-    apply_plan,
     check_repository,
     check_weights,
     configure,
@@ -27,6 +27,7 @@ from utils.triton.repository import (
     is_configured,
     main,
     plan_for_this_machine,
+    planned_config,
     take_snapshot,
 )
 from utils.triton.run import VARIABLE, RunState, remove_abandoned
@@ -46,7 +47,7 @@ def applied(model: str, plan: Plan) -> tuple[ModelConfig, tuple[int, int], dict[
     """Return a model's configuration with a plan applied, its instances' number and kind, and
     its parameters.
     """
-    parsed = text_format.Parse(apply_plan(model, source(model), plan), ModelConfig())
+    parsed = text_format.Parse(planned_config(REPOSITORY / model, plan), ModelConfig())
     (group,) = parsed.instance_group
     return (
         parsed,
@@ -64,7 +65,9 @@ def test_openvino_runs_the_encoder_and_the_decoder_of_all_masks_in_bfloat16():
     for model in ("mobile_sam_cached", "mobile_sam_everything"):
         _, _, own = applied(model, LAPTOP)
         assert (own["decoder_backend"], own["INFERENCE_NUM_THREADS"]) == ("openvino", "2")
-        bf16 = ("YES", "openvino bf16") if model == "mobile_sam_everything" else (None, None)
+        bf16 = ("YES", "openvino bf16")
+        if model == "mobile_sam_cached":
+            bf16 = (None, "openvino f32")
         assert (own.get("HINT_BF16"), own.get("own_decoder_engine")) == bf16
     assert "decoder_backend" not in applied("mobile_sam", LAPTOP)[2]
     assert of_decoder["INFERENCE_NUM_THREADS"] == "2"
@@ -79,7 +82,12 @@ def test_both_networks_run_on_a_gpu():
         count = 2 if model == "mobile_sam_encoder" else 1
         assert (parsed.backend, instances) == ("onnxruntime", (count, ModelInstanceGroup.KIND_GPU))
         assert parameters["cudnn_conv_algo_search"] == "1"
-        assert int(parameters["gpu_mem_limit"]) >= 2**30
+        network = plan.encoder if model == "mobile_sam_encoder" else plan.decoder
+        assert int(parameters["gpu_mem_limit"]) == network.memory_bytes >= 2**30
+        inputs, outputs = tensors.GPU_NETWORKS[model]
+        assert [entry.name for entry in parsed.input] == [tensor.name for tensor in inputs]
+        assert [entry.name for entry in parsed.output] == [tensor.name for tensor in outputs]
+        assert parsed.default_model_filename == "gpu.onnx"
         # Batches of rising sizes would exceed the limit.
         assert "arena_extend_strategy" not in parameters
         assert [warmup.batch_size for warmup in parsed.model_warmup] == [1]
@@ -91,13 +99,39 @@ def test_both_networks_run_on_a_gpu():
     ("model", "count"), [("mobile_sam", 3), ("mobile_sam_cached", 3), ("mobile_sam_everything", 4)]
 )
 def test_orchestrator_parameters_describe_the_plan(model, count):
-    _, instances, parameters = applied(
-        model, make_plan(GPU, MOBILE_SAM_ENGINES, Settings(orchestrators=3))
-    )
+    machine = replace(GPU, gpu_memory_bytes=(8 * 10**9,))
+    plan = make_plan(machine, MOBILE_SAM_ENGINES, Settings(orchestrators=3))
+    _, instances, parameters = applied(model, plan)
     assert instances == (count, ModelInstanceGroup.KIND_CPU)
-    engines = {"encoder_engine": "cuda f32", "decoder_engine": "cuda f32", "decoder_batch": "64"}
-    assert engines.items() <= parameters.items()
+    described = {
+        "encoder_engine": "cuda f32",
+        "decoder_engine": "cuda f32",
+        "decoder_batch": "64",
+        "networks": "gpu",
+        "mask_memory_bytes": str(plan.mask_memory_bytes),
+    }
+    assert described.items() <= parameters.items()
     assert "decoder_backend" not in parameters
+
+
+def test_known_images_have_a_decoder_on_each_large_gpu():
+    machine = replace(GPU, gpu_memory_bytes=(80 * 10**9, 80 * 10**9))
+    plan = make_plan(machine, MOBILE_SAM_ENGINES, Settings(orchestrators=3))
+    _, instances, parameters = applied("mobile_sam_cached", plan)
+    assert plan.own_decoder
+    assert instances == (plan.own_decoder.instances, ModelInstanceGroup.KIND_GPU)
+    assert instances[0] == 2
+    decoder = {
+        "decoder_backend": "onnxruntime",
+        "own_decoder_engine": "cuda f32",
+        "decoder_file": "gpu.onnx",
+        "decoder_batch": "8",
+        "gpu_mem_limit": str(plan.own_decoder.memory_bytes),
+    }
+    assert decoder.items() <= parameters.items()
+    gpu_decoder = applied("mobile_sam_decoder", plan)[2]
+    for name in ("cudnn_conv_algo_search", "use_tf32"):
+        assert parameters[name] == gpu_decoder[name]
 
 
 @pytest.mark.parametrize("model", [entry.name for entry in sorted(REPOSITORY.iterdir())])
