@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from orchestrator.arrays import Array, Floats, Labels, Logits
+from orchestrator.cache import Embedding
 from orchestrator.embeddings import Embeddings, EncodedImage
 from orchestrator.found import (
     FoundMask,
@@ -97,6 +98,9 @@ class Pipeline:
     """Whether the decoder makes the image's masks itself."""
     mask_memory_bytes: int = 0
     """Memory of such a decoder for the masks of one run."""
+    keep_embedding: Callable[[str, Embedding], Mapping[str, Any]] | None = None
+    """Returns an embedding on the decoder's device, where it is kept by its image's cache key; None
+    if the decoder takes it from the host's memory."""
 
     def check_accepted(self, labels: Labels, mask_objects: Array | None = None) -> None:
         """Check that the weights accept these prompts.
@@ -254,6 +258,9 @@ class Pipeline:
         )
         mask_per_prompt = len(has_mask_input) > 1
         counts = count_points(labels)
+        embedding: Mapping[str, Any] = image.entry.embedding
+        if self.keep_embedding:
+            embedding = self.keep_embedding(image.key, image.entry.embedding)
 
         def run(batch: slice) -> tuple[int, Any]:
             masks = mask_input, has_mask_input
@@ -261,7 +268,7 @@ class Pipeline:
                 masks = mask_input[batch], has_mask_input[batch]
             points = slice(0, max(counts[batch]))
             answer = decode_run(
-                image.entry.embedding,
+                embedding,
                 points_xy[batch, points],
                 labels[batch, points],
                 size_hw=image.size_hw,

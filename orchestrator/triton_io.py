@@ -107,7 +107,7 @@ class OrchestratorModel:
         decoder_batch = settings.decoder_batch
         if self.decoder:
             engine["decoder"] = settings.own_decoder_engine or settings.decoder_engine
-        elif is_in_background:
+        elif is_in_background and not settings.has_gpu_networks:
             decoder_batch = max(1, decoder_batch // 2)
 
         descriptor = record["descriptor"]
@@ -147,6 +147,7 @@ class OrchestratorModel:
             accepted=descriptor["prompts"],
             makes_masks=settings.has_gpu_networks,
             mask_memory_bytes=settings.mask_memory_bytes,
+            keep_embedding=getattr(self.decoder, "keep", None),
         )
         self._report_loaded(json.dumps(descriptor))
 

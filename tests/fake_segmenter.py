@@ -48,7 +48,7 @@ class FakeSegmenter:
         self, *batches: list[dict[str, Any]] | Exception, image: dict[str, Any] = IMAGE
     ) -> None:
         self.image = image
-        self.parallel_batches = 1
+        self.parallel_batches, self.batch_points = 1, 16
         self.masks: list[dict[str, Any]] = []
         self.embedding = {
             "image_embeddings": np.linspace(0, 1, 64 * 64 * 256, dtype=np.float16).reshape(

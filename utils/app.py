@@ -333,7 +333,8 @@ def _segmenter(configuration: _Configuration, triton: _Triton, worker: _Worker) 
         configuration.plan.instances,
         partial(health.report_fault, triton.run.health_file),
         worker.waiting.one_more,
-        configuration.settings.max_requests,
+        batch_points=configuration.plan.grid_batch,
+        max_new_images=configuration.settings.max_requests,
     )
 
 

@@ -37,6 +37,7 @@ def segmenter(triton_segmenter, monkeypatch) -> FakeSegmenter:
     for method in ("embed", "segment", "records"):
         answer_by_fake(method)
     monkeypatch.setattr(triton_segmenter, "parallel_batches", fake.parallel_batches)
+    monkeypatch.setattr(triton_segmenter, "batch_points", fake.batch_points)
     return fake
 
 

@@ -5,16 +5,19 @@ These `parameters` of a model are options of its sessions: `intra_op_thread_coun
 `inter_op_thread_count`, `execution_mode` (0 sequential, 1 parallel).
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
 Array = npt.NDArray[Any]
 Signature = dict[str, tuple[str, list[int]]]
 Provider = tuple[str, dict[str, str]]
+TensorsOnDevice = dict[str, ort.OrtValue]
 
 ERROR = 3
 """ONNX Runtime's log severity."""
@@ -28,6 +31,51 @@ CUDA_OPTIONS: dict[str, dict[str, str]] = {
 }
 """Parameters of the config, which are also ONNX Runtime's options, and its names for their
 values if it has any."""
+
+
+MAX_KEPT_BYTES = 128 * 2**20
+"""Memory of a GPU for tensors that are kept there: 64 embeddings of MobileSAM's."""
+
+
+class KeptTensors:
+    """Tensors that stay on a device for further runs: those used last, within a size.
+
+    Usage: `engine.run({**kept("photo", embedding), **prompts}, names)`.
+    """
+
+    def __init__(self, device: str, device_id: int, max_bytes: int = MAX_KEPT_BYTES) -> None:
+        """Keep nothing yet.
+
+        Args:
+            device: ONNX Runtime's name of the kind of device, `cuda` or `cpu`.
+            device_id: its number.
+            max_bytes: size of all tensors. The newest ones are kept even if they are larger.
+        """
+        self._device, self._device_id, self._max_bytes = device, device_id, max_bytes
+        self._kept: OrderedDict[str, TensorsOnDevice] = OrderedDict()
+        self._nbytes = 0
+
+    def __call__(self, key: str, tensors: Mapping[str, Array]) -> TensorsOnDevice:
+        """Return tensors on the device, copied there unless they are kept under this key."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        on_device = {
+            name: ort.OrtValue.ortvalue_from_numpy(
+                np.ascontiguousarray(tensor), self._device, self._device_id
+            )
+            for name, tensor in tensors.items()
+        }
+        self._kept[key] = on_device
+        self._nbytes += _nbytes(on_device)
+        while self._nbytes > self._max_bytes and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._nbytes -= _nbytes(oldest)
+        return on_device
+
+
+def _nbytes(tensors: TensorsOnDevice) -> int:
+    return sum(tensor.tensor_size_in_bytes() for tensor in tensors.values())
 
 
 class Engine:
@@ -68,10 +116,27 @@ class Engine:
             signature(self.session.get_outputs()),
         )
 
-    def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
+        self.keep: KeptTensors | None = None
+        """Keeps inputs on the GPU, if there is one."""
+        if CUDA in dict(providers):
+            self.keep = KeptTensors("cuda", int(dict(providers)[CUDA]["device_id"]))
+
+    def run(self, feed: Mapping[str, Array | ort.OrtValue], names: list[str]) -> list[Array]:
         """Return the named outputs."""
-        answers: list[Array] = self.session.run(names, feed)
-        return answers
+        if not any(isinstance(value, ort.OrtValue) for value in feed.values()):
+            answers: list[Array] = self.session.run(names, feed)
+            return answers
+        binding = self.session.io_binding()
+        for name, value in feed.items():
+            if isinstance(value, ort.OrtValue):
+                binding.bind_ortvalue_input(name, value)
+            else:
+                binding.bind_cpu_input(name, np.ascontiguousarray(value))
+        for name in names:
+            binding.bind_output(name)  # in the host's memory
+        self.session.run_with_iobinding(binding)
+        copied: list[Array] = binding.copy_outputs_to_cpu()
+        return copied
 
 
 def session_options(parameters: Mapping[str, str]) -> ort.SessionOptions:

@@ -40,8 +40,6 @@ MAX_GRID_POINTS = 20_000
 """Maximum number of points in all grids of a request: about five minutes on two cores."""
 MAX_RESTART_S, RETRY_INTERVAL_S = 60.0, 2.0
 """Time for which a batch waits until the model is available again, and between two attempts."""
-POINTS_PER_BATCH = 16
-"""Points per inference request, fewer on large images: other callers wait until a batch ends."""
 RECORD_OVERHEAD_BYTES = 400
 """Size of a record without its RLE counts."""
 MODEL_OPTIONS = {
@@ -182,7 +180,10 @@ async def _segment_by_one_version(
         )
     version = result["model_version"]
     reduction = Reduction((height, width), result.get("reduction", 1))
-    work = [_batches(crop, options, layer, reduction, version) for crop, layer in crops]
+    work = [
+        _batches(crop, options, layer, reduction, version, segmenter.batch_points)
+        for crop, layer in crops
+    ]
     done, total = 0, sum(map(len, work))
     began = time.monotonic()
     yield {"done": done, "total": total, "orientation": result["orientation"]}
@@ -329,8 +330,16 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
 
 
 def _batches(
-    crop: Box, options: AutomaticMasks, layer: int, reduction: Reduction, model_version: int
+    crop: Box,
+    options: AutomaticMasks,
+    layer: int,
+    reduction: Reduction,
+    model_version: int,
+    max_points: int,
 ) -> list[InferenceRequest]:
+    """Return the requests for the points of a crop's grid, fewer than `max_points` each on large
+    images.
+    """
     points_xy = grid(crop, _points_per_side(options, layer))
     left, top, right, bottom = reduction.cells(crop)
     image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
@@ -338,7 +347,7 @@ def _batches(
         image_cells, crop_cells, remove_small_regions=bool(options.min_mask_region_area)
     )
     # Not even one may fit: the orchestrator rejects it.
-    size = min(POINTS_PER_BATCH, max(1, fits))
+    size = min(max_points, max(1, fits))
     model_options = {
         "crop_box": crop,
         **options.model_dump(include=MODEL_OPTIONS, exclude_none=True),

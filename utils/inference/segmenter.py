@@ -26,6 +26,8 @@ class Segmenter(Protocol):
 
     parallel_batches: int
     """Batches of automatic masks that the model works on at once."""
+    batch_points: int
+    """Points in one of them: other callers wait until it ends."""
 
     async def embed(
         self, image: ImageSource, model_version: int | None = None, *, background: bool = False

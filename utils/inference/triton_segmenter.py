@@ -122,6 +122,8 @@ class TritonSegmenter:
     """Called when Triton took a model's process for dead (`utils.triton.health.report_fault`)."""
     waiting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """Context of requests for whose answers callers wait."""
+    batch_points: int = 16
+    """Points in a batch of automatic masks."""
     max_new_images: int | None = None
     """Maximum number of new images that wait for the encoder in one API worker: each must be
     answered in time."""

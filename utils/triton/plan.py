@@ -15,7 +15,7 @@ the decoder themselves, so that no click waits for another caller's many prompts
 Triton is for the other processes. In front of a GPU each waits for it most of the time, so there
 are more of them; of two encoders one runs while the other copies (docs/performance-gpu.md). There,
 the networks scale images and make masks (`sam_onnx.pixels`), and the plan shares out the GPU's
-memory: below 12 GB there is one encoder, below 16 GB the processes for known images have no
+memory: below 20 GB there is one encoder, below 16 GB the processes for known images have no
 decoder. A large encoder has fewer instances where the memory holds no more. Settings
 (`utils.settings`) override all of this.
 """
@@ -43,12 +43,14 @@ ENCODERS_SHARE = 0.5
 """Share of the memory for encoders."""
 MIN_ORCHESTRATORS_GPU, MAX_ORCHESTRATORS = 4, 16
 DECODER_BATCH_GPU = 64
-"""Prompts per decoder run."""
+"""Prompts per decoder run, and points of automatic masks in one request."""
+GRID_BATCH = 16
+"""The latter on a CPU."""
 GPU_SHARE = 0.9
 """Share of a GPU's memory that is given to processes."""
-CONTEXT_BYTES = 600 * 2**20
-"""Memory of a GPU that each process with CUDA takes besides its limit (measured: 4.15 GB for three
-processes with 2.2 GB of tensors)."""
+CONTEXT_BYTES = 750 * 2**20
+"""Memory of a GPU that each process with CUDA takes besides its limit: about 600 MB of its own, and
+embeddings that it keeps (`triton_backends.common.onnxruntime_engine.MAX_KEPT_BYTES`)."""
 ENCODER_GPU_BYTES = 2 * 2**30
 """Limit of an encoder without its files: a run of MobileSAM's, and 1.1 GB to scale an image of 17
 megapixels (`orchestrator.images.MAX_PIXELS_OF_ENCODER`)."""
@@ -59,9 +61,13 @@ OWN_DECODER_GPU_BYTES = 2**29
 OWN_MASKS_BYTES = 600 * 2**20
 """Memory of such a decoder for masks: three of 12.5 megapixels, the largest image for these
 processes (`orchestrator.costs.COSTLY_PIXELS`)."""
+MIN_OWN_DECODERS = 2
+"""One process for known images would answer fewer clicks than many that ask Triton's decoder."""
+OWN_DECODERS_SHARE = 0.75
+"""Largest share of what encoders and Triton's decoder leave of a GPU's memory."""
 MIN_MASKS_BYTES, MAX_MASKS_BYTES = 2**28, 2**34
 """Memory of a GPU's decoder for masks."""
-MIN_TWO_ENCODERS_BYTES, MIN_OWN_DECODERS_BYTES = 12 * 10**9, 15 * 10**9
+MIN_TWO_ENCODERS_BYTES, MIN_OWN_DECODERS_BYTES = 20 * 10**9, 15 * 10**9
 """Least memory of a GPU for two encoders, and for known-image processes with a decoder: cards of 16
 GB show less than that."""
 
@@ -106,6 +112,8 @@ class Plan:
     """Prompts per decoder run."""
     mask_memory_bytes: int = 0
     """Memory of a GPU's decoder for the masks of a run."""
+    grid_batch: int = GRID_BATCH
+    """Points of automatic masks in one request: other callers wait until it ends."""
     own_decoder: Network | None = None
     """Decoder of each known-image process, None if they ask Triton's."""
 
@@ -195,9 +203,9 @@ def _gpu_plan(machine: Machine, settings: Settings, encoder_bytes: int) -> Plan:
     for_known = settings.orchestrators or max(MIN_ORCHESTRATORS_GPU, by_cores)
     own_decoder = None
     own_decoder_bytes = OWN_DECODER_GPU_BYTES + 2 * OWN_MASKS_BYTES
-    fitting = free // 2 // (CONTEXT_BYTES + own_decoder_bytes)
-    if memory >= MIN_OWN_DECODERS_BYTES and fitting > 0:
-        each = min(fitting, -(-for_known // gpus))
+    fitting = int(OWN_DECODERS_SHARE * free / (CONTEXT_BYTES + own_decoder_bytes))
+    each = min(fitting, -(-for_known // gpus))
+    if memory >= MIN_OWN_DECODERS_BYTES and each * gpus >= min(MIN_OWN_DECODERS, for_known):
         own_decoder = Network(
             "onnxruntime", "f32", each, 1, gpu=True, memory_bytes=own_decoder_bytes
         )
@@ -219,6 +227,7 @@ def _gpu_plan(machine: Machine, settings: Settings, encoder_bytes: int) -> Plan:
         instances,
         DECODER_BATCH_GPU,
         masks,
+        DECODER_BATCH_GPU,
         own_decoder,
     )
 

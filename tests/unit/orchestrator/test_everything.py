@@ -31,7 +31,11 @@ def found(values: np.ndarray, crop=WHOLE, size_hw=SIZE_HW, score=0.9, **options)
     part = SimpleNamespace(upsample=lambda _: values, stages=STAGES)
     decoded = [(np.zeros((1, 256, 256), np.float32), np.array([score]))]
     masks = stable_masks_of_logits(
-        part, decoded, 0.8, options["stability_score_offset"], options["stability_score_thresh"]
+        part,  # type: ignore[arg-type]
+        decoded,
+        0.8,
+        options["stability_score_offset"],
+        options["stability_score_thresh"],
     )
     records = [
         record(mask, point_xy, crop=crop, size_hw=size_hw, options=options) for mask in masks

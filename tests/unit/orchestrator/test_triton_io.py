@@ -62,9 +62,9 @@ def test_decoder_of_a_gpu_runs_on_the_device_of_the_process(monkeypatch, tmp_pat
     }
     assert triton_io.local_decoder(parameters, tmp_path, args) is made.return_value
     options = {"device_id": "2", "gpu_mem_limit": "7", "use_tf32": "0"}
-    cuda, cpu = ("CUDAExecutionProvider", options), ("CPUExecutionProvider", {})
     path = tmp_path / "mobile_sam_decoder" / "3" / "model.onnx"
-    made.assert_called_once_with(path, parameters, [cuda, cpu])
+    providers = [("CUDAExecutionProvider", options), ("CPUExecutionProvider", {})]
+    made.assert_called_once_with(path, parameters, providers)
 
 
 @pytest.fixture

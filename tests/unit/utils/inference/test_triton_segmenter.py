@@ -450,6 +450,8 @@ async def test_only_traced_requests_have_spans_and_trace_headers(monkeypatch, tr
         ),
         ("'/secret' is not ready", errors.InferenceUnavailable),
         ("Failed to increase the shared memory pool of /secret", errors.InferenceUnavailable),
+        ("Failed to allocate memory for requested buffer of size 7", errors.InferenceUnavailable),
+        ("CUDA failure 2: out of memory ; GPU=0", errors.InferenceUnavailable),
         ("request cancelled: /secret", errors.InferenceTimeout),
         (aiohttp.ClientConnectionError("/secret"), errors.InferenceUnavailable),
         (ConnectionResetError("/secret"), errors.InferenceUnavailable),

@@ -51,7 +51,7 @@ def decode(inputs: dict[str, Any], outputs: list[str]) -> list[Any]:
 class PipelineSegmenter:
     """A segmenter whose images may have at most `max_pixels` pixels."""
 
-    parallel_batches = 1
+    parallel_batches, batch_points = 1, 16
 
     def __init__(self, folder: Path, max_pixels: int, cache_bytes: int = 2**30) -> None:
         stages = Stages(lambda *_: None)

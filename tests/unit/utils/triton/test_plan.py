@@ -106,9 +106,9 @@ def memory_of(plan: Plan) -> int:
     [
         pytest.param([8], 1, 0, 8, id="8 GB"),
         pytest.param([10], 1, 0, 8, id="a slice of 10 GB"),
-        pytest.param([12], 2, 0, 8, id="12 GB"),
-        pytest.param([16], 2, 1, 1, id="16 GB"),
-        pytest.param([24], 2, 2, 2, id="24 GB"),
+        pytest.param([12], 1, 0, 8, id="12 GB"),
+        pytest.param([16], 1, 2, 2, id="16 GB"),
+        pytest.param([24], 2, 3, 3, id="24 GB"),
         pytest.param([80], 2, 8, 8, id="80 GB"),
         pytest.param([80, 80], 2, 4, 8, id="two of 80 GB"),
         pytest.param([80, 8], 1, 0, 8, id="of 80 and 8 GB"),

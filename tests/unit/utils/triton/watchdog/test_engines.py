@@ -11,24 +11,25 @@ import pytest
 from utils.triton.watchdog.probes import EngineError, LocalTriton, check_engines
 
 
-@pytest.fixture
-def run(builtin_repository: Path, monkeypatch) -> dict[str, Callable[[Any], Any]]:
+@pytest.fixture(params=["model.onnx", "gpu.onnx"])
+def run(request, builtin_repository: Path, monkeypatch) -> dict[str, Callable[[Any], Any]]:
     """Run the graphs in place of Triton; return the changes of their outputs, by name."""
     changes: dict[str, Callable[[Any], Any]] = {}
 
     def infer(
         _: LocalTriton, model: str, inputs: Any, outputs: list[str], *__: Any
     ) -> dict[str, Any]:
-        session = ort.InferenceSession(builtin_repository / model / "1" / "model.onnx")
+        session = ort.InferenceSession(builtin_repository / model / "1" / request.param)
         values = zip(outputs, session.run(outputs, inputs), strict=True)
         return {name: changes.get(name, np.asarray)(value) for name, value in values}
 
     def tensors(_: LocalTriton, model: str, *__: Any) -> dict[str, Any]:
-        session = ort.InferenceSession(builtin_repository / model / "1" / "model.onnx")
+        session = ort.InferenceSession(builtin_repository / model / "1" / request.param)
         return {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
 
     monkeypatch.setattr(LocalTriton, "infer", infer)
     monkeypatch.setattr(LocalTriton, "tensors", tensors)
+    monkeypatch.setattr(LocalTriton, "frame_side", lambda *_: 1024)
     return changes
 
 
@@ -51,5 +52,6 @@ def test_healthy_engines_pass_their_check(run):
 )
 def test_broken_engines_do_not_pass_their_check(run, output, change, message):
     run[output] = change
+    run["mask_logits"] = run.get("low_res_masks", np.asarray)
     with pytest.raises(EngineError, match=message):
         check_engines(LocalTriton(0), 1.0)

@@ -11,7 +11,12 @@ from orchestrator import tensors
 from orchestrator.tensors import DECODER, ENCODER
 from utils.triton.watchdog import Timings, health_probes
 from utils.triton.watchdog.health_probes import START_FACTOR, HealthProbes
-from utils.triton.watchdog.probes import Counts, LocalTriton, NotLoadedError
+from utils.triton.watchdog.probes import (
+    Counts,
+    LocalTriton,
+    NotLoadedError,
+    OutOfMemoryError,
+)
 from utils.triton.watchdog.process import HUNG
 
 HANG_TIMEOUT_S = 75.0
@@ -119,6 +124,15 @@ def test_only_the_probe_of_new_images_is_spared_and_only_while_all_its_models_an
             triton.successes.update(MODELS - {model})
             pass_time(probes, triton, 1)
         assert {probe.args[1] for probe in triton.probes} == probed
+
+
+def test_lack_of_memory_of_a_gpu_does_not_restart_triton(probes, triton):
+    triton.error = OutOfMemoryError("mobile_sam: Failed to allocate memory")
+    pass_time(probes, triton, 60)
+    assert (probes.problem(), probes.restart_reason()) == (str(triton.error), None)
+    triton.error = None
+    pass_time(probes, triton, 2)
+    assert probes.problem() == ""
 
 
 def test_errors_in_a_row_restart_triton_but_an_unloaded_model_does_not(probes, triton):
