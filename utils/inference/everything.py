@@ -180,10 +180,10 @@ async def _segment_by_one_version(
         )
     version = result["model_version"]
     reduction = Reduction((height, width), result.get("reduction", 1))
-    work = [
-        _batches(crop, options, layer, reduction, version, segmenter.batch_points)
-        for crop, layer in crops
-    ]
+    work = []
+    for crop, layer in crops:
+        size = min(segmenter.batch_points, _points_that_fit(crop, options, reduction))
+        work.append(_batches(crop, options, layer, size, version))
     done, total = 0, sum(map(len, work))
     began = time.monotonic()
     yield {"done": done, "total": total, "orientation": result["orientation"]}
@@ -329,25 +329,21 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
     return points_xy
 
 
-def _batches(
-    crop: Box,
-    options: AutomaticMasks,
-    layer: int,
-    reduction: Reduction,
-    model_version: int,
-    max_points: int,
-) -> list[InferenceRequest]:
-    """Return the requests for the points of a crop's grid, fewer than `max_points` each on large
-    images.
-    """
-    points_xy = grid(crop, _points_per_side(options, layer))
+def _points_that_fit(crop: Box, options: AutomaticMasks, reduction: Reduction) -> int:
+    """Return the largest number of points in a request for a crop, at least 1."""
     left, top, right, bottom = reduction.cells(crop)
     image_cells, crop_cells = math.prod(reduction.grid_hw), (right - left) * (bottom - top)
     fits = max_batch_points(
         image_cells, crop_cells, remove_small_regions=bool(options.min_mask_region_area)
     )
-    # Not even one may fit: the orchestrator rejects it.
-    size = min(max_points, max(1, fits))
+    return max(1, fits)  # not even one may fit: the orchestrator rejects it
+
+
+def _batches(
+    crop: Box, options: AutomaticMasks, layer: int, size: int, model_version: int
+) -> list[InferenceRequest]:
+    """Return the requests for the points of a crop's grid, `size` points in each."""
+    points_xy = grid(crop, _points_per_side(options, layer))
     model_options = {
         "crop_box": crop,
         **options.model_dump(include=MODEL_OPTIONS, exclude_none=True),
