@@ -249,4 +249,4 @@ lock: ## develop: lock the newest allowed versions; needs uv
 	done
 
 clean: ## use: remove the environment and the generated model files
-	rm -rf $(VENV) $(PEERS_VENV) $(FAMILY_VENV) .venv-gpu .venv-integrations model_repository/*/1/model.onnx* model_repository/*/1/weights.json model_repository/*/[2-9] page/onnxruntime
+	rm -rf $(VENV) $(PEERS_VENV) $(FAMILY_VENV) .venv-gpu .venv-integrations model_repository/*/1/model.onnx* model_repository/*/1/gpu.onnx model_repository/*/1/weights.json model_repository/*/[2-9] page/onnxruntime

@@ -23,7 +23,9 @@ from tqdm import tqdm
 from benchmarks.clicks import Click, next_click
 from benchmarks.engines import (
     CUDA,
+    CUDA_F16,
     ONNX_RUNTIME,
+    ONNX_RUNTIME_F16,
     OPENVINO_BF16,
     OPENVINO_F32,
     Array,
@@ -53,7 +55,19 @@ SERVICE_ENGINES: dict[str, Pair] = {
     "openvino-bf16": (OPENVINO_BF16, OPENVINO_F32),
 }
 ON_GPU: Pair = (CUDA, CUDA)
-PAIRS: tuple[Pair, ...] = (*SERVICE_ENGINES.values(), ON_GPU, (OPENVINO_BF16, OPENVINO_BF16))
+HALF: tuple[Pair, ...] = (
+    (ONNX_RUNTIME_F16, ONNX_RUNTIME),
+    (ONNX_RUNTIME_F16, ONNX_RUNTIME_F16),
+    (CUDA_F16, CUDA),
+    (CUDA_F16, CUDA_F16),
+)
+"""float16, for GPUs: no default until it is measured on one."""
+PAIRS: tuple[Pair, ...] = (
+    *SERVICE_ENGINES.values(),
+    ON_GPU,
+    (OPENVINO_BF16, OPENVINO_BF16),
+    *HALF,
+)
 HUMAN, BEST = "human", "best of 3"
 COLUMNS = (
     "figure",
