@@ -193,10 +193,12 @@ def _gpu_plan(machine: Machine, settings: Settings, encoder_bytes: int) -> Plan:
     """
     memory = min(machine.gpu_memory_bytes)
     encoder_limit = ENCODER_GPU_BYTES + int(ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes)
-    encoders = ENCODERS_PER_GPU if memory >= MIN_TWO_ENCODERS_BYTES else 1
-    encoders = settings.encoders or encoders
-    free = int(GPU_SHARE * memory) - encoders * (CONTEXT_BYTES + encoder_limit)
-    free -= CONTEXT_BYTES + DECODER_GPU_BYTES
+    shared_out = int(GPU_SHARE * memory)
+    for_decoder = CONTEXT_BYTES + DECODER_GPU_BYTES
+    fitting = (shared_out - for_decoder - 2 * MIN_MASKS_BYTES) // (CONTEXT_BYTES + encoder_limit)
+    most = ENCODERS_PER_GPU if memory >= MIN_TWO_ENCODERS_BYTES else 1
+    encoders = settings.encoders or max(1, min(most, fitting))
+    free = shared_out - for_decoder - encoders * (CONTEXT_BYTES + encoder_limit)
 
     gpus = len(machine.gpu_memory_bytes)
     by_cores = _processes(machine)

@@ -134,6 +134,15 @@ def test_large_encoder_leaves_less_memory_for_masks():
     assert memory_of(large) <= GPU.gpu_memory_bytes[0]
 
 
+def test_large_encoder_has_one_instance_where_two_do_not_fit():
+    machine = replace(GPU, gpu_memory_bytes=(20 * 10**9,))
+    assert make_plan(machine, FLOAT32, Settings(), 28_000_000).encoder.instances == 2
+    plan = make_plan(machine, FLOAT32, Settings(), 26 * 10**8)
+    assert plan.encoder.instances == 1
+    assert memory_of(plan) <= 20 * 10**9
+    assert make_plan(machine, FLOAT32, Settings(encoders=3)).encoder.instances == 3
+
+
 @pytest.mark.parametrize(
     ("gigabytes", "encoder_bytes", "encoders"),
     [(32, 28e6, 4), (32, 26e8, 2), (16, 26e8, 1), (4, 26e8, 1), (3, 28e6, 2)],
