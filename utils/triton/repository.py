@@ -226,13 +226,20 @@ def planned_config(model_folder: Path, plan: Plan) -> str:
     """
     gpu_config = model_folder / GPU_CONFIG
     path = gpu_config if plan.gpu and gpu_config.is_file() else model_folder / CONFIG
-    config = text_format.Parse(path.read_text(encoding="utf-8"), ModelConfig())
-    model = model_folder.name
+    return apply_plan(model_folder.name, path.read_text(encoding="utf-8"), plan)
+
+
+def apply_plan(model: str, config: str, plan: Plan) -> str:
+    """Return the text of a model's config.pbtxt with the plan applied.
+
+    Raise `ParseError` if it is not one.
+    """
+    parsed = text_format.Parse(config, ModelConfig())
     if model in (tensors.ENCODER, tensors.DECODER):
-        _configure_network(config, plan.encoder if model == tensors.ENCODER else plan.decoder)
+        _configure_network(parsed, plan.encoder if model == tensors.ENCODER else plan.decoder)
     elif model in tensors.MODELS:
-        _configure_orchestrator(config, plan)
-    return str(text_format.MessageToString(config))
+        _configure_orchestrator(parsed, plan)
+    return str(text_format.MessageToString(parsed))
 
 
 def _configure_orchestrator(config: ModelConfig, plan: Plan) -> None:

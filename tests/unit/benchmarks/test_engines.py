@@ -1,0 +1,48 @@
+"""Networks in float16, as the gate compares them."""
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.engines import ONNX_RUNTIME, ONNX_RUNTIME_F16, half_precision, load
+
+PROMPT = {
+    "point_coords": np.array([[[300, 200], [0, 0]], [[700, 600], [0, 0]]], np.float32),
+    "point_labels": np.array([[1, -1], [1, -1]], np.float32),
+    "mask_input": np.zeros((1, 1, 256, 256), np.float32),
+    "has_mask_input": np.zeros(1, np.float32),
+}
+
+
+def test_networks_in_float16_have_nearly_the_same_masks(builtin_repository):
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 1024, 1024, 3), dtype=np.uint8)
+    image = {"images": pixels, "sizes_hw": np.array([[700, 1024]], np.int32)}
+    masks = []
+    for engine in (ONNX_RUNTIME, ONNX_RUNTIME_F16):
+        (embedding,) = load(builtin_repository, "encoder", engine)(["image_embeddings"], image)
+        assert embedding.dtype == np.float16
+        decode = load(builtin_repository, "decoder", engine)
+        (logits,) = decode(["low_res_masks"], {"image_embeddings": embedding, **PROMPT})
+        assert logits.dtype == np.float32
+        masks.append(logits > 0)
+    assert 0 < np.mean(masks[0] != masks[1]) < 0.02
+
+
+def test_all_weights_but_those_of_layer_normalisation_are_halved(builtin_repository):
+    path = builtin_repository / "mobile_sam_decoder" / "1" / "model.onnx"
+    before = onnx.load(path)
+    after = half_precision(onnx.load(path))
+    assert [value.name for value in after.graph.input] == [
+        value.name for value in before.graph.input
+    ]
+    sizes = [
+        sum(len(weight.raw_data) for weight in network.graph.initializer)
+        for network in (before, after)
+    ]
+    assert sizes[1] / sizes[0] == pytest.approx(0.5, abs=0.02)
+    normalisations = [node for node in after.graph.node if node.op_type == "LayerNormalization"]
+    casts = {node.output[0]: node for node in after.graph.node if node.op_type == "Cast"}
+    assert normalisations
+    assert all(
+        casts[node.input[0]].attribute[0].i == onnx.TensorProto.FLOAT for node in normalisations
+    )
