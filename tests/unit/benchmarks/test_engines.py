@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import pytest
 
 from benchmarks.engines import ONNX_RUNTIME, ONNX_RUNTIME_F16, half_precision, load
 
@@ -28,18 +27,14 @@ def test_networks_in_float16_have_nearly_the_same_masks(builtin_repository):
     assert 0 < np.mean(masks[0] != masks[1]) < 0.02
 
 
-def test_all_weights_but_those_of_layer_normalisation_are_halved(builtin_repository):
+def test_layer_normalisation_stays_in_float32(builtin_repository):
     path = builtin_repository / "mobile_sam_decoder" / "1" / "model.onnx"
     before = onnx.load(path)
     after = half_precision(onnx.load(path))
     assert [value.name for value in after.graph.input] == [
         value.name for value in before.graph.input
     ]
-    sizes = [
-        sum(len(weight.raw_data) for weight in network.graph.initializer)
-        for network in (before, after)
-    ]
-    assert sizes[1] / sizes[0] == pytest.approx(0.5, abs=0.02)
+    assert after.ByteSize() < 0.7 * before.ByteSize()
     normalisations = [node for node in after.graph.node if node.op_type == "LayerNormalization"]
     casts = {node.output[0]: node for node in after.graph.node if node.op_type == "Cast"}
     assert normalisations
