@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from orchestrator.arrays import Array, BoolMask, Logits
 from orchestrator.embeddings import EncodedImage
-from orchestrator.masks import area_and_box
-from orchestrator.regions import Box
+from orchestrator.masks import BitMask, Mask, PixelMask, area_and_box
 from orchestrator.stages import Stage
 from orchestrator.tensors import (
+    AREAS,
     BOXES_XYXY,
     MASK_BITS,
     MASK_INDICES,
@@ -38,8 +38,8 @@ class FoundMask:
     """Whether it has the highest score of the object's masks."""
     score: float
     """Predicted IoU."""
-    inside: BoolMask
-    """(H, W) bool, of the whole image."""
+    mask: Mask
+    """The mask of the whole image."""
     logits: Logits | None
     """(256, 256) float32; None if the decoder was not asked for them."""
 
@@ -67,7 +67,7 @@ def masks_of_logits(image: EncodedImage, decoded: Decoded, threshold: float) -> 
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
             with image.stages(Stage.UPSAMPLE):
                 inside = image.mask(low_res, threshold)
-            yield FoundMask(index, number == best, float(score), inside, low_res)
+            yield FoundMask(index, number == best, float(score), PixelMask(inside), low_res)
 
 
 def masks_of_bits(
@@ -80,20 +80,20 @@ def masks_of_bits(
         runs: outputs of the decoder's runs by name, each after the index of its first object.
         count: masks of each object; none are left out.
     """
-    _, width = image.region_hw
     for first, outputs in runs:
         scores = outputs[SCORES.name].reshape(-1, count)
         logits = outputs.get(MASK_LOGITS.name)
-        for index, bits in enumerate(outputs[MASK_BITS.name]):
+        for index, bit_mask in enumerate(_bit_masks(image, outputs)):
             item, number = divmod(index, count)
-            with image.stages(Stage.UPSAMPLE):
-                part = np.unpackbits(bits, axis=1, count=width).view(bool)
-                inside = image.placed(part)
+            mask: Mask = bit_mask
+            if image.part_of:
+                with image.stages(Stage.UPSAMPLE):
+                    mask = PixelMask(image.placed(bit_mask.inside))
             yield FoundMask(
                 first + item,
                 number == int(scores[item].argmax()),
                 float(scores[item, number]),
-                inside,
+                mask,
                 None if logits is None else logits[index],
             )
 
@@ -139,22 +139,21 @@ def stable_masks_of_bits(
     """
     for first, outputs in runs:
         columns = (outputs[tensor.name] for tensor in (MASK_INDICES, SCORES, STABILITY_SCORES))
-        boxes = outputs[BOXES_XYXY.name].tolist()
-        for index, score, stability, box, bits in zip(
-            *columns, boxes, outputs[MASK_BITS.name], strict=True
-        ):
-            if not any(box):  # empty
+        masks = _bit_masks(crop, outputs)
+        for index, score, stability, mask in zip(*columns, masks, strict=True):
+            if not mask.area:
                 continue
             point = first + int(index) // count
             with crop.stages(Stage.UPSAMPLE):
-                inside = _in_box(bits, box)
-            yield StableMask(point, float(score), float(stability), inside, (box[0], box[1]))
+                inside = mask.in_box()
+            corner_xy = mask.box_xyxy[0], mask.box_xyxy[1]
+            yield StableMask(point, float(score), float(stability), inside, corner_xy)
 
 
-def _in_box(bits: npt.NDArray[np.uint8], box_xyxy: Box) -> BoolMask:
-    """Return the part of a mask of bits (H, W / 8) in a box."""
-    x0, y0, x1, y1 = box_xyxy
-    first = x0 // 8
-    rows = np.ascontiguousarray(bits[y0:y1, first : (x1 + 7) // 8])
-    pixels: BoolMask = np.unpackbits(rows, axis=1).view(bool)
-    return pixels[:, x0 - 8 * first : x1 - 8 * first]
+def _bit_masks(image: EncodedImage, outputs: Mapping[str, Array]) -> Iterator[BitMask]:
+    """Yield the masks in the outputs of a run: of the image, or of the part that it is."""
+    _, width = image.region_hw
+    boxes = outputs[BOXES_XYXY.name].tolist()
+    areas = outputs[AREAS.name].tolist()
+    for bits, area, box in zip(outputs[MASK_BITS.name], areas, boxes, strict=True):
+        yield BitMask(bits, width, area, tuple(box))

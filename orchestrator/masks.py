@@ -4,7 +4,7 @@ import base64
 import functools
 import io
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -13,7 +13,7 @@ import orjson
 from pycocotools import mask as coco
 
 from orchestrator.arrays import BoolMask, Logits
-from orchestrator.pictures import encode_bilevel_png, pack_mask
+from orchestrator.pictures import bilevel_rows, encode_bilevel_png
 from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 from orchestrator.reduced import Reduction
@@ -29,6 +29,8 @@ PIXELS_PER_WINDOW = 3000
 PIXELS_PER_EDGE = 64
 """Time to find and measure contours for each edge between two pixels, in the same unit."""
 
+PixelBox = tuple[int, int, int, int]
+"""x0, y0, x1, y1 in pixels, right and bottom exclusive; zeros around an empty mask."""
 Change = tuple[slice, slice, BoolMask]
 """Rows and columns of a mask, and the pixels in them that are to change."""
 
@@ -90,7 +92,8 @@ def rle(
     (x, y), (height, width) = corner_xy, size_hw or mask.shape
     # COCO counts along the columns. OpenCV transposes in a tenth of NumPy's time.
     padded = np.zeros(mask.shape[1] * height + 2, np.uint8)
-    padded[1:-1].reshape(-1, height)[:, y : y + len(mask)] = cv2.transpose(mask.view(np.uint8))
+    if mask.size:
+        padded[1:-1].reshape(-1, height)[:, y : y + len(mask)] = cv2.transpose(mask.view(np.uint8))
     changes = np.flatnonzero(padded[1:] != padded[:-1]) + x * height
     counts = np.diff(changes, prepend=0, append=height * width)
     if not counts[-1]:
@@ -192,6 +195,89 @@ def _small_regions_of_all(
     return [(slice(None), slice(None), pixels)]
 
 
+class Mask(Protocol):
+    """A mask of a whole image."""
+
+    @property
+    def inside(self) -> BoolMask:
+        """The mask as pixels, (H, W) bool."""
+
+    @property
+    def area(self) -> int:
+        """Number of pixels inside."""
+
+    @property
+    def box_xyxy(self) -> PixelBox:
+        """Smallest box around the mask."""
+
+    def in_box(self) -> BoolMask:
+        """Return the pixels in that box."""
+
+    def packed(self) -> npt.NDArray[np.uint8]:
+        """Return 8 pixels in a byte, (H, W / 8 rounded up): the first in the highest bit."""
+
+
+@dataclass
+class PixelMask:
+    """A mask that is known by its pixels."""
+
+    inside: BoolMask
+
+    @functools.cached_property
+    def _area_and_box(self) -> tuple[int, PixelBox]:
+        area, (x0, y0, x1, y1) = area_and_box(self.inside)
+        return area, (x0, y0, x1, y1)
+
+    @property
+    def area(self) -> int:
+        """Number of pixels inside."""
+        return self._area_and_box[0]
+
+    @property
+    def box_xyxy(self) -> PixelBox:
+        """Smallest box around the mask."""
+        return self._area_and_box[1]
+
+    def in_box(self) -> BoolMask:
+        """Return the pixels in that box."""
+        x0, y0, x1, y1 = self.box_xyxy
+        return self.inside[y0:y1, x0:x1]
+
+    def packed(self) -> npt.NDArray[np.uint8]:
+        """Return 8 pixels in a byte."""
+        return np.packbits(self.inside, axis=1)
+
+
+@dataclass
+class BitMask:
+    """A mask that is known by its bits, and is unpacked where pixels are needed."""
+
+    bits: npt.NDArray[np.uint8]
+    """(H, W / 8 rounded up) uint8; the first pixel is in the highest bit."""
+    width: int
+    area: int
+    """Number of pixels inside."""
+    box_xyxy: PixelBox
+    """Smallest box around the mask."""
+
+    @functools.cached_property
+    def inside(self) -> BoolMask:
+        """The mask as pixels, (H, W) bool."""
+        return np.unpackbits(self.bits, axis=1, count=self.width).view(bool)
+
+    def in_box(self) -> BoolMask:
+        """Return the pixels in the box."""
+        x0, y0, x1, y1 = self.box_xyxy
+        first = x0 // 8
+        bits = np.ascontiguousarray(self.bits[y0:y1, first : (x1 + 7) // 8])
+        pixels: BoolMask = np.unpackbits(bits, axis=1).view(bool)
+        return pixels[:, x0 - 8 * first : x1 - 8 * first]
+
+    def packed(self) -> npt.NDArray[np.uint8]:
+        """Return 8 pixels in a byte."""
+        return self.bits
+
+
 @dataclass(eq=False)
 class MaskPart:
     """The `mask` part of an answer, encoded mask by mask, so that the masks need not be in memory
@@ -231,8 +317,8 @@ class MaskPart:
             )
             raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, f"{rows} rows")
 
-    def add(self, mask: BoolMask) -> int:
-        """Add the next mask, (H, W) bool, and return its size in bytes.
+    def add(self, mask: Mask) -> int:
+        """Add the next mask and return its size in bytes.
 
         Raises:
             Rejected: the polygons of all masks have too many rings.
@@ -241,7 +327,7 @@ class MaskPart:
         self._pieces.append(piece)
         return memoryview(piece).nbytes
 
-    def as_json(self, mask: BoolMask) -> str | orjson.Fragment:
+    def as_json(self, mask: Mask) -> str | orjson.Fragment:
         """Return a mask as a JSON value, for answers that carry masks in `result`; PNG as base64.
 
         Raises:
@@ -252,16 +338,19 @@ class MaskPart:
             return base64.b64encode(encode_bilevel_png([piece], self.size_hw[1])).decode("ascii")
         return orjson.Fragment(bytes(piece))
 
-    def _piece(self, mask: BoolMask) -> Any:
+    def _piece(self, mask: Mask) -> Any:
         if self.mask_format == "json":
-            return _nested_lists(mask)
+            return _nested_lists(mask.inside)
         if self.mask_format == "rle":
-            return orjson.dumps(rle(mask))
+            x0, y0, _, _ = mask.box_xyxy
+            return orjson.dumps(rle(mask.in_box(), (x0, y0), self.size_hw))
         if self.mask_format == "polygon":
-            shapes = polygons(mask, self._rings_left, self.polygon_tolerance)
+            shapes = polygons(mask.inside, self._rings_left, self.polygon_tolerance)
             self._rings_left -= sum(map(len, shapes))
             return orjson.dumps(self.reduction.polygons(shapes) if self.reduction else shapes)
-        return pack_mask(mask) if self.mask_format == "png" else np.ascontiguousarray(mask)
+        if self.mask_format == "png":
+            return bilevel_rows(mask.packed())
+        return np.ascontiguousarray(mask.inside)
 
     def encode(self) -> list[Any]:
         """Return the whole part, in pieces."""

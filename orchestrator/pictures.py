@@ -215,14 +215,16 @@ def _joined_adler32(strips: Sequence[Strip]) -> int:
     return high << 16 | low
 
 
-def pack_mask(mask: npt.NDArray[np.bool_]) -> Pixels:
-    """Return the rows of a mask (H, W) bool as they stand in a 1-bit PNG: (H, 1 + ceil(W / 8))
-    uint8.
+def bilevel_rows(bits: Pixels) -> Pixels:
+    """Return the rows of a 1-bit PNG: (H, 1 + ceil(W / 8)) uint8.
+
+    Args:
+        bits: (H, ceil(W / 8)) uint8, the first pixel in the highest bit.
     """
-    height, width = mask.shape
-    rows = np.empty((height, 1 + (width + 7) // 8), np.uint8)
+    height, row_bytes = bits.shape
+    rows = np.empty((height, 1 + row_bytes), np.uint8)
     rows[:, 0] = FILTER_NONE
-    rows[:, 1:] = np.packbits(mask, axis=1)
+    rows[:, 1:] = bits
     return rows
 
 
@@ -230,7 +232,7 @@ def encode_bilevel_png(rows: list[Pixels], width: int) -> bytes:
     """Return a black and white PNG file of 1 bit per pixel.
 
     Args:
-        rows: masks as `pack_mask` returns them, stacked top to bottom.
+        rows: masks as `bilevel_rows` returns them, stacked top to bottom.
         width: width of each mask in pixels.
     """
     data = isal_zlib.compress(np.concatenate(rows), COMPRESSION_LEVEL)

@@ -35,6 +35,7 @@ from orchestrator.problems import INVALID_REQUEST, Rejected, rejected
 from orchestrator.regions import Box, full_image
 from orchestrator.stages import Stage, Stages
 from orchestrator.tensors import (
+    AREAS,
     BOX_BOTTOM_RIGHT,
     BOX_TOP_LEFT,
     BOXES_XYXY,
@@ -188,7 +189,9 @@ class Pipeline:
             image.preprocessing.valid_hw(image.size_hw),
             threshold,
         )
-        outputs = (SCORES, MASK_BITS, MASK_LOGITS) if low_res else (SCORES, MASK_BITS)
+        outputs: tuple[Tensor, ...] = (SCORES, AREAS, BOXES_XYXY, MASK_BITS)
+        if low_res:
+            outputs = *outputs, MASK_LOGITS
         yield from masks_of_bits(
             image, self._decode_masks(image, prompts, rule, outputs), rule.count
         )
@@ -225,7 +228,7 @@ class Pipeline:
             min_score,
             min_stability,
         )
-        outputs = MASK_INDICES, SCORES, STABILITY_SCORES, BOXES_XYXY, MASK_BITS
+        outputs = MASK_INDICES, SCORES, STABILITY_SCORES, AREAS, BOXES_XYXY, MASK_BITS
         runs = self._decode_masks(crop, prompts, rule, outputs)
         yield from stable_masks_of_bits(crop, runs, rule.count)
 

@@ -19,7 +19,7 @@ from orchestrator.call import ModelRequest, Part
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
 from orchestrator.found import FoundMask, masks_of_logits
-from orchestrator.masks import MaskPart, area_and_box, remove_small_regions
+from orchestrator.masks import MaskPart, PixelMask, remove_small_regions
 from orchestrator.pictures import Picture
 from orchestrator.pipeline import Pipeline, Prompts, check_inside, clip, count_points, extents
 from orchestrator.polygons import TOLERANCE_PIXELS
@@ -377,13 +377,13 @@ def answer_parts(
 
     records: list[bytes] = []
     for mask_found in found:
-        mask = mask_found.inside
+        mask = mask_found.mask
         with stages(Stage.MASK):
             if min_area:
-                mask, _ = remove_small_regions(mask, min_area)
-            area, box = area_and_box(mask)
+                mask = PixelMask(remove_small_regions(mask.inside, min_area)[0])
+            area, box = mask.area, list(mask.box_xyxy)
             if reduction:
-                area, box = reduction.area(mask), reduction.box(box)
+                area, box = reduction.area(mask.inside), reduction.box(box)
             record: dict[str, Any] = {
                 "object": mask_found.object,
                 "score": round(mask_found.score, 4),
@@ -400,7 +400,7 @@ def answer_parts(
         answer_size.add(len(records[-1]))
         if picture is not None and mask_found.is_best:
             with stages(Stage.PICTURE):
-                picture.add(mask)
+                picture.add(mask.inside)
 
     picture_file = b""
     if picture is not None:

@@ -5,7 +5,7 @@ import onnx
 
 from benchmarks.engines import ONNX_RUNTIME, ONNX_RUNTIME_F16, half_precision, load
 
-PROMPT = {
+PROMPT: dict[str, np.ndarray] = {
     "point_coords": np.array([[[300, 200], [0, 0]], [[700, 600], [0, 0]]], np.float32),
     "point_labels": np.array([[1, -1], [1, -1]], np.float32),
     "mask_input": np.zeros((1, 1, 256, 256), np.float32),
@@ -15,7 +15,7 @@ PROMPT = {
 
 def test_networks_in_float16_have_nearly_the_same_masks(builtin_repository):
     pixels = np.random.default_rng(0).integers(0, 256, (1, 1024, 1024, 3), dtype=np.uint8)
-    image = {"images": pixels, "sizes_hw": np.array([[700, 1024]], np.int32)}
+    image: dict[str, np.ndarray] = {"images": pixels, "sizes_hw": np.array([[700, 1024]], np.int32)}
     masks = []
     for engine in (ONNX_RUNTIME, ONNX_RUNTIME_F16):
         (embedding,) = load(builtin_repository, "encoder", engine)(["image_embeddings"], image)

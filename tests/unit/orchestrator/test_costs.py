@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator import costs
 from orchestrator.costs import PROMPT_S, Workload
-from orchestrator.masks import MaskPart
+from orchestrator.masks import MaskPart, PixelMask
 from orchestrator.pictures import Picture
 from orchestrator.problems import Rejected
 from utils.api.requests import MaskFormat
@@ -117,7 +117,7 @@ def test_answers_are_not_larger_than_estimated(mask_format, share):
     masks = np.random.default_rng(1).random((3, *size_hw)) < share
     part = MaskPart(mask_format, size_hw, 3)
     picture = Picture(np.random.default_rng(2).integers(0, 256, (*size_hw, 3), np.uint8), "cutout")
-    added = sum(part.add(mask) for mask in masks)
+    added = sum(part.add(PixelMask(mask)) for mask in masks)
     counted = added if mask_format in ("rle", "polygon") else 0
     estimated = work(3, 3, mask_format, "cutout").answer_bytes(size_hw[0] * size_hw[1])
     overhead = 2000  # brackets, file headers, compression of noise

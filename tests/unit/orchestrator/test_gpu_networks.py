@@ -151,7 +151,7 @@ def check_same_masks(cpu: Side, gpu: Side, pixels: RGB) -> None:
             assert (ours.object, ours.is_best) == (theirs.object, theirs.is_best)
             assert ours.score == pytest.approx(theirs.score, abs=1e-4)
             np.testing.assert_allclose(ours.logits, theirs.logits, atol=1e-3)
-            assert np.count_nonzero(ours.inside != theirs.inside) <= MAX_DIFFERENT_PIXELS
+            assert np.count_nonzero(ours.mask.inside != theirs.mask.inside) <= MAX_DIFFERENT_PIXELS
 
     points_xy = np.stack(np.meshgrid(*(np.arange(0.1, 1, 0.2),) * 2), axis=-1).reshape(-1, 2)
     points_xy = (points_xy * size_hw[::-1]).astype(np.float32)

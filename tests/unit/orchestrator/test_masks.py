@@ -12,7 +12,14 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from orchestrator import masks
-from orchestrator.masks import MaskPart, remove_small_regions
+from orchestrator.masks import (
+    BitMask,
+    Mask,
+    MaskPart,
+    PixelMask,
+    area_and_box,
+    remove_small_regions,
+)
 from orchestrator.polygons import polygons
 from orchestrator.problems import Rejected
 from utils.api.requests import MaskFormat
@@ -27,13 +34,37 @@ def some(size_hw: tuple[int, int], count: int = 1) -> list[np.ndarray]:
     return [cv2.resize(part, (width, height), interpolation=cv2.INTER_CUBIC) > 0 for part in noise]
 
 
+def of_bits(pixels: np.ndarray) -> BitMask:
+    """Return a mask as a GPU's decoder makes it."""
+    area, (x0, y0, x1, y1) = area_and_box(pixels)
+    return BitMask(np.packbits(pixels, axis=1), pixels.shape[1], area, (x0, y0, x1, y1))
+
+
 def encode(mask_format: str, *arrays: np.ndarray) -> bytes:
-    """Return the mask part; a single mask is not wrapped in a list."""
+    """Return the mask part, the same for masks of pixels and of bits; a single mask is not wrapped
+    in a list.
+    """
     height, width = arrays[0].shape
-    part = MaskPart(mask_format, (height, width), None if len(arrays) == 1 else len(arrays))
-    for mask in arrays:
-        part.add(mask)
-    return b"".join(part.encode())
+    bodies = []
+    for make in (PixelMask, of_bits):
+        part = MaskPart(mask_format, (height, width), None if len(arrays) == 1 else len(arrays))
+        for pixels in arrays:
+            part.add(make(pixels))
+        bodies.append(b"".join(part.encode()))
+    assert bodies[0] == bodies[1]
+    return bodies[0]
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+def test_masks_of_pixels_and_of_bits_have_the_same_content(size_hw):
+    for pixels in (*some(size_hw, 3), np.zeros(size_hw, bool), np.ones(size_hw, bool)):
+        masks_of_both: list[Mask] = [PixelMask(pixels), of_bits(pixels)]
+        for mask in masks_of_both:
+            area, box = area_and_box(pixels)
+            assert (mask.area, list(mask.box_xyxy)) == (area, box)
+            assert np.array_equal(mask.inside, pixels)
+            assert np.array_equal(mask.in_box(), pixels[box[1] : box[3], box[0] : box[2]])
+            assert np.array_equal(mask.packed(), np.packbits(pixels, axis=1))
 
 
 def bilinear(values: np.ndarray, length: int, axis: int) -> np.ndarray:
@@ -146,7 +177,7 @@ def test_polygon_masks_are_their_polygons():
 def test_mask_list_with_one_mask_stays_a_list(mask_format):
     (mask,) = some((3, 5))
     made = MaskPart(mask_format, (3, 5), 1)
-    made.add(mask)
+    made.add(PixelMask(mask))
     in_a_list, alone = b"".join(made.encode()), encode(mask_format, mask)
     if mask_format == "npy":
         assert np.load(io.BytesIO(in_a_list)).shape == (1, 3, 5)
@@ -175,7 +206,7 @@ def test_png_mask_with_too_many_rows_is_rejected():
 def test_add_returns_the_size_of_the_mask():
     for mask_format in get_args(MaskFormat):
         made = MaskPart(mask_format, (40, 60), 2)
-        sizes = [made.add(mask) for mask in some((40, 60), 2)]
+        sizes = [made.add(PixelMask(mask)) for mask in some((40, 60), 2)]
         if mask_format != "png":  # compressed at the end
             assert 0 <= len(b"".join(made.encode())) - sum(sizes) < 200, mask_format
 
@@ -185,10 +216,10 @@ def test_polygon_masks_with_too_many_rings_are_rejected(monkeypatch):
     lattice[::2, ::2] = True  # 400 separate pixels
     monkeypatch.setattr(masks, "MAX_RINGS", 1000)
     made = MaskPart("polygon", (40, 40), 3)
-    made.add(lattice)
-    made.add(lattice)
+    made.add(PixelMask(lattice))
+    made.add(PixelMask(lattice))
     with pytest.raises(Rejected) as caught:
-        made.add(lattice)
+        made.add(PixelMask(lattice))
     assert (caught.value.status, caught.value.slug) == (422, "answer-too-large")
 
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from orchestrator import pictures
-from orchestrator.pictures import Picture, Strip, encode_bilevel_png, encode_png, overlay, pack_mask
+from orchestrator.pictures import (
+    Picture,
+    Strip,
+    bilevel_rows,
+    encode_bilevel_png,
+    encode_png,
+    overlay,
+)
 
 IMAGE = np.full((40, 60, 3), (100, 150, 200), np.uint8)
 IMAGE.flags.writeable = False
@@ -188,7 +195,10 @@ def test_kept_strips_are_those_without_changed_rows_and_are_used(monkeypatch):
 
 @pytest.mark.parametrize(
     "data",
-    [encode_png(noise((9, 7))), encode_bilevel_png([pack_mask(np.eye(9, dtype=bool))], 9)],
+    [
+        encode_png(noise((9, 7))),
+        encode_bilevel_png([bilevel_rows(np.packbits(np.eye(9, dtype=bool), axis=1))], 9),
+    ],
     ids=["RGB", "bilevel"],
 )
 def test_png_chunks_and_their_stream_have_valid_checksums(data):
