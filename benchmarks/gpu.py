@@ -43,8 +43,8 @@ POINTS_PER_SIDE = 32
 MIN_WORKERS, CORES_PER_WORKER = 3, 4
 """Parallel processes of the tests: at least as many as in `make test`, and one for this many
 cores."""
-IMITATED_GPU_BYTES = 80 * 10**9
-"""Memory of the GPU that the plan on the CPU provider is for."""
+IMITATED_GPU_BYTES = 16 * 10**9
+"""Memory of the GPU that the plan on the CPU provider is for: it takes that of this machine."""
 NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figures of a GPU."
 
 

@@ -138,7 +138,7 @@ class Plan:
 
 
 def make_plan(
-    machine: Machine, engines: Sequence[str], settings: Settings, encoder_bytes: int = 0
+    machine: Machine, engines: Sequence[str], settings: Settings, encoder_sizes: Sequence[int] = ()
 ) -> Plan:
     """Return the plan for a machine and weights.
 
@@ -147,7 +147,7 @@ def make_plan(
         engines: `engines` in the descriptor of the weights.
         settings: engine, encoders, orchestrators, and threads, which are also the maximum per
             decoder run.
-        encoder_bytes: size of the encoder's files, all versions together.
+        encoder_sizes: bytes of the encoder's files of each version.
 
     Raises:
         PlanError: the engine cannot run on this machine.
@@ -155,8 +155,10 @@ def make_plan(
     engine = best_engine(machine, engines) if settings.engine == "auto" else settings.engine
     _check_engine(engine, machine)
     if machine.gpu_memory_bytes and not engine.startswith("openvino"):
-        return _gpu_plan(machine, settings, encoder_bytes)
-    return _cpu_plan(machine, engine, settings, encoder_bytes)
+        # The same plan for another version of the same size, which then needs no restart. While
+        # both are loaded, they share what runs leave of the memory.
+        return _gpu_plan(machine, settings, max(encoder_sizes, default=0))
+    return _cpu_plan(machine, engine, settings, sum(encoder_sizes))
 
 
 def _cpu_plan(machine: Machine, engine: str, settings: Settings, encoder_bytes: int) -> Plan:

@@ -57,9 +57,12 @@ def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     common = [
         engine for engine in newest if all(engine in engines for engines in engines_of_versions)
     ]
-    encoders = repository.glob(f"{tensors.ENCODER}/*/model.onnx*") if repository else ()
-    size = sum(path.stat().st_size for path in encoders if path.is_file())
-    return make_plan(this_machine(), common, settings, size)
+    folders = repository.glob(f"{tensors.ENCODER}/[1-9]*") if repository else ()
+    sizes = [
+        sum(path.stat().st_size for path in folder.glob(f"{versions.NETWORK_FILE}*"))
+        for folder in folders
+    ]
+    return make_plan(this_machine(), common, settings, sizes)
 
 
 def deploy_once(repository: Path, settings: Settings) -> Path:

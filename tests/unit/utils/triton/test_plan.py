@@ -117,7 +117,7 @@ def memory_of(plan: Plan) -> int:
 def test_plan_shares_out_the_memory_of_the_smallest_gpu(gigabytes, encoders, own_decoders, known):
     sizes = tuple(size * 10**9 for size in gigabytes)
     plan = make_plan(
-        replace(SERVER, gpu_memory_bytes=sizes), MOBILE_SAM_ENGINES, Settings(), 28_000_000
+        replace(SERVER, gpu_memory_bytes=sizes), MOBILE_SAM_ENGINES, Settings(), [28_000_000]
     )
     assert plan.gpu
     assert plan.encoder.instances == encoders
@@ -128,16 +128,24 @@ def test_plan_shares_out_the_memory_of_the_smallest_gpu(gigabytes, encoders, own
 
 
 def test_large_encoder_leaves_less_memory_for_masks():
-    small, large = (make_plan(GPU, FLOAT32, Settings(), size) for size in (28_000_000, 26 * 10**8))
+    small, large = (
+        make_plan(GPU, FLOAT32, Settings(), [size]) for size in (28_000_000, 26 * 10**8)
+    )
     assert large.encoder.memory_bytes > small.encoder.memory_bytes + 2 * 26 * 10**8
     assert large.mask_memory_bytes <= small.mask_memory_bytes
     assert memory_of(large) <= GPU.gpu_memory_bytes[0]
 
 
+def test_second_version_of_the_same_size_does_not_change_the_plan_for_a_gpu():
+    plans = [make_plan(GPU, FLOAT32, Settings(), [28_000_000] * count) for count in (1, 2, 3)]
+    assert plans[0] == plans[1] == plans[2]
+    assert plans[0] != make_plan(GPU, FLOAT32, Settings(), [28_000_000, 26 * 10**8])
+
+
 def test_large_encoder_has_one_instance_where_two_do_not_fit():
     machine = replace(GPU, gpu_memory_bytes=(20 * 10**9,))
-    assert make_plan(machine, FLOAT32, Settings(), 28_000_000).encoder.instances == 2
-    plan = make_plan(machine, FLOAT32, Settings(), 26 * 10**8)
+    assert make_plan(machine, FLOAT32, Settings(), [28_000_000]).encoder.instances == 2
+    plan = make_plan(machine, FLOAT32, Settings(), [26 * 10**8])
     assert plan.encoder.instances == 1
     assert memory_of(plan) <= 20 * 10**9
     assert make_plan(machine, FLOAT32, Settings(encoders=3)).encoder.instances == 3
@@ -156,11 +164,12 @@ def test_large_encoder_has_one_instance_where_two_do_not_fit():
 )
 def test_memory_limits_the_encoders(gigabytes, encoder_bytes, encoders):
     machine = replace(SERVER, cores=32, memory_bytes=gigabytes * 10**9)
-    plan = make_plan(machine, FLOAT32, Settings(), int(encoder_bytes))
+    plan = make_plan(machine, FLOAT32, Settings(), [int(encoder_bytes)])
     assert (plan.encoder.instances, plan.encoder.threads) == (encoders, 32 // encoders)
     assert plan.instances["mobile_sam"] == encoders + 1
     assert (
-        make_plan(machine, FLOAT32, Settings(encoders=5), int(encoder_bytes)).encoder.instances == 5
+        make_plan(machine, FLOAT32, Settings(encoders=5), [int(encoder_bytes)]).encoder.instances
+        == 5
     )
 
 
