@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu import with_cpu_provider
 from tests.containers.docker import click, container, docker, documented, run, step, stop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -21,14 +22,14 @@ print(os.readlink(triton / "exe"), found.binary, found.backends)
 print(os.getuid(), sys.prefix)
 print((triton / "wchan").read_text() != "0")  # the watchdog reads for what a start of Triton waits
 print({"nvidia-pytriton", "onnxruntime-gpu"} & {each.name for each in metadata.distributions()})
-print(machine.can_use_gpus(), machine.count_gpus())
+print(machine.can_use_gpus(), machine.gpu_memories())
 """
 EXPECTED = """\
 /opt/tritonserver/bin/tritonserver /opt/tritonserver/bin/tritonserver /opt/tritonserver/backends
 10001 /opt/venv
 True
 set()
-True 0"""
+True ()"""
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def python(base: str) -> str:
     return PYTHON
 
 
-def test_gpu_image_uses_nvidias_triton(python, build_options, port):
+def test_gpu_image_uses_nvidias_triton(python, build_options, port, builtin_repository, tmp_path):
     with step(f"imitation of NVIDIA's container on {python}"):
         docker(
             "build",
@@ -63,4 +64,16 @@ def test_gpu_image_uses_nvidias_triton(python, build_options, port):
         assert click(port) == "official"
         assert docker("exec", name, "python", "-c", FACTS) == EXPECTED
         assert "encoder: onnxruntime f32" in docker("logs", name)
+        stop(name)
+
+    # With the plan for a GPU, but with instances on the CPU.
+    repository = with_cpu_provider(builtin_repository, tmp_path / "models")
+    settings = ["MOBILE_SAM_MODEL_REPOSITORY=/cache/models", "MOBILE_SAM_MODEL_CONTROL_MODE=poll"]
+    *create, _ = [word for word in start if word != "--detach"]
+    create[create.index("run")] = "create"
+    create += [f"--env={setting}" for setting in settings]
+    with step("a click with the networks of a GPU"), container([*create, command[-1]]) as name:
+        docker("cp", str(repository), f"{name}:/cache/models")
+        docker("start", name)
+        assert click(port) == "builtin"
         stop(name)

@@ -191,7 +191,8 @@ class Models:
         return new, removed
 
     async def _check_engines(self, versions: set[int]) -> None:
-        triton = LocalTriton(int(self.address().rpartition(":")[2]), self.run.key_header)
+        port = int(self.address().rpartition(":")[2])
+        triton = LocalTriton(port, self.run.key_header, self.run.metrics_port)
         for version in versions:
             try:
                 await asyncio.to_thread(check_engines, triton, CHECK_TIMEOUT_S, version)

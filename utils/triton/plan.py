@@ -54,6 +54,9 @@ embeddings that it keeps (`triton_backends.common.onnxruntime_engine.MAX_KEPT_BY
 ENCODER_GPU_BYTES = 2 * 2**30
 """Limit of an encoder without its files: a run of MobileSAM's, and 1.1 GB to scale an image of 17
 megapixels (`orchestrator.images.MAX_PIXELS_OF_ENCODER`)."""
+WEIGHTS_STEP_BYTES = 2**28
+"""Step of an encoder's limit by the size of its files: other weights of about the same size need no
+restart."""
 DECODER_GPU_BYTES = 5 * 2**29
 """Limit of a decoder without the masks that it makes: 64 prompts take 2.2 GB."""
 OWN_DECODER_GPU_BYTES = 2**29
@@ -194,7 +197,8 @@ def _gpu_plan(machine: Machine, settings: Settings, encoder_bytes: int) -> Plan:
     Limits of what masks need are twice that: memory grows to powers of two.
     """
     memory = min(machine.gpu_memory_bytes)
-    encoder_limit = ENCODER_GPU_BYTES + int(ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes)
+    for_weights = int(ENCODER_BYTES_PER_FILE_BYTE * encoder_bytes)
+    encoder_limit = ENCODER_GPU_BYTES + -(-for_weights // WEIGHTS_STEP_BYTES) * WEIGHTS_STEP_BYTES
     shared_out = int(GPU_SHARE * memory)
     for_decoder = CONTEXT_BYTES + DECODER_GPU_BYTES
     fitting = (shared_out - for_decoder - 2 * MIN_MASKS_BYTES) // (CONTEXT_BYTES + encoder_limit)

@@ -139,6 +139,7 @@ def test_large_encoder_leaves_less_memory_for_masks():
 def test_second_version_of_the_same_size_does_not_change_the_plan_for_a_gpu():
     plans = [make_plan(GPU, FLOAT32, Settings(), [28_000_000] * count) for count in (1, 2, 3)]
     assert plans[0] == plans[1] == plans[2]
+    assert plans[0] == make_plan(GPU, FLOAT32, Settings(), [28_000_000, 30_000_000])
     assert plans[0] != make_plan(GPU, FLOAT32, Settings(), [28_000_000, 26 * 10**8])
 
 
