@@ -132,7 +132,7 @@ def test_sync_does_not_load_the_callers_of_a_new_version_with_wrong_masks(
     monkeypatch.setattr(module, "check_engines", check_engines)
     add_version(deployment.repository, 2)
     assert rejection(models.sync) == "version 2 is not used: mobile_sam_decoder returned no mask"
-    assert checked == [(LocalTriton(9, KEY), 2)]
+    assert checked == [(LocalTriton(9, KEY, 8002), 2)]
     assert [model for model, _ in triton.requests] == ["mobile_sam_encoder", "mobile_sam_decoder"]
     assert versions(deployment.folder, "mobile_sam_decoder") == [1]
 
