@@ -1,5 +1,7 @@
-"""Model repositories with the plan for a GPU, to be served as they are: with instances on the GPU, or
-on the CPU where there is none, and without some of what the plan does for GPUs.
+"""Model repositories with the plan for a GPU, to be served as they are.
+
+Their instances are on the GPU, or on the CPU where there is none. Some of what the plan does for
+GPUs can be left out.
 """
 
 from contextlib import AbstractContextManager

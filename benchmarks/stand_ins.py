@@ -1,5 +1,5 @@
-"""Stand-ins for the networks: graphs with the same inputs and outputs that answer at once, with what
-the networks answered for one image.
+"""Stand-ins for the networks: graphs with the same inputs and outputs that answer at once, with
+what the networks answered for one image.
 
 A service with stand-ins does all the work beside the graphs and none of theirs, which takes many
 times as long on a CPU and would hide it. Logits and masks are those of the recorded click for one
