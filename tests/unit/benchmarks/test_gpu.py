@@ -1,5 +1,7 @@
 """Steps of the check of a GPU, its goals, and the command's status."""
 
+import sys
+from concurrent.futures import Executor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -39,7 +41,7 @@ def _gpu(monkeypatch, tmp_path) -> None:
     machine = replace(this_machine(), gpu_memory_bytes=(80 * 10**9,))
     monkeypatch.setattr(gpu, "this_machine", lambda: machine)
     monkeypatch.setattr("sys.argv", ["gpu", "--folder", str(tmp_path)])
-    for name in gpu.Check("official", None, on_gpu=False, effort=FEW).steps():
+    for name in gpu.Check("official", Executor(), on_gpu=False, effort=FEW).steps():
         monkeypatch.setattr(gpu.Check, name, lambda _, report: True)
 
 
@@ -74,21 +76,21 @@ def test_a_failed_step_sets_the_status_and_the_others_run(monkeypatch, capsys):
 
 @pytest.mark.usefixtures("_gpu")
 def test_one_step_runs_alone(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", [*gpu.sys.argv, "--step", "stages"])
+    monkeypatch.setattr("sys.argv", [*sys.argv, "--step", "stages"])
     assert ended() == 0
     assert capsys.readouterr().out.splitlines() == ["== stages", "stages: passed after 0 s"]
 
 
 @pytest.mark.usefixtures("_gpu")
 def test_an_unknown_step_is_an_error_that_names_all(monkeypatch):
-    monkeypatch.setattr("sys.argv", [*gpu.sys.argv, "--step", "figure"])
+    monkeypatch.setattr("sys.argv", [*sys.argv, "--step", "figure"])
     with pytest.raises(SystemExit, match=r"expected one of smoke, parity, .*, got 'figure'"):
         gpu.main()
 
 
 @pytest.mark.usefixtures("_gpu")
 def test_without_a_gpu_the_steps_include_the_time_beside_the_graphs(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", [*gpu.sys.argv, "--provider", "cpu", "--stages"])
+    monkeypatch.setattr("sys.argv", [*sys.argv, "--provider", "cpu", "--stages"])
     assert ended() == 0
     assert capsys.readouterr().out.splitlines()[-3:] == [
         "beside: passed after 0 s",
