@@ -36,7 +36,7 @@ class Effort:
 
 
 FULL = Effort({ALONE: 10, KNOWN: 30, TOGETHER: 80}, rounds=5, points_per_side=32)
-FEW = Effort({ALONE: 2, KNOWN: 6, TOGETHER: 16}, rounds=2, points_per_side=4)
+FEW = Effort({ALONE: 2, KNOWN: 6, TOGETHER: 4}, rounds=2, points_per_side=4)
 
 
 @dataclass(frozen=True)
