@@ -21,11 +21,12 @@ from PIL import Image
 from benchmarks import gpu_plans, stand_ins
 from benchmarks.closed_loop import Cell, Cells, closed_loop
 from benchmarks.photo import CLICK, photo
-from benchmarks.recording import record
+from benchmarks.recording import Recording, record
 from benchmarks.servers import CACHED, COLD, EVERYTHING, ServerArm, Turn, compare_masks
 from benchmarks.service import CACHE
 from benchmarks.stats import ratios, table
 from harness.server import cpu_seconds
+from orchestrator import tensors
 
 BEFORE, AFTER = "before", "after"
 VARIANTS = {BEFORE: gpu_plans.BEFORE, AFTER: gpu_plans.PLAN}
@@ -79,7 +80,7 @@ def measure(repository: Path, client: Executor, load: Load = FULL) -> str:
         planned = {Cell(arm, workload): count for workload, count in workloads for arm in arms}
         cells = closed_loop(arms, planned, client, load.rounds)
         idle = idle_shares(arms, load.idle_s)
-    return f"{as_table(cells, idle)}\n\n{legend(load, idle)} {same_masks}"
+    return f"{as_table(cells, idle)}\n\n{legend(load, idle)} {of_masks(recording)} {same_masks}"
 
 
 def idle_shares(arms: Mapping[str, ServerArm], duration_s: float) -> dict[str, float]:
@@ -129,4 +130,16 @@ def legend(load: Load, idle: Mapping[str, float]) -> str:
         f" {load.rounds} rounds of one caller's requests ({counts}; all masks of a new image with"
         f" {load.points_per_side} x {load.points_per_side} points), without that of an idle service"
         f" in the same time ({shares} per second). Stand-ins answer for the networks."
+    )
+
+
+def of_masks(recording: Recording) -> str:
+    """Return how many masks the stand-ins answer for a grid, and how large they are."""
+    points = len(recording.low_res_masks) - 1
+    areas = recording.grid_masks[tensors.AREAS.name]
+    height, row_bytes = recording.grid_masks[tensors.MASK_BITS.name].shape[1:]
+    share = areas.mean() / (height * row_bytes * 8) if len(areas) else 0.0
+    return (
+        f"For {points} points they answer {len(areas)} masks that reach the thresholds, with"
+        f" {share:.0%} of the image's pixels on average."
     )

@@ -10,13 +10,14 @@ import requests
 
 from benchmarks.servers import CACHED, COLD, ServerArm
 from benchmarks.stats import table
-from orchestrator.stages import REPORT_INTERVAL_S
+from orchestrator.stages import REPORT_INTERVAL_S, Stage
 
 SECONDS = re.compile(
     r'^mobile_sam_stage_seconds_total\{[^}]*\bstage="(\w+)"[^}]*\} (\S+)$', re.MULTILINE
 )
 REPORTED_AFTER_S = REPORT_INTERVAL_S + 0.5
 """Time after which the metrics have the stages of all answered requests."""
+IN_ORDER = [stage for name, stage in vars(Stage).items() if name.isupper()]
 COLUMNS = {COLD: "new image, ms", CACHED: "known image, ms"}
 
 
@@ -66,9 +67,8 @@ def as_table(times: Mapping[str, Mapping[str, float]], whole: Mapping[str, float
         times: milliseconds by workload and stage.
         whole: milliseconds of a request by workload.
     """
-    stages = dict.fromkeys(stage for spent in times.values() for stage in spent)
     rows: list[tuple[object, ...]] = []
-    for stage in stages:
+    for stage in IN_ORDER:
         row = [times[workload].get(stage, 0.0) for workload in COLUMNS]
         if any(row):
             rows.append((stage, *row))

@@ -39,9 +39,7 @@ def install(folder: Path, recording: Recording, *, work_on_pixels: bool) -> None
     decoder = mask_decoder if work_on_pixels else logit_decoder
     for model, stand_in in ((tensors.ENCODER, encoder), (tensors.DECODER, decoder)):
         path = folder / model / "1" / file
-        replacement = stand_in(path, recording)
-        path.unlink()  # it may be a link
-        onnx.save(replacement, path)
+        onnx.save(stand_in(path, recording), path)
 
 
 def encoder(path: Path, recording: Recording) -> onnx.ModelProto:

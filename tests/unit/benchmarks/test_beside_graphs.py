@@ -1,7 +1,10 @@
 """CPU time beside the graphs: means of rounds, without that of an idle service."""
 
-from benchmarks.beside_graphs import AFTER, BEFORE, FULL, as_table, legend
+import numpy as np
+
+from benchmarks.beside_graphs import AFTER, BEFORE, FULL, as_table, legend, of_masks
 from benchmarks.closed_loop import Cell, Cells
+from benchmarks.recording import Recording
 from benchmarks.servers import CACHED, COLD, EVERYTHING, Turn
 
 IDLE = {BEFORE: 0.1, AFTER: 0.05}
@@ -40,3 +43,11 @@ def test_legend_names_rounds_requests_and_idle_time():
     assert "10 new image, 40 known image, 1 all masks" in text
     assert "32 x 32 points" in text
     assert "100.0 ms before, 50.0 ms after per second" in text
+
+
+def test_legend_names_the_masks_of_a_grid():
+    logits, scores = np.zeros((17, 4, 1, 1)), np.zeros((17, 4))
+    masks = {"areas": np.array([8, 24]), "mask_bits": np.zeros((2, 10, 2), np.uint8)}
+    text = of_masks(Recording({}, logits, scores, {}, masks))
+    assert text.startswith("For 16 points they answer 2 masks")
+    assert "with 10% of the image's pixels" in text
