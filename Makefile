@@ -18,6 +18,9 @@ BUILD_ARGS ?=
 NAME ?=
 OPEN ?=
 PROVIDER ?= cuda
+STEP ?=
+STAGES ?=
+OUT ?= gpu-check
 BASELINE ?= HEAD
 
 # With an NVIDIA driver, the CUDA build of ONNX Runtime is installed, and the libraries that it loads.
@@ -25,7 +28,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 
 # What a command line may set: a misspelt name would be ignored. Make also exports these variables, and the service knows
 # which of the settings there are.
-VARIABLES := ANNOTATORS BASELINE BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST NAME OBJECTS OPEN PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW TARGET VENV WEIGHTS
+VARIABLES := ANNOTATORS BASELINE BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST NAME OBJECTS OPEN OUT PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW STAGES STEP TARGET VENV WEIGHTS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES) MOBILE_SAM_% MAKE% -%,$(GIVEN))
 $(if $(UNKNOWN),$(error $(shell $(PYTHON) -m tools.make_variables $(UNKNOWN) -- $(VARIABLES))))
@@ -159,13 +162,14 @@ quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WE
 gate: env-bench ## measure: compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
-gpu-check: ## measure: check masks, tests and times on an NVIDIA GPU; without one, PROVIDER=cpu runs all but the GPU
+# What a step prints is kept in OUT, and a later call skips the steps that have passed.
+gpu-check: ## measure: check masks, tests and times on an NVIDIA GPU, in steps: STEP runs one, STAGES=1 adds times of stages; without a GPU, PROVIDER=cpu
 	@[ "$(PROVIDER)" != cuda ] || nvidia-smi --list-gpus 2>/dev/null || \
 		{ echo "error: no NVIDIA GPU that nvidia-smi lists: make gpu-check PROVIDER=cpu runs all but the GPU" >&2; exit 1; }
 	@$(MAKE) --no-print-directory HARDWARE=gpu VENV=$(if $(filter gpu,$(HARDWARE)),$(VENV),.venv-gpu) run-gpu-check
 
 run-gpu-check: env-dev env-bench
-	@$(RUN) python -m benchmarks.gpu --provider $(PROVIDER)
+	@$(RUN) python -m benchmarks.gpu --provider $(PROVIDER) --folder "$(OUT)" $(if $(STEP),--step $(STEP)) $(if $(STAGES),--stages)
 
 try-label-studio: env weights ## use: start Label Studio with a sample project, and the service for its clicks
 	@exec $(RUN) python -m tools.try_label_studio

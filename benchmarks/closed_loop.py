@@ -56,6 +56,11 @@ class Cells:
         """Return the ratio of throughputs over the rounds."""
         return ratios(self.throughputs(cell), self.throughputs(base))
 
+    def cpu_ms(self, cell: Cell) -> float:
+        """Return the CPU time of a request, the mean over all rounds."""
+        cpu_seconds = sum(outcome.cpu_seconds for outcome in self.rounds[cell])
+        return 1e3 * cpu_seconds / len(self.latencies(cell))
+
     def as_table(self, arms: Collection[str] = ()) -> str:
         """Return a table of the cells of these arms, or of all."""
         rows = []
@@ -64,9 +69,9 @@ class Cells:
                 continue
             latencies = self.latencies(cell)
             times = [percentile(latencies, percent) * 1e3 for percent in (50, 95)]
-            cpu = sum(outcome.cpu_seconds for outcome in self.rounds[cell]) / len(latencies) * 1e3
             speed = spread(self.throughputs(cell))
-            rows.append((f"{cell.workload}, {cell.concurrency}", cell.arm, *times, speed, cpu))
+            load = f"{cell.workload}, {cell.concurrency}"
+            rows.append((load, cell.arm, *times, speed, self.cpu_ms(cell)))
         return table(
             ("load, callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms"), rows
         )

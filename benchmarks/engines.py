@@ -15,6 +15,7 @@ from onnxruntime.transformers import float16
 
 from triton_backends.common import onnxruntime_engine
 from utils.triton.machine import this_machine
+from utils.triton.versions import NETWORK_FILE
 
 Array = npt.NDArray[Any]
 Graph = Callable[[Sequence[str], Mapping[str, Array]], list[Array]]
@@ -41,14 +42,14 @@ def available() -> list[str]:
     return [engine for engine in ENGINES if not missing.get(engine)]
 
 
-def load(repository: Path, part: str, engine: str) -> Graph:
+def load(repository: Path, part: str, engine: str, file: str = NETWORK_FILE) -> Graph:
     """Load the `encoder` or the `decoder` of a model repository into an engine, one of
-    `ENGINES`.
+    `ENGINES`; `file` is the network's, or `GPU_NETWORK_FILE`.
     """
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     graph, (name, precision) = (
-        repository / f"mobile_sam_{part}" / "1" / "model.onnx",
+        repository / f"mobile_sam_{part}" / "1" / file,
         engine.split(),
     )
     if name == "openvino":

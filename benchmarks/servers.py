@@ -72,6 +72,8 @@ class ServerArm:
 
     takes_image_ids = True
     """True if requests can name an image by its id."""
+    points_per_side = POINTS_PER_SIDE
+    """Points along each side of the grid of `EVERYTHING`."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -96,7 +98,7 @@ class ServerArm:
         supports that.
         """
         if workload == EVERYTHING:
-            grid = {"points_per_side": POINTS_PER_SIDE}
+            grid = {"points_per_side": self.points_per_side}
             return [
                 json_request(image_fields(new_photo()) | grid, "/everything") for _ in range(count)
             ]

@@ -28,15 +28,21 @@ def running(
     return _until_gone(launch_server(folder / "log", port=None, **settings))
 
 
-def running_checkout(root: Path, repository: Path, folder: Path) -> AbstractContextManager[Server]:
+def running_checkout(
+    root: Path, repository: Path, folder: Path, **settings: str
+) -> AbstractContextManager[Server]:
     """Run the service of a checkout in a folder, with this environment's packages.
 
     Args:
         root: folder of the checkout.
         repository: the model repository, as the checkout's own `prepare` makes it.
         folder: folder of its caches and its log.
+        settings: environment variables.
     """
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_CACHE_DIR": str(folder)}
+    settings |= {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(repository),
+        "MOBILE_SAM_CACHE_DIR": str(folder),
+    }
     return _until_gone(
         launch_server(folder / "log", port=None, wrapper=["env", f"--chdir={root}"], **settings)
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import with_cpu_provider
+from benchmarks import gpu_plans
 from tests.containers.docker import click, container, docker, documented, run, step, stop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -67,7 +67,7 @@ def test_gpu_image_uses_nvidias_triton(python, build_options, port, builtin_repo
         stop(name)
 
     # With the plan for a GPU, but with instances on the CPU.
-    repository = with_cpu_provider(builtin_repository, tmp_path / "models")
+    repository = gpu_plans.write(builtin_repository, tmp_path / "models", on_gpu=False)
     settings = ["MOBILE_SAM_MODEL_REPOSITORY=/cache/models", "MOBILE_SAM_MODEL_CONTROL_MODE=poll"]
     *create, _ = [word for word in start if word != "--detach"]
     create[create.index("run")] = "create"

@@ -5,7 +5,9 @@ import sys
 import pytest
 
 from benchmarks import gate, gpu, stats
+from benchmarks.gpu_figures import FEW, Effort
 from benchmarks.photo import POINTS
+from benchmarks.steps import run_steps
 from harness import serving
 from harness.load import client_process
 from tests.e2e.answers import NPY_ONLY, segmentation
@@ -37,17 +39,17 @@ def test_service_answers_a_click(builtin_repository, tmp_path):
     assert "ExecutionProvider" not in log
 
 
-def test_gpu_check_runs_the_plan_for_a_gpu_on_the_cpu(monkeypatch):
+def test_gpu_check_runs_the_plan_for_a_gpu_on_the_cpu(monkeypatch, tmp_path):
     python = environment("gpu", "gpu") / "python"
     monkeypatch.setattr(sys, "executable", str(python))  # programs of servers lie beside it
-    monkeypatch.setattr(gpu, "REQUESTS", dict.fromkeys(gpu.REQUESTS, 2))
-    monkeypatch.setattr(gpu, "ROUNDS", 1)
-    monkeypatch.setattr(gpu, "POINTS_PER_SIDE", 4)
     monkeypatch.setattr("benchmarks.gpu.POINTS", POINTS[:1])
     monkeypatch.setattr(gate, "ROUNDS", 1)
     monkeypatch.setattr(stats, "WARM_UP", 0)
+    effort = Effort(dict.fromkeys(FEW.requests, 2), rounds=1, points_per_side=4)
     with client_process() as client:
-        text, kept = gpu.check("builtin", client, on_gpu=False)
-    assert text.startswith(gpu.NO_GPU)
-    assert kept
-    assert text.count(" met ") + text.count(" missed ") == 4
+        steps = gpu.Check("builtin", client, on_gpu=False, effort=effort).steps()
+        names = ("gate", "figures", "graphs", "stages")
+        assert run_steps({name: steps[name] for name in names}, tmp_path)
+    figures = (tmp_path / "figures.txt").read_text()
+    assert gpu.NO_GPU in figures
+    assert figures.count(" met ") + figures.count(" missed ") == 6

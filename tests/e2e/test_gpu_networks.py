@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from benchmarks.gpu import with_cpu_provider
+from benchmarks import gpu_plans
 from harness import Server, serving
 from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
@@ -28,7 +28,7 @@ def gpu_server(
     folder = tmp_path_factory.mktemp("gpu")
     settings = {
         "MOBILE_SAM_MODEL_REPOSITORY": str(
-            with_cpu_provider(builtin_repository, folder / "models")
+            gpu_plans.write(builtin_repository, folder / "models", on_gpu=False)
         ),
         "MOBILE_SAM_MODEL_CONTROL_MODE": "poll",  # the plan stays
     }
