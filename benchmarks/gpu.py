@@ -5,6 +5,7 @@
     gate      masks of encoder and decoder with CUDA against float32 on the CPU
     figures   latencies, throughput and CPU time, with their goals
     graphs    times of the graphs alone
+    jpeg      JPEG by nvImageCodec beside libjpeg-turbo, where it is installed
     changes   figures with and without each of the plan's changes for GPUs
     tests     all end-to-end tests; takes longest
     beside    CPU time beside the graphs, before and after; with the CPU provider only
@@ -28,7 +29,15 @@ from tempfile import TemporaryDirectory
 
 import pynvml
 
-from benchmarks import beside_graphs, gate, gpu_figures, gpu_graphs, gpu_plans, stage_times
+from benchmarks import (
+    beside_graphs,
+    gate,
+    gpu_figures,
+    gpu_graphs,
+    gpu_jpeg,
+    gpu_plans,
+    stage_times,
+)
 from benchmarks.closed_loop import closed_loop, memory_line
 from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.gpu_figures import FEW, FULL, Effort, everything_ms, goals_table
@@ -76,6 +85,7 @@ class Check:
             "gate": self.gate,
             "figures": self.figures,
             "graphs": self.graphs,
+            "jpeg": self.jpeg,
             "changes": self.changes,
             "tests": self.tests,
         }
@@ -166,6 +176,14 @@ class Check:
         times, _ = gate.time_graphs(self.repository, "graphs")
         report(times)
         report(gpu_graphs.time_graphs(self.repository, self.engine, self.effort.rounds))
+        return True
+
+    def jpeg(self, report: Report) -> bool:
+        """Compare nvImageCodec with libjpeg-turbo; without its package there is nothing to do."""
+        if gpu_jpeg.is_installed():
+            report(gpu_jpeg.compare(self.repository, on_gpu=self.on_gpu))
+        else:
+            report("not installed: nvidia-nvimgcodec-cu13, or -cu12 for CUDA 12")
         return True
 
     def changes(self, report: Report) -> bool:

@@ -53,7 +53,7 @@ def record(repository: Path, picture: Picture, click_xy: tuple[int, int]) -> Rec
         picture: the image.
         click_xy: a pixel of it.
     """
-    recorder = _Recorder(repository, picture)
+    recorder = Recorder(repository, picture)
     size_hw = recorder.size_hw
     click = np.array([[click_xy]], np.float32)
     points = grid(full_image(size_hw), POINTS_PER_SIDE)[:, None]
@@ -76,7 +76,7 @@ def record(repository: Path, picture: Picture, click_xy: tuple[int, int]) -> Rec
     )
 
 
-class _Recorder:
+class Recorder:
     """The networks of a repository and an image with its embedding."""
 
     def __init__(self, repository: Path, picture: Picture) -> None:
