@@ -100,8 +100,9 @@ def mask_decoder(path: Path, recording: Recording) -> onnx.ModelProto:
         for name in click_masks
     }
     outputs[tensors.MASK_INDICES.name] = mask_indices
-    bits = tensors.MASK_BITS.name
-    outputs[bits] = _cropped(outputs[bits], inputs[tensors.SIZE_HW.name])
+    size = op.cast(inputs[tensors.SIZE_HW.name], to=np.int64)
+    for bits, axis in ((tensors.MASK_BITS.name, 0), (tensors.COLUMN_BITS.name, 1)):
+        outputs[bits] = _cropped(outputs[bits], item(size, axis), item(size, 1 - axis))
     outputs[tensors.IS_FINITE.name] = op.const(np.ones(1, bool))
     return _finished(inputs, outputs)
 
@@ -139,11 +140,10 @@ def _taken(array: Array, rows: Var) -> Var:
     return op.gather(op.const(array), rows)
 
 
-def _cropped(bits: Var, size_hw: Var) -> Var:
-    """Return masks (M, h, w / 8) of at most this size (2,)."""
-    size = op.cast(size_hw, to=np.int64)
-    groups = op.div(op.add(item(size, 1), ints(BITS - 1)), ints(BITS))
-    return op.slice(bits, ints(0, 0), op.concat([item(size, 0), groups], axis=0), ints(1, 2))
+def _cropped(bits: Var, lines: Var, pixels: Var) -> Var:
+    """Return masks (M, h, w / 8) of at most this many lines and pixels, (1,) each."""
+    groups = op.div(op.add(pixels, ints(BITS - 1)), ints(BITS))
+    return op.slice(bits, ints(0, 0), op.concat([lines, groups], axis=0), ints(1, 2))
 
 
 def _finished(inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:

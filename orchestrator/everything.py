@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from orchestrator.arrays import BoolMask
 from orchestrator.call import ModelRequest, Part
 from orchestrator.costs import check_batch
 from orchestrator.found import StableMask
-from orchestrator.masks import area_and_box, remove_small_regions, rle
+from orchestrator.masks import PixelMask, remove_small_regions
 from orchestrator.pipeline import Pipeline, Prompts
 from orchestrator.reduced import Reduction
 from orchestrator.regions import Box, check, full_image
@@ -112,7 +111,7 @@ def record(
     options: dict[str, Any],
     reduction: Reduction | None = None,
 ) -> dict[str, Any] | None:
-    """Return the generator's record of a mask, None if the mask is empty or truncated by the crop.
+    """Return the generator's record of a mask, None if the crop truncates the mask.
 
     Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in
     the image, before small regions were removed) and `changed` (whether any were removed).
@@ -128,24 +127,23 @@ def record(
             click are in cells of the grid then, and so is the record's segmentation; the rest of
             the record is in pixels of the image.
     """
-    mask = found.inside
+    mask = found.mask
     left, top = found.corner_xy[0] + crop[0], found.corner_xy[1] + crop[1]  # in the image
-    area, box = _placed(mask, left, top)
+    box = _moved(mask.box_xyxy, left, top)
     margin = EDGE_MARGIN_PIXELS / reduction.factor if reduction else EDGE_MARGIN_PIXELS
-    if not area or is_truncated(box, crop, size_hw, margin):
+    if is_truncated(box, crop, size_hw, margin):
         return None
     changed, changed_box = False, box
     if options["min_mask_region_area"]:
         whole = np.zeros(size_hw, bool)
-        whole[top : top + len(mask), left : left + mask.shape[1]] = mask
-        mask, changed = remove_small_regions(whole, options["min_mask_region_area"])
-        left = top = 0
-        area, changed_box = _placed(mask, left, top)
+        whole[box[1] : box[3], box[0] : box[2]] = mask.in_box()
+        tidied, changed = remove_small_regions(whole, options["min_mask_region_area"])
+        mask, left, top = PixelMask(tidied), 0, 0
+        changed_box = mask.box_xyxy
+    segmentation, area = mask.rle((left, top), size_hw), mask.area
     x0, y0, x1, y1 = changed_box
-    mask = mask[y0 - top : y1 - top, x0 - left : x1 - left]
-    segmentation = rle(mask, (x0, y0), size_hw)
     if reduction:
-        area = reduction.area(mask, (x0, y0))
+        area = reduction.area(mask.in_box(), (x0, y0))
         x0, y0, x1, y1 = reduction.box(changed_box)
         box, crop = _image_box(reduction, box), _image_box(reduction, crop)
     return {
@@ -166,9 +164,6 @@ def _image_box(reduction: Reduction, cells_xyxy: Box) -> Box:
     return x0, y0, x1, y1
 
 
-def _placed(mask: BoolMask, left: int, top: int) -> tuple[int, Box]:
-    """Return a mask's area, and its box in the image; the mask's first pixel is at (left, top)
-    there.
-    """
-    area, (x0, y0, x1, y1) = area_and_box(mask)
-    return area, (left + x0, top + y0, left + x1, top + y1)
+def _moved(box_xyxy: Box, right: int, down: int) -> Box:
+    x0, y0, x1, y1 = box_xyxy
+    return x0 + right, y0 + down, x1 + right, y1 + down

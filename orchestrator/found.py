@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.arrays import Array, BoolMask, Logits
+from orchestrator.arrays import Array, Logits
 from orchestrator.embeddings import EncodedImage
-from orchestrator.masks import BitMask, Mask, PixelMask, area_and_box
+from orchestrator.masks import BitMask, ColumnMask, Mask, PixelMask, area_and_box
 from orchestrator.stages import Stage
 from orchestrator.tensors import (
     AREAS,
     BOXES_XYXY,
+    COLUMN_BITS,
     MASK_BITS,
     MASK_INDICES,
     MASK_LOGITS,
@@ -54,8 +55,8 @@ class StableMask:
     """Predicted IoU."""
     stability: float
     """Stability score."""
-    inside: BoolMask
-    """(h, w) bool, a part of the crop; no pixel of the mask is outside it."""
+    mask: Mask
+    """A part of the crop, with all of the mask's pixels."""
     corner_xy: tuple[int, int]
     """First pixel of that part in the crop."""
 
@@ -80,11 +81,14 @@ def masks_of_bits(
         runs: outputs of the decoder's runs by name, each after the index of its first object.
         count: masks of each object; none are left out.
     """
+    _, width = image.region_hw
     for first, outputs in runs:
         scores = outputs[SCORES.name].reshape(-1, count)
         logits = outputs.get(MASK_LOGITS.name)
-        for index, bit_mask in enumerate(_bit_masks(image, outputs)):
+        columns = (outputs[tensor.name] for tensor in (MASK_BITS, AREAS, BOXES_XYXY))
+        for index, (bits, area, box) in enumerate(zip(*columns, strict=True)):
             item, number = divmod(index, count)
+            bit_mask = BitMask(bits, width, int(area), tuple(box.tolist()))
             mask: Mask = bit_mask
             if image.part_of:
                 with image.stages(Stage.UPSAMPLE):
@@ -123,8 +127,10 @@ def stable_masks_of_logits(
                 stability = np.count_nonzero(part > offset) / larger if larger else 0.0
                 if not larger or stability < min_stability:
                     continue
-                mask = StableMask(point, float(score), stability, part > 0, (x0, y0))
-            yield mask
+                mask = PixelMask(part > 0)
+                if not mask.area:
+                    continue
+            yield StableMask(point, float(score), stability, mask, (x0, y0))
 
 
 def stable_masks_of_bits(
@@ -138,22 +144,13 @@ def stable_masks_of_bits(
         count: masks of each point, those that were left out among them.
     """
     for first, outputs in runs:
-        columns = (outputs[tensor.name] for tensor in (MASK_INDICES, SCORES, STABILITY_SCORES))
-        masks = _bit_masks(crop, outputs)
-        for index, score, stability, mask in zip(*columns, masks, strict=True):
-            if not mask.area:
+        names = MASK_INDICES, SCORES, STABILITY_SCORES, COLUMN_BITS, AREAS, BOXES_XYXY
+        height, _ = crop.region_hw
+        for index, score, stability, columns, area, box in zip(
+            *(outputs[tensor.name] for tensor in names), strict=True
+        ):
+            if not area:
                 continue
+            mask = ColumnMask(columns, height, int(area), tuple(box.tolist()))
             point = first + int(index) // count
-            with crop.stages(Stage.UPSAMPLE):
-                inside = mask.in_box()
-            corner_xy = mask.box_xyxy[0], mask.box_xyxy[1]
-            yield StableMask(point, float(score), float(stability), inside, corner_xy)
-
-
-def _bit_masks(image: EncodedImage, outputs: Mapping[str, Array]) -> Iterator[BitMask]:
-    """Yield the masks in the outputs of a run: of the image, or of the part that it is."""
-    _, width = image.region_hw
-    boxes = outputs[BOXES_XYXY.name].tolist()
-    areas = outputs[AREAS.name].tolist()
-    for bits, area, box in zip(outputs[MASK_BITS.name], areas, boxes, strict=True):
-        yield BitMask(bits, width, area, tuple(box))
+            yield StableMask(point, float(score), float(stability), mask, (0, 0))

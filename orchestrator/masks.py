@@ -95,6 +95,43 @@ def rle(
     if mask.size:
         padded[1:-1].reshape(-1, height)[:, y : y + len(mask)] = cv2.transpose(mask.view(np.uint8))
     changes = np.flatnonzero(padded[1:] != padded[:-1]) + x * height
+    return _rle_of_changes(changes, (height, width))
+
+
+def _rle_of_columns(
+    columns: npt.NDArray[np.uint8], corner_xy: tuple[int, int], size_hw: tuple[int, int]
+) -> dict[str, Any]:
+    """Return a mask as `rle` does, from its bits by columns: only bytes in which it begins or ends
+    are unpacked.
+
+    Args:
+        columns: (w, h / 8 rounded up) uint8, the first pixel in the highest bit, 0 after the last.
+        corner_xy: the mask's first pixel in the picture.
+        size_hw: height and width of the picture.
+    """
+    (x, y), (height, _) = corner_xy, size_hw
+    # A byte more, for a mask that ends with its column.
+    padded = np.pad(columns, ((0, 0), (0, 1)))
+    before = np.right_shift(padded, np.uint8(1))
+    before[:, 1:] |= np.left_shift(padded[:, :-1], np.uint8(7))
+    differs = np.bitwise_xor(padded, before)  # from the pixel before; before the first there is none
+    places = np.flatnonzero(differs.ravel() != 0)
+    rows, bits = np.unpackbits(differs.ravel()[places, None], axis=1).nonzero()
+    column, byte = np.divmod(places[rows], padded.shape[1])
+    changes = (x + column) * height + y + 8 * byte + bits
+
+    # Where a column ends inside and the next one begins inside, nothing changes.
+    is_twice = np.zeros(len(changes), bool)
+    is_twice[1:] = changes[1:] == changes[:-1]
+    is_twice[:-1] |= is_twice[1:]
+    return _rle_of_changes(changes[~is_twice], size_hw)
+
+
+def _rle_of_changes(changes: npt.NDArray[np.int64], size_hw: tuple[int, int]) -> dict[str, Any]:
+    """Return COCO's compressed RLE by the indices, along the columns, at which a mask begins or
+    ends.
+    """
+    height, width = size_hw
     counts = np.diff(changes, prepend=0, append=height * width)
     if not counts[-1]:
         counts = counts[:-1]
@@ -216,6 +253,11 @@ class Mask(Protocol):
     def packed(self) -> npt.NDArray[np.uint8]:
         """Return 8 pixels in a byte, (H, W / 8 rounded up): the first in the highest bit."""
 
+    def rle(self, corner_xy: tuple[int, int], size_hw: tuple[int, int]) -> dict[str, Any]:
+        """Return the mask as `rle` does, in a picture in which its first pixel is at the
+        corner.
+        """
+
 
 @dataclass
 class PixelMask:
@@ -247,6 +289,44 @@ class PixelMask:
         """Return 8 pixels in a byte."""
         return np.packbits(self.inside, axis=1)
 
+    def rle(self, corner_xy: tuple[int, int], size_hw: tuple[int, int]) -> dict[str, Any]:
+        """Return the mask as COCO's compressed RLE."""
+        return _rle_in_box(self, corner_xy, size_hw)
+
+
+@dataclass
+class ColumnMask:
+    """A mask that is known by its bits by columns, the order of RLE."""
+
+    columns: npt.NDArray[np.uint8]
+    """(W, H / 8 rounded up) uint8; the first pixel is in the highest bit, and 0 after the last."""
+    height: int
+    area: int
+    """Number of pixels inside."""
+    box_xyxy: PixelBox
+    """Smallest box around the mask."""
+
+    @functools.cached_property
+    def inside(self) -> BoolMask:
+        """The mask as pixels, (H, W) bool."""
+        pixels = np.unpackbits(self.columns, axis=1, count=self.height)
+        return np.asarray(cv2.transpose(pixels), np.uint8).view(bool)
+
+    def in_box(self) -> BoolMask:
+        """Return the pixels in the box."""
+        x0, y0, x1, y1 = self.box_xyxy
+        return self.inside[y0:y1, x0:x1]
+
+    def packed(self) -> npt.NDArray[np.uint8]:
+        """Return 8 pixels in a byte."""
+        return np.packbits(self.inside, axis=1)
+
+    def rle(self, corner_xy: tuple[int, int], size_hw: tuple[int, int]) -> dict[str, Any]:
+        """Return the mask as COCO's compressed RLE."""
+        x0, _, x1, _ = self.box_xyxy
+        corner_xy = corner_xy[0] + x0, corner_xy[1]
+        return _rle_of_columns(self.columns[x0:x1], corner_xy, size_hw)
+
 
 @dataclass
 class BitMask:
@@ -276,6 +356,15 @@ class BitMask:
     def packed(self) -> npt.NDArray[np.uint8]:
         """Return 8 pixels in a byte."""
         return self.bits
+
+    def rle(self, corner_xy: tuple[int, int], size_hw: tuple[int, int]) -> dict[str, Any]:
+        """Return the mask as COCO's compressed RLE."""
+        return _rle_in_box(self, corner_xy, size_hw)
+
+
+def _rle_in_box(mask: Mask, corner_xy: tuple[int, int], size_hw: tuple[int, int]) -> dict[str, Any]:
+    x0, y0, _, _ = mask.box_xyxy
+    return rle(mask.in_box(), (corner_xy[0] + x0, corner_xy[1] + y0), size_hw)
 
 
 @dataclass(eq=False)
@@ -342,8 +431,7 @@ class MaskPart:
         if self.mask_format == "json":
             return _nested_lists(mask.inside)
         if self.mask_format == "rle":
-            x0, y0, _, _ = mask.box_xyxy
-            return orjson.dumps(rle(mask.in_box(), (x0, y0), self.size_hw))
+            return orjson.dumps(mask.rle((0, 0), self.size_hw))
         if self.mask_format == "polygon":
             shapes = polygons(mask.inside, self._rings_left, self.polygon_tolerance)
             self._rings_left -= sum(map(len, shapes))

@@ -39,6 +39,7 @@ from orchestrator.tensors import (
     BOX_BOTTOM_RIGHT,
     BOX_TOP_LEFT,
     BOXES_XYXY,
+    COLUMN_BITS,
     MASK_BITS,
     MASK_INDICES,
     MASK_LOGITS,
@@ -228,7 +229,7 @@ class Pipeline:
             min_score,
             min_stability,
         )
-        outputs = MASK_INDICES, SCORES, STABILITY_SCORES, AREAS, BOXES_XYXY, MASK_BITS
+        outputs = MASK_INDICES, SCORES, STABILITY_SCORES, AREAS, BOXES_XYXY, COLUMN_BITS
         runs = self._decode_masks(crop, prompts, rule, outputs)
         yield from stable_masks_of_bits(crop, runs, rule.count)
 

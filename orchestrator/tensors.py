@@ -150,6 +150,8 @@ BOXES_XYXY = Tensor("boxes_xyxy", "INT32", (-1, 4))
 """Right and bottom exclusive; zeros around an empty mask."""
 MASK_BITS = Tensor("mask_bits", "UINT8", (-1, -1, -1))
 """Masks (H, W / 8 rounded up), the first pixel in the highest bit."""
+COLUMN_BITS = Tensor("column_bits", "UINT8", (-1, -1, -1))
+"""The same by columns, (W, H / 8 rounded up)."""
 MASK_LOGITS = Tensor("mask_logits", "FP32", (-1, MASK_SIDE, MASK_SIDE))
 IS_FINITE = Tensor("is_finite", "BOOL", (1,))
 """Whether all logits and scores of a run are finite."""
@@ -160,6 +162,7 @@ GPU_DECODER_OUTPUTS = (
     AREAS,
     BOXES_XYXY,
     MASK_BITS,
+    COLUMN_BITS,
     MASK_LOGITS,
     IS_FINITE,
 )

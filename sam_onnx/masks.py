@@ -43,8 +43,9 @@ def with_masks(decoder: onnx.ModelProto, resize: str) -> onnx.ModelProto:
     Outputs, for the M masks that are left: `mask_indices` (M,) int64, `prompt * K + position in
     wanted_masks`, ascending; `scores` (M,) float32; `stability_scores` (M,) float64, 0 for an empty
     mask; `areas` (M,) int32; `boxes_xyxy` (M, 4) int32, right and bottom exclusive, zeros if empty;
-    `mask_bits` (M, H, W / 8 rounded up) uint8, the first pixel in the highest bit; `mask_logits`
-    (M, 256, 256) float32. And `is_finite` (1,) bool: whether all logits and scores of the decoder
+    `mask_bits` (M, H, W / 8 rounded up) uint8, the first pixel in the highest bit, and
+    `column_bits` (M, W, H / 8 rounded up), the same by columns; `mask_logits` (M, 256, 256)
+    float32. And `is_finite` (1,) bool: whether all logits and scores of the decoder
     are finite.
 
     Args:
@@ -78,7 +79,8 @@ def with_masks(decoder: onnx.ModelProto, resize: str) -> onnx.ModelProto:
         "stability_scores": op.gather(stability, stable),
         "areas": areas,
         "boxes_xyxy": boxes,
-        "mask_bits": _packed(masks),
+        "mask_bits": op.transpose(_packed(masks), perm=[1, 0, 2]),
+        "column_bits": _packed(op.transpose(masks, perm=[1, 2, 0])),
         "mask_logits": op.gather(logits, indices),
         "is_finite": is_finite,
     }
@@ -196,17 +198,17 @@ def _extent(counts: Var) -> tuple[Var, Var]:
     return op.min([first, past]), past
 
 
-def _packed(masks: Var) -> Var:
-    """Return (M, H, W / 8 rounded up) uint8 of (H, M, W) bool: the first pixel in the highest
+def _packed(pixels: Var) -> Var:
+    """Return (A, B, L / 8 rounded up) uint8 of (A, B, L) bool: the first pixel in the highest
     bit.
     """
-    width = length_of(masks, 2)
-    missing = op.mod(op.neg(width), ints(BITS))
-    pixels = op.pad(op.cast(masks, to=np.uint8), op.concat([ints(0, 0, 0, 0, 0), missing], axis=0))
-    groups = op.div(op.add(width, missing), ints(BITS))
-    shape = op.concat([length_of(masks, 0), length_of(masks, 1), groups, ints(BITS)], axis=0)
+    length = length_of(pixels, 2)
+    missing = op.mod(op.neg(length), ints(BITS))
+    padding = op.concat([ints(0, 0, 0, 0, 0), missing], axis=0)
+    padded = op.pad(op.cast(pixels, to=np.uint8), padding)
+    groups = op.div(op.add(length, missing), ints(BITS))
+    shape = op.concat([length_of(pixels, 0), length_of(pixels, 1), groups, ints(BITS)], axis=0)
     # A product in float32, which has a place for all values up to 255.
-    eights = op.cast(op.reshape(pixels, shape, allowzero=True), to=np.float32)
+    eights = op.cast(op.reshape(padded, shape, allowzero=True), to=np.float32)
     powers = op.const((2.0 ** np.arange(BITS - 1, -1, -1)).astype(np.float32)[:, None])
-    bits = op.cast(op.squeeze(op.matmul(eights, powers), ints(3)), to=np.uint8)
-    return op.transpose(bits, perm=[1, 0, 2])
+    return op.cast(op.squeeze(op.matmul(eights, powers), ints(3)), to=np.uint8)

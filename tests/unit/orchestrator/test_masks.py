@@ -14,6 +14,7 @@ from pycocotools import mask as coco
 from orchestrator import masks
 from orchestrator.masks import (
     BitMask,
+    ColumnMask,
     Mask,
     MaskPart,
     PixelMask,
@@ -40,31 +41,48 @@ def of_bits(pixels: np.ndarray) -> BitMask:
     return BitMask(np.packbits(pixels, axis=1), pixels.shape[1], area, (x0, y0, x1, y1))
 
 
+def of_columns(pixels: np.ndarray) -> ColumnMask:
+    """Return a mask as a GPU's decoder makes it for automatic masks."""
+    area, (x0, y0, x1, y1) = area_and_box(pixels)
+    return ColumnMask(np.packbits(pixels.T, axis=1), len(pixels), area, (x0, y0, x1, y1))
+
+
 def encode(mask_format: str, *arrays: np.ndarray) -> bytes:
     """Return the mask part, the same for masks of pixels and of bits; a single mask is not wrapped
     in a list.
     """
     height, width = arrays[0].shape
     bodies = []
-    for make in (PixelMask, of_bits):
+    for make in (PixelMask, of_bits, of_columns):
         part = MaskPart(mask_format, (height, width), None if len(arrays) == 1 else len(arrays))
         for pixels in arrays:
             part.add(make(pixels))
         bodies.append(b"".join(part.encode()))
-    assert bodies[0] == bodies[1]
+    assert bodies[0] == bodies[1] == bodies[2]
     return bodies[0]
 
 
 @pytest.mark.parametrize("size_hw", SIZES)
 def test_masks_of_pixels_and_of_bits_have_the_same_content(size_hw):
     for pixels in (*some(size_hw, 3), np.zeros(size_hw, bool), np.ones(size_hw, bool)):
-        masks_of_both: list[Mask] = [PixelMask(pixels), of_bits(pixels)]
+        masks_of_both: list[Mask] = [PixelMask(pixels), of_bits(pixels), of_columns(pixels)]
         for mask in masks_of_both:
             area, box = area_and_box(pixels)
             assert (mask.area, list(mask.box_xyxy)) == (area, box)
             assert np.array_equal(mask.inside, pixels)
             assert np.array_equal(mask.in_box(), pixels[box[1] : box[3], box[0] : box[2]])
             assert np.array_equal(mask.packed(), np.packbits(pixels, axis=1))
+            height, width = size_hw
+            for corner_xy, picture_hw in (((0, 0), size_hw), ((3, 5), (height + 6, width + 9))):
+                picture = np.zeros(picture_hw, np.uint8, order="F")
+                x, y = corner_xy
+                picture[y : y + height, x : x + width] = pixels
+                expected = coco.encode(picture)
+                found = mask.rle(corner_xy, picture_hw)
+                assert found == {
+                    "size": expected["size"],
+                    "counts": expected["counts"].decode(),
+                }
 
 
 def bilinear(values: np.ndarray, length: int, axis: int) -> np.ndarray:

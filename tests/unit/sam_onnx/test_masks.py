@@ -99,6 +99,10 @@ def test_masks_are_those_of_the_orchestrator(make, resize, size_hw, frame_hw):
         assert differs.sum() <= 3
         area, box = area_and_box(found)
         assert (made["areas"][index], made["boxes_xyxy"][index].tolist()) == (area, box)
+        assert np.array_equal(
+            np.unpackbits(made["column_bits"][index], axis=1, count=size_hw[0]).T, found
+        )
+        assert not np.unpackbits(made["column_bits"][index], axis=1)[:, size_hw[0] :].any()
         assert not np.unpackbits(made["mask_bits"][index], axis=1)[:, size_hw[1] :].any()
         larger = np.count_nonzero(expected > -1)
         stability = np.count_nonzero(expected > 1) / larger if larger else 0
@@ -119,7 +123,15 @@ def test_masks_below_a_threshold_are_left_out(make):
     left = np.flatnonzero(everything["stability_scores"] >= threshold)
     assert 0 < len(left) < len(everything["scores"])
     assert by_stability["mask_indices"].tolist() == left.tolist()
-    for name in ("scores", "stability_scores", "areas", "boxes_xyxy", "mask_bits", "mask_logits"):
+    for name in (
+        "scores",
+        "stability_scores",
+        "areas",
+        "boxes_xyxy",
+        "mask_bits",
+        "column_bits",
+        "mask_logits",
+    ):
         assert np.array_equal(by_stability[name], everything[name][left])
 
 
