@@ -323,9 +323,11 @@ class ColumnMask:
 
     def rle(self, corner_xy: tuple[int, int], size_hw: tuple[int, int]) -> dict[str, Any]:
         """Return the mask as COCO's compressed RLE."""
-        x0, _, x1, _ = self.box_xyxy
-        corner_xy = corner_xy[0] + x0, corner_xy[1]
-        return _rle_of_columns(self.columns[x0:x1], corner_xy, size_hw)
+        x0, y0, x1, y1 = self.box_xyxy
+        first = y0 // 8
+        corner_xy = corner_xy[0] + x0, corner_xy[1] + 8 * first
+        columns = self.columns[x0:x1, first : (y1 + 7) // 8]
+        return _rle_of_columns(columns, corner_xy, size_hw)
 
 
 @dataclass
