@@ -4,6 +4,7 @@ Their instances are on the GPU, or on the CPU where there is none. Some of what 
 GPUs can be left out.
 """
 
+import compileall
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,6 +70,9 @@ def write(repository: Path, folder: Path, variant: Variant = PLAN, *, on_gpu: bo
         _leave_pixels_to_orchestrator(repository, folder, plan)
     if not on_gpu:
         _move_to_cpu(folder)
+    # Otherwise Python does it at the start, and Triton, which looks for changes, loads the models
+    # again.
+    compileall.compile_dir(folder, quiet=1)
     return folder
 
 

@@ -68,3 +68,9 @@ def test_without_work_on_pixels_the_networks_are_those_of_a_cpu_with_the_plans_b
 def test_processes_for_known_images_have_own_decoders_unless_left_out(written, variant, backend):
     config = written(variant)[tensors.SEGMENT_CACHED]
     assert parameter(config, "decoder_backend") == backend
+
+
+def test_python_files_are_compiled_so_that_triton_finds_no_change(builtin_repository, tmp_path):
+    folder = gpu_plans.write(builtin_repository, tmp_path / "models", on_gpu=False)
+    compiled = {file.parents[2].name for file in folder.glob("*/1/__pycache__/model.*.pyc")}
+    assert compiled == set(tensors.MODELS)
