@@ -13,12 +13,12 @@ import onnx
 import onnx.helper
 import spox
 import spox.opset.ai.onnx.v20 as op
-from spox import Tensor, Var
+from spox import Var
 
 from benchmarks.engines import Array
 from benchmarks.recording import Recording
 from orchestrator import tensors
-from sam_onnx.nodes import IR_VERSION, ints, item, length_of, places, reshape
+from sam_onnx.nodes import IR_VERSION, argument_like, ints, item, length_of, places, reshape
 from utils.triton.versions import GPU_NETWORK_FILE, NETWORK_FILE
 
 PIXEL_WEIGHT = 2.0**-10
@@ -110,13 +110,7 @@ def mask_decoder(path: Path, recording: Recording) -> onnx.ModelProto:
 def _inputs(path: Path) -> dict[str, Var]:
     """Return inputs like those of the graph in a file."""
     graph = onnx.load(path, load_external_data=False).graph
-    inputs = {}
-    for value in graph.input:
-        tensor = value.type.tensor_type
-        shape = tuple(size.dim_param or size.dim_value for size in tensor.shape.dim)
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        inputs[value.name] = spox.argument(Tensor(dtype, shape))
-    return inputs
+    return {value.name: argument_like(value) for value in graph.input}
 
 
 def _middle_red(image: Var) -> Var:

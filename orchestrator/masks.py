@@ -114,7 +114,9 @@ def _rle_of_columns(
     padded = np.pad(columns, ((0, 0), (0, 1)))
     before = np.right_shift(padded, np.uint8(1))
     before[:, 1:] |= np.left_shift(padded[:, :-1], np.uint8(7))
-    differs = np.bitwise_xor(padded, before)  # from the pixel before; before the first there is none
+    differs = np.bitwise_xor(
+        padded, before
+    )  # from the pixel before; before the first there is none
     places = np.flatnonzero(differs.ravel() != 0)
     rows, bits = np.unpackbits(differs.ravel()[places, None], axis=1).nonzero()
     column, byte = np.divmod(places[rows], padded.shape[1])

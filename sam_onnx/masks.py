@@ -14,7 +14,7 @@ from spox import Tensor, Var
 
 from sam_onnx.descriptor import SQUASH
 from sam_onnx.images import FRAME_SIDE
-from sam_onnx.nodes import ints, item, length_of, places, reshape
+from sam_onnx.nodes import argument_like, ints, item, length_of, places, reshape
 from sam_onnx.tensors import Array
 from sam_onnx.upscaling import MASK_SIDE
 
@@ -53,7 +53,7 @@ def with_masks(decoder: onnx.ModelProto, resize: str) -> onnx.ModelProto:
         resize: the descriptor's rule. Squashed images are scaled in one step, as in SAM 2's
             predictor, others by way of the frame.
     """
-    prompt = {value.name: _argument(value) for value in decoder.graph.input}
+    prompt = {value.name: argument_like(value) for value in decoder.graph.input}
     added = {name: spox.argument(Tensor(*signature)) for name, signature in INPUTS.items()}
     decoded = spox.inline(decoder)(**prompt)
 
@@ -85,13 +85,6 @@ def with_masks(decoder: onnx.ModelProto, resize: str) -> onnx.ModelProto:
         "is_finite": is_finite,
     }
     return spox.build(prompt | added, outputs)
-
-
-def _argument(value: onnx.ValueInfoProto) -> Var:
-    """Return an input of a graph like that of another one."""
-    tensor = value.type.tensor_type
-    shape = tuple(dim.dim_param or dim.dim_value for dim in tensor.shape.dim)
-    return spox.argument(Tensor(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape))
 
 
 def _is_finite(values: Var) -> Var:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
+import onnx.helper
 import spox
 import spox.opset.ai.onnx.v20 as op
 from onnx import numpy_helper
@@ -45,6 +46,14 @@ def ints(*values: int) -> Var:
 def reshape(x: Var, *shape: int) -> Var:
     """Reshape `x`; one size may be -1."""
     return op.reshape(x, ints(*shape))
+
+
+def argument_like(value: onnx.ValueInfoProto) -> Var:
+    """Return an input like that of another graph."""
+    tensor = value.type.tensor_type
+    shape = tuple(size.dim_param or size.dim_value for size in tensor.shape.dim)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    return spox.argument(Tensor(dtype, shape))
 
 
 def item(values: Var, index: int) -> Var:
