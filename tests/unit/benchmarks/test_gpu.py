@@ -56,7 +56,7 @@ def ended() -> int:
 def test_all_steps_for_a_gpu_run_in_order(capsys, tmp_path):
     assert ended() == 0
     passed = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if ":" in line]
-    assert passed == ["smoke", "parity", "gate", "figures", "graphs", "changes", "tests"]
+    assert passed == ["smoke", "parity", "gate", "figures", "graphs", "jpeg", "changes", "tests"]
     assert {file.stem for file in (tmp_path / "cuda").iterdir()} == set(passed)
 
 
