@@ -93,7 +93,9 @@ def configured(config: str, descriptor: Descriptor) -> str:
     lines: list[str] = []
     for line in config.splitlines():
         if "TYPE_FP16" not in line:
-            text = re.sub(r"\d+, \d+, 3 \]", f"{descriptor.side}, {descriptor.side}, 3 ]", line)
+            text = line
+            if '"images"' in line:
+                text = re.sub(r"\d+, \d+, 3 \]", f"{descriptor.side}, {descriptor.side}, 3 ]", line)
             lines.append(
                 re.sub(r"^max_batch_size: [1-9]\d*", f"max_batch_size: {descriptor.batch}", text)
             )

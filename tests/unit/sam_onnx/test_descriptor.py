@@ -26,9 +26,10 @@ THREE = Descriptor(
 )
 
 
+@pytest.mark.parametrize("file", ["config.pbtxt", "configs/gpu.pbtxt"])
 @pytest.mark.parametrize("model", ["mobile_sam_encoder", "mobile_sam_decoder"])
-def test_checked_in_configuration_is_the_one_of_mobile_sam(model):
-    config = (REPOSITORY / model / "config.pbtxt").read_text()
+def test_checked_in_configuration_is_the_one_of_mobile_sam(model, file):
+    config = (REPOSITORY / model / file).read_text()
     assert configured(config, Descriptor()) == config
     changed = configured(config, THREE)
     assert changed != config
@@ -52,6 +53,24 @@ def test_configuration_has_side_batch_and_tensors_of_the_descriptor():
     assert {each.name: each.dims for each in decoder.input}["hq"] == [1, 256, 256, 32]
     assert decoder.model_warmup[0].inputs["hq"].dims == [1, 256, 256, 32]
     assert decoder.model_warmup[0].inputs["point_coords"].dims == [1, 2, 2]
+
+
+def test_configuration_for_gpus_has_the_tensors_of_the_descriptor():
+    encoder, decoder = (
+        text_format.Parse(
+            configured((REPOSITORY / model / "configs/gpu.pbtxt").read_text(), THREE),
+            ModelConfig(),
+        )
+        for model in ("mobile_sam_encoder", "mobile_sam_decoder")
+    )
+    assert encoder.max_batch_size == decoder.max_batch_size == 0
+    # An image of any size, which is not that of the frame.
+    assert encoder.model_warmup[0].inputs["pixels"].dims == [1200, 1800, 3]
+    embedding = {"image_embeddings": [1, 64, 64, 256], "hq": [1, 256, 256, 32]}
+    assert {each.name: each.dims for each in encoder.output} == embedding
+    inputs = {each.name: each.dims for each in decoder.input}
+    assert embedding.items() <= inputs.items()
+    assert decoder.model_warmup[0].inputs["hq"].dims == [1, 256, 256, 32]
 
 
 def test_versions_share_a_configuration_only_with_the_same_tensors():
