@@ -49,7 +49,7 @@ def with_masks(decoder: onnx.ModelProto, resize: str) -> onnx.ModelProto:
     are finite.
 
     Args:
-        decoder: the decoder; its weights may be in a file beside it.
+        decoder: the decoder; its weights may be inputs.
         resize: the descriptor's rule. Squashed images are scaled in one step, as in SAM 2's
             predictor, others by way of the frame.
     """

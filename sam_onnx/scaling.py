@@ -11,7 +11,7 @@ import spox
 import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
-from sam_onnx.nodes import ints, item, length_of, places, reshape
+from sam_onnx.nodes import argument_like, ints, item, length_of, places, reshape
 
 CHANNELS = 3
 WEIGHT_BITS = 22
@@ -118,11 +118,12 @@ def _weights(start: Var, end: Var, before: Var, after: Var) -> tuple[Var, Var]:
 def with_scaling(encoder: onnx.ModelProto) -> onnx.ModelProto:
     """Return an encoder that scales the image itself.
 
-    Its inputs are those of `scaled_frame`, and its outputs those of `encoder`, whose weights may be
-    in a file beside it.
+    Its inputs are those of `scaled_frame` and the weights that are inputs of `encoder`, and its
+    outputs those of `encoder`.
     """
-    side = encoder.graph.input[0].type.tensor_type.shape.dim[1].dim_value
-    inputs, frame = scaled_frame(side)
+    image, sizes, *others = encoder.graph.input
+    inputs, frame = scaled_frame(image.type.tensor_type.shape.dim[1].dim_value)
     sizes_hw = op.unsqueeze(inputs["frame_hw"], ints(0))
-    outputs = spox.inline(encoder)(images=frame["images"], sizes_hw=sizes_hw)
-    return spox.build(inputs, outputs)
+    weights = {value.name: argument_like(value) for value in others}
+    outputs = spox.inline(encoder)(**{image.name: frame["images"], sizes.name: sizes_hw}, **weights)
+    return spox.build(inputs | weights, outputs)

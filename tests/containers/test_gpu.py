@@ -69,7 +69,7 @@ def test_gpu_image_uses_nvidias_triton(python, build_options, port, builtin_repo
     # With the plan for a GPU, but with instances on the CPU.
     repository = gpu_plans.write(builtin_repository, tmp_path / "models", on_gpu=False)
     settings = ["MOBILE_SAM_MODEL_REPOSITORY=/cache/models", "MOBILE_SAM_MODEL_CONTROL_MODE=poll"]
-    *create, _ = [word for word in start if word != "--detach"]
+    create = [word for word in start if word != "--detach"]
     create[create.index("run")] = "create"
     create += [f"--env={setting}" for setting in settings]
     with step("a click with the networks of a GPU"), container([*create, command[-1]]) as name:

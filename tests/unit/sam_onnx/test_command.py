@@ -52,7 +52,7 @@ def test_checkpoint_is_exported_once_until_it_changes(output, checkpoint, small_
     )
     assert (
         sorted(path.name for path in output.rglob("*.*"))
-        == ["model.onnx"] * 2 + ["weights.json"] * 4
+        == ["gpu.onnx"] * 2 + ["model.onnx"] * 2 + ["weights.json"] * 4
     )
     first, before = (output / ENCODER).read_bytes(), (output / ENCODER).stat().st_mtime_ns
     assert "up to date" in run("--weights", checkpoint)
@@ -212,6 +212,15 @@ def test_weights_of_a_large_network_lie_beside_it(
     assert inline.stat().st_size < 2**20 < data.stat().st_size
     assert inline.stat().st_size + data.stat().st_size >= size
     np.testing.assert_array_equal(onnxruntime.InferenceSession(inline).run(None, feed)[0], wanted)
+    on_gpu = inline.with_name("gpu.onnx")
+    assert on_gpu.stat().st_size < 2**20
+    scaled = {
+        "pixels": image[0],
+        "box_xyxy": np.array([0, 0, 1024, 600], np.float32),
+        "frame_hw": np.array([600, 1024], np.int32),
+    }
+    (embedding,) = onnxruntime.InferenceSession(on_gpu).run(None, scaled)
+    np.testing.assert_allclose(embedding, wanted, atol=0.01)
     assert not list(output.rglob(".*"))
     data.unlink()
     assert "export: " in run("--weights", vit_checkpoint)
