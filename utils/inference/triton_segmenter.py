@@ -72,9 +72,9 @@ UNAVAILABLE = {
 }
 """Details for callers, by parts of Triton's messages."""
 
-GPU_MEMORY_REMEDY = (
-    "a GPU has too little free memory: fewer MOBILE_SAM_ENCODERS or MOBILE_SAM_ORCHESTRATORS leave"
-    " more, and a smaller MOBILE_SAM_MAX_IMAGE_PIXELS needs less"
+MEMORY_REMEDY = (
+    "too little free memory for a network: fewer MOBILE_SAM_ENCODERS or MOBILE_SAM_ORCHESTRATORS"
+    " leave more, and a smaller MOBILE_SAM_MAX_IMAGE_PIXELS needs less"
 )
 
 _Inputs = Mapping[str, npt.NDArray[Any]]
@@ -407,9 +407,9 @@ def _from_triton(error: InferenceServerException, report_fault: Callable[[], Non
     if health.is_stub_failure(message):
         report_fault()
     if health.is_out_of_memory(message):
-        _log_error("memory of a GPU", GPU_MEMORY_REMEDY)
+        _log_error("memory", MEMORY_REMEDY)
         return InferenceUnavailable(
-            "the GPU has too little free memory for this image; retry later"
+            "the server has too little free memory for this image; retry later"
         )
     for text, detail in UNAVAILABLE.items():
         if text in message.lower():

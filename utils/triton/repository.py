@@ -32,7 +32,7 @@ from utils.triton.plan import (
 from utils.triton.run import RunState, private_folder
 
 CONFIG, GPU_CONFIG = "config.pbtxt", "configs/gpu.pbtxt"
-"""A model's configuration, and the one that replaces it on GPUs, where there is one."""
+"""A model's configuration, and the one that replaces a network's on GPUs."""
 OWN_DECODER_PARAMETERS = {"cudnn_conv_algo_search": 1, "use_tf32": 0}
 """Parameters of a decoder on a GPU, as in its own configuration."""
 SERVICES = "services"
@@ -227,8 +227,8 @@ def planned_config(model_folder: Path, plan: Plan) -> str:
         OSError: a file cannot be read.
         ParseError: a file is no configuration.
     """
-    gpu_config = model_folder / GPU_CONFIG
-    path = gpu_config if plan.gpu and gpu_config.is_file() else model_folder / CONFIG
+    has_gpu_config = plan.gpu and model_folder.name in tensors.GPU_NETWORKS
+    path = model_folder / (GPU_CONFIG if has_gpu_config else CONFIG)
     return apply_plan(model_folder.name, path.read_text(encoding="utf-8"), plan)
 
 

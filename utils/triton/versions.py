@@ -25,10 +25,11 @@ LOAD_ORDER = (
 """All models, each after those that it calls. A new version loads in this order and unloads in the
 reverse one."""
 NETWORK_FILE, GPU_NETWORK_FILE = "model.onnx", "gpu.onnx"
-"""Files of the networks, and of those that GPUs run."""
+"""Files of the networks, and of those that GPUs run. Older exports lack the latter; a CPU does not
+need them, and on a GPU Triton names the missing file."""
 REQUIRED_FILES = {
-    tensors.ENCODER: (NETWORK_FILE, GPU_NETWORK_FILE),
-    tensors.DECODER: (NETWORK_FILE, GPU_NETWORK_FILE),
+    tensors.ENCODER: (NETWORK_FILE,),
+    tensors.DECODER: (NETWORK_FILE,),
     **dict.fromkeys(tensors.MODELS, ("model.py", "weights.json")),
 }
 """Files that a version of each model must have: without one, Triton fails to load it or retries
