@@ -150,7 +150,7 @@ listenToPointers(stage, { press, click, box, hover, mend });
 listenToKeys(stage, keys, { click, box });
 listenToBox(stage, (corners, time) => box(corners, time, true));
 
-for (const id of ["one-click", "by-class"]) keepSwitch(id);
+keepSwitch("by-class");
 element("hover").checked = window.matchMedia("(hover: hover)").matches;
 labelSlider("threshold", (value) => (value ? `${String(value).replace("-", "−")} ${value > 0 ? "tighter" : "looser"}` : "0"));
 connectFilter(changeFilter);
@@ -158,6 +158,10 @@ on("change", ["smooth", "threshold"], () => restore(() => {}));
 on("change", ["candidates"], (event) => setCandidate(Number(radio("candidate").value), event.timeStamp));
 on("change", ["clip"], () => edit((objects) => objects.change({ clip: element("clip").checked })));
 on("change", ["hover"], () => preview.clear());
+on("change", ["one-click"], () => {
+  project.oneClick = element("one-click").checked;
+  project.saveProject();
+});
 on("change", ["version"], changeVersion);
 on("change", ["by-class"], () => screen.show());
 on("input", ["opacity"], () => changeOpacity(0));

@@ -30,12 +30,12 @@ function useClass(id) {
   showClasses();
 }
 
-/** Use a class for new objects, and for the active one if it was selected since the image was opened. */
+/** Use a class for new objects, and for the selected one. */
 export function chooseClass(id) {
   useClass(id);
   if (!session) return;
-  const { active, isSelected } = session.objects, { name } = project.categoryOf(id);
-  if (!isSelected || isEmpty(active) || (active.classId === id && !active.proposal)) {
+  const { active } = session.objects, { name } = project.categoryOf(id);
+  if (isEmpty(active) || (active.classId === id && !active.proposal)) {
     hint(`Class of new objects: ${name}`);
     return;
   }

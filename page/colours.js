@@ -1,6 +1,7 @@
 // Colours of objects: hues by the golden angle at three lightness levels, so that 100 objects are told apart.
 
-const FIRST_HUE = 264, GOLDEN_ANGLE = 137.508;
+/** The first object is pink, which photographs seldom have: skies and water are blue. */
+const FIRST_HUE = 350, GOLDEN_ANGLE = 137.508;
 /** In OKLCH, where equal steps look equal. These levels are visible on dark and on light photographs. */
 const LIGHTNESS = [0.66, 0.54, 0.8], CHROMA = 0.18;
 

@@ -1,27 +1,40 @@
-// Reconnection: while the service is away, the page asks `/readyz` with growing pauses, then repeats what failed.
+// The connection to the service: whether it is away or busy, since when, and what is repeated once it is back.
 
 const FIRST_PAUSE_MS = 1000, MAX_PAUSE_MS = 30_000;
 /** An absence that begins so soon after the last one goes on with its pauses, for example when only some requests fail. */
 const SAME_ABSENCE_MS = 60_000;
+/** Time without an answer after which a page on the screen asks whether the service is there. */
+const MAX_SILENCE_MS = 5000;
+const TICK_MS = 1000;
+
+/** @typedef {"" | "away" | "busy"} State */
 
 export class Connection {
   /** @type {Set<() => void>} actions to repeat */
   #failed = new Set();
   #pauseMs = FIRST_PAUSE_MS;
   #backAt = -Infinity;
+  #answeredAt = 0;
   #timer = 0;
   #asking = false;
+  /** @type {State} */
+  state = "";
+  /** Time by `performance.now()` since which the state holds. */
+  #since = 0;
+  /** Called when the service is back, before anything is repeated. */
+  onBack = () => {};
+  /** @type {(state: State, seconds: number) => void} called when the state changes, and each second unless it is "" */
+  onState = () => {};
 
-  /** @param {() => void} onBack called when the service is back, before anything is repeated */
-  constructor(onBack) {
-    this.onBack = onBack;
+  constructor() {
     document.addEventListener("visibilitychange", () => this.check());
     window.addEventListener("online", () => this.check());
+    setInterval(() => this.#tick(), TICK_MS);
   }
 
   /** Return whether the service is away. */
   get away() {
-    return this.#failed.size > 0;
+    return this.state === "away";
   }
 
   /** Note that the service is away; `retry` is called once it is back. */
@@ -31,6 +44,7 @@ export class Connection {
       this.#wait();
     }
     this.#failed.add(retry ?? (() => {}));
+    this.#enter("away");
   }
 
   /** Do not repeat this action. */
@@ -38,22 +52,62 @@ export class Connection {
     this.#failed.delete(retry);
   }
 
+  /** Note that the service is there, but refuses requests for a while. */
+  refuse() {
+    if (!this.away) this.#enter("busy");
+  }
+
+  /** Note that the service has done what a request asked for. */
+  answered() {
+    this.#answeredAt = performance.now();
+    if (this.state === "busy") this.#enter("");
+  }
+
   /** Ask now whether the service is back. A hidden page does not ask. */
   async check() {
-    if (!this.away || this.#asking || document.hidden) return;
+    if (!this.away || document.hidden) return;
     clearTimeout(this.#timer);
-    this.#asking = true;
-    const ready = await fetch("readyz", { cache: "no-store" }).then((response) => response.ok, () => false);
-    this.#asking = false;
-    if (!ready) {
+    const isReady = await this.#ask();
+    if (isReady === null) return;
+    if (!isReady) {
       this.#wait();
       return;
     }
     const failed = [...this.#failed];
     this.#failed.clear();
     this.#backAt = performance.now();
+    this.#enter("");
     this.onBack();
     for (const retry of failed) retry();
+  }
+
+  /** Return whether the service is ready; null: another call is asking. */
+  async #ask() {
+    if (this.#asking) return null;
+    this.#asking = true;
+    const isReady = await fetch("readyz", { cache: "no-store" }).then((response) => response.ok, () => false);
+    this.#asking = false;
+    if (isReady) this.#answeredAt = performance.now();
+    return isReady;
+  }
+
+  /** Show how long the state lasts, and find out whether a service that was not asked for a while is there. */
+  async #tick() {
+    if (this.state) this.#tell();
+    if (this.away || document.hidden || performance.now() - this.#answeredAt < MAX_SILENCE_MS) return;
+    if ((await this.#ask()) === false) this.lose(null);
+  }
+
+  /** @param {State} state */
+  #enter(state) {
+    if (state === this.state) return;
+    this.state = state;
+    this.#since = performance.now();
+    this.#tell();
+  }
+
+  #tell() {
+    this.onState(this.state, Math.round((performance.now() - this.#since) / 1000));
   }
 
   #wait() {

@@ -80,7 +80,7 @@ function offerMerge(event) {
 }
 
 function merge(id) {
-  element("merge-menu").hidePopover();
+  for (const menu of ["merge-menu", "object-menu"]) element(menu).hidePopover();
   const one = selected(), other = session.annotated.find(({ object }) => object.id === id);
   if (!one || !other) return;
   edit((objects) => objects.merge(id, Mask.fromSpans(union([one.mask.spans(), other.mask.spans()]), null)));
@@ -88,6 +88,10 @@ function merge(id) {
 }
 
 element("merge-menu").addEventListener("beforetoggle", offerMerge);
+// All actions but the menu of objects to merge are done by one press.
+for (const action of document.querySelectorAll("#object-menu > button:not(#merge)")) {
+  action.addEventListener("click", () => element("object-menu").hidePopover());
+}
 // The clipboard gets the name: otherwise an image that is in it would be pasted.
 document.addEventListener("copy", (event) => {
   if (!session || isElsewhere() || !document.getSelection().isCollapsed || !copyObject()) return;

@@ -1,6 +1,6 @@
 // Changes of the objects on the open image, by clicks, boxes, keys and buttons.
 
-import { project, screen, session } from "./current.js";
+import { connection, project, screen, session } from "./current.js";
 import { element, radio } from "./dom.js";
 import { listed, proposalsOf, stacked, withoutKnown } from "./found.js";
 import { Mend } from "./mend.js";
@@ -9,7 +9,7 @@ import { isEmpty, isLater, isMarked, isPrompted } from "./objects.js";
 import { Preview } from "./preview.js";
 import { ask } from "./question.js";
 import { Refine } from "./refine.js";
-import { connection, handleError, segment, segmentAll } from "./requests.js";
+import { handleError, segment, segmentAll } from "./requests.js";
 import { acceptsClicks, hintAtPrompts, versionField } from "./versions.js";
 
 export const mend = new Mend(screen, { edit, leaveClicks: () => hover(null) });

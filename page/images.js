@@ -2,7 +2,7 @@
 
 import { showClasses } from "./classes.js";
 import { TooLarge } from "./copies.js";
-import { project, screen, service, session, setSession } from "./current.js";
+import { connection, project, screen, service, session, setSession } from "./current.js";
 import { element } from "./dom.js";
 import { everything, mend, preview, refine } from "./edits.js";
 import { imagesIn } from "./formats/images.js";
@@ -10,7 +10,7 @@ import { ImageList, thumbnailOf } from "./imagelist.js";
 import { announce, counted, hideError, hint, showBusy, showError, showProgress, showRange, showReport } from "./notices.js";
 import { prepareImage } from "./picture.js";
 import { total } from "./project.js";
-import { connection, embed, handleError, info, segmentAll, start, whenSeenOtherwise } from "./requests.js";
+import { embed, handleError, info, segmentAll, start, whenSeenOtherwise } from "./requests.js";
 import { SeenOtherwise } from "./seen.js";
 import { RemoteImage } from "./service.js";
 import { Session } from "./session.js";
@@ -91,8 +91,16 @@ async function prepared(file, name, allowCopy) {
   return { ...image, name, thumbnail: await thumbnailOf(picture, image) };
 }
 
+/** Show what the whole project has. */
+function showProject() {
+  element("one-click").checked = project.oneClick;
+  showImages();
+  showClasses();
+}
+
 function showImages() {
   imageList.show(project.images, session?.image.id ?? null);
+  element("export-open").toggleAttribute("disabled", !project.images.length);
 }
 
 export function openSample(file) {
@@ -211,7 +219,7 @@ export async function clearProject() {
   closeImage();
   await project.clear();
   cancelAhead();
-  showImages();
+  showProject();
   element("choose").focus();
 }
 
@@ -305,8 +313,7 @@ function cancelAhead() {
 /** Open what the browser has stored. */
 async function resume() {
   await loaded;
-  showImages();
-  showClasses();
+  showProject();
   const image = project.images.find(({ id }) => id === project.imageId) ?? project.images[0];
   if (image && !session) await openImage(image);
 }

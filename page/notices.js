@@ -22,6 +22,27 @@ export function hideError() {
   element("alert").hidden = true;
 }
 
+const CONNECTION_TITLES = {
+  away: "The service does not answer. Your work is saved in this browser, and this page goes on when the service is back",
+  busy: "The service refuses requests for a while. This page repeats them",
+};
+
+/**
+ * Show whether the service is away or busy.
+ * @param {import("./connection.js").State} state
+ * @param {number} seconds since when
+ * @param {number} waiting number of objects that wait for their masks
+ */
+export function showConnection(state, seconds, waiting) {
+  const chip = element("connection"), was = chip.dataset.state ?? "";
+  const time = seconds < 100 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
+  chip.textContent = `${state === "away" ? "Offline" : "Busy"} ${time}${waiting ? `, ${counted(waiting, "object")} queued` : ""}`;
+  chip.title = CONNECTION_TITLES[state] ?? "";
+  chip.dataset.state = state;
+  chip.hidden = !state;
+  if (state !== was) announce(chip.title || "The service is back");
+}
+
 /**
  * List what could not be read or added, until the list is dismissed.
  * @param {string} title

@@ -120,8 +120,6 @@ export class Objects {
   #lastId = 0;
   /** Which proposals are listed, and how: kept with the image. `size`: least share of the image in per cent. */
   filter = { size: 0, score: 0, sort: "order" };
-  /** Whether the active object was selected or changed since the image was opened. */
-  isSelected = true;
 
   /** @param {number} classId class of new objects */
   constructor(classId) {
@@ -142,7 +140,7 @@ export class Objects {
     return { past: past.map(plain), now: plain(this.now), future: future.map(plain), lastId: this.#lastId, filter: this.filter };
   }
 
-  /** Take over what `save` returned. */
+  /** Take over what `save` returned. No object is selected then: the next click begins a new one. */
   restore({ past, now, future, lastId, filter }) {
     /** @type {Map<object, any>} */
     const revived = new Map();
@@ -158,7 +156,7 @@ export class Objects {
     [this.#past, this.now, this.#future] = [past.map(state), state(now), future.map(state)];
     this.#lastId = lastId;
     Object.assign(this.filter, filter);
-    this.isSelected = false;
+    this.now = this.#withNew();
   }
 
   /** @returns {ImageObject[]} */
@@ -276,7 +274,6 @@ export class Objects {
 
   select(id) {
     this.now = { ...this.now, activeId: id };
-    this.isSelected = true;
   }
 
   /** Add an object, unless the active one is empty. */
@@ -354,7 +351,6 @@ export class Objects {
   #step(state) {
     this.#past.push(this.now);
     this.#future = [];
-    this.isSelected ||= activeOf(state) !== this.active;
     this.now = state;
   }
 }

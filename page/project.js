@@ -28,6 +28,8 @@ export class Project {
   removedClassId = 0;
   /** @type {number | null} id of the image that was opened last */
   imageId = null;
+  /** Whether a click beside the selected object begins the next one. */
+  oneClick = true;
   /** @type {SaveState} */
   state = "saved";
   #store = new Store(null);
@@ -54,6 +56,8 @@ export class Project {
       this.#store = await Store.open();
       this.images = await this.#store.images();
       const { counts = {}, reviewed = [], ...saved } = (await this.#store.project()) ?? {};
+      // Projects of earlier versions go on as they began.
+      if (this.images.length) this.oneClick = false;
       Object.assign(this, saved);
       for (const image of this.images) Object.assign(image, { counts: counts[image.id] ?? image.counts, reviewed: reviewed.includes(image.id) });
       this.onState(this.state, "");
@@ -123,7 +127,7 @@ export class Project {
   async clear() {
     this.#changed.clear();
     await this.#write(() => this.#store.clear());
-    Object.assign(this, { images: [], classes: [FIRST_CLASS], classId: FIRST_CLASS.id, removedClassId: 0, imageId: null });
+    Object.assign(this, { images: [], classes: [FIRST_CLASS], classId: FIRST_CLASS.id, removedClassId: 0, imageId: null, oneClick: true });
   }
 
   /** Save the work on the open image soon. */
@@ -155,9 +159,9 @@ export class Project {
 
   /** Return what belongs to no single image, the numbers of objects, and the reviewed images, as plain data. */
   get #record() {
-    const { classes, classId, removedClassId, imageId, images } = this;
+    const { classes, classId, removedClassId, imageId, oneClick, images } = this;
     const counts = Object.fromEntries(images.map(({ id, counts }) => [id, counts]));
-    return { classes, classId, removedClassId, imageId, counts, reviewed: images.filter(({ reviewed }) => reviewed).map(({ id }) => id) };
+    return { classes, classId, removedClassId, imageId, oneClick, counts, reviewed: images.filter(({ reviewed }) => reviewed).map(({ id }) => id) };
   }
 
   /** Return the images that datasets have: those with objects, and those that were reviewed and have none. */

@@ -1,10 +1,9 @@
 // Requests about the open image, and what follows when one fails.
 
 import { isUncertain } from "./candidates.js";
-import { Connection } from "./connection.js";
-import { project, screen, service, session } from "./current.js";
+import { connection, project, screen, service, session } from "./current.js";
 import { element } from "./dom.js";
-import { askForKey, hideError, nextPaint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
+import { askForKey, hideError, nextPaint, say, showBusy, showConnection, showError, showLatency, showResult, showWeights } from "./notices.js";
 import { allow } from "./local.js";
 import { isEmpty, isMarked } from "./objects.js";
 import { SeenOtherwise } from "./seen.js";
@@ -15,8 +14,15 @@ import { hintAtPrompts, showVersions } from "./versions.js";
 const BUSY_DELAY_MS = 400;
 /** Shortest time of the encoder that the page announces. */
 const SLOW_ENCODE_S = 2;
+const NOTHING_CHANGED = "The click changed nothing here: draw or erase (R), or remove the click";
 
-export const connection = new Connection(hideError);
+connection.onBack = hideError;
+connection.onState = (state, seconds) => showConnection(state, seconds, waiting());
+
+/** Return the number of objects on the open image whose masks are still to be made. */
+function waiting() {
+  return session?.objects.list.filter((object) => isMarked(object) && !session.masks.get(object)).length ?? 0;
+}
 
 /** The response of `/info`. */
 export let info = null;
@@ -53,7 +59,8 @@ export async function embed() {
     const embedding = await request;
     if (!isLatest()) return;
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
-    element("about").textContent = `${current.about}, encoded in ${seconds} s with ${embedding.engine.encoder}`;
+    const time = seconds === "0.0" ? "ready at once" : `encoded in ${seconds} s`;
+    element("about").textContent = `${current.about}, ${time} with ${embedding.engine.encoder}`;
     showWeights(embedding.weights);
     if (isEmpty(current.objects.active) && element("hint").hidden) hintAtPrompts();
   } catch (error) {
@@ -90,7 +97,9 @@ export async function segment(object, clickTime) {
     project.changed(current);
     const { id, candidate } = objects.active;
     if (id !== object.id || candidate !== object.candidate) return;
-    showResult(object.name, masks.get(object));
+    const mask = masks.get(object);
+    if (mask.record.counts === object.drawn?.record.counts) say(NOTHING_CHANGED);
+    else showResult(object.name, mask);
     if (!candidate && isUncertain(object, masks)) compare();
   } catch (error) {
     if (current === session) handleError(error, segmentAll);

@@ -72,8 +72,12 @@ export class RemoteImage {
 }
 
 export class Service {
-  /** @param {(text: string, seconds: number) => void} onWait called with the reason, and the seconds until the next attempt */
-  constructor(onWait) {
+  /**
+   * @param {Pick<import("./connection.js").Connection, "answered" | "refuse">} connection is told how requests end
+   * @param {(text: string, seconds: number) => void} onWait called with the reason, and the seconds until the next attempt
+   */
+  constructor(connection, onWait) {
+    this.connection = connection;
     this.onWait = onWait;
   }
 
@@ -188,6 +192,7 @@ export class Service {
       } catch (error) {
         if (!error.retryAfter || !left || (error.status === 429 && error.retryAfter > MAX_RETRY_WAIT_S)) throw error;
         const seconds = Math.min(error.retryAfter, MAX_RETRY_WAIT_S);
+        this.connection.refuse();
         this.onWait(error.status === 429 ? error.message : "The service is busy.", seconds);
         await Promise.race([new Promise((resolve) => setTimeout(resolve, 1000 * seconds)), aborted(signal)]);
       }
@@ -201,7 +206,10 @@ export class Service {
   /** Fetch a response and parse it with `read`. */
   async #read(path, options, read) {
     const response = await fetch(path, options).catch(unreachable("The service does not respond. Is it running?"));
-    if (response.ok) return read(response).catch(unreachable("The response was cut off or did not come from this service."));
+    if (response.ok) {
+      this.connection.answered();
+      return read(response).catch(unreachable("The response was cut off or did not come from this service."));
+    }
     const document = await response.json().catch(() => ({ detail: `status ${response.status} without an explanation` }));
     const problem = new Problem(response.status, document, response.headers.get("X-Request-ID"));
     if ([429, 503].includes(response.status)) problem.retryAfter = Number(response.headers.get("Retry-After")) || 0;
