@@ -45,6 +45,8 @@ class Score:
     iou: dict[str, float] = field(default_factory=dict)
     score: float = 0.0
     """Score that the service returned for the first click."""
+    beside: list[bool] = field(default_factory=list)
+    """Whether each click adds something beside the mask before it."""
 
 
 def click_until_good(client: Client, labelled: LabelledObject) -> Score:
@@ -55,6 +57,7 @@ def click_until_good(client: Client, labelled: LabelledObject) -> Score:
     earlier: dict[str, Any] = {}
     click: Click | None = Click(labelled.point, 1)
     clicks: list[Click] = []
+    is_beside = False
     while (
         click
         and len(clicks) < MAX_CLICKS
@@ -68,6 +71,8 @@ def click_until_good(client: Client, labelled: LabelledObject) -> Score:
         if len(clicks) == 1:
             result.score = answer.score
         click = next_click(answer.mask, labelled.mask, clicks)
+        result.beside.append(is_beside)
+        is_beside = click is not None and click.label == 1
     return result
 
 
@@ -133,6 +138,27 @@ def clicks_table(scores: Mapping[str, Sequence[Score]]) -> str:
     return table(["", *scores], rows)
 
 
+def keys_table(scores: Mapping[str, Sequence[Score]]) -> str:
+    """Return a table of the keys that an annotator presses per object on the page until
+    `TARGETS` are reached, with the setting "One click, one object".
+
+    With the setting, Shift goes with each click that adds something beside the mask. Without it,
+    `N` or Shift goes with the first click of each object: one key per object.
+    """
+    rows = []
+    for target in TARGETS:
+        means, easy_means = [], []
+        for objects in scores.values():
+            needed = [clicks_to_reach(score.after, target) or MAX_CLICKS for score in objects]
+            keys = [sum(score.beside[:n]) for score, n in zip(objects, needed, strict=True)]
+            easy = [number for number, n in zip(keys, needed, strict=True) if n <= CLICKS]
+            means.append(f"{np.mean(keys):.2f}")
+            easy_means.append(f"{np.mean(easy):.2f} ({len(easy)} of {len(objects)})")
+        rows.append([f"keys per object to IoU {target:.2f}", *means])
+        rows.append([f"of objects that reach it with {CLICKS} clicks", *easy_means])
+    return table(["one click, one object", *scores], rows)
+
+
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(
@@ -155,6 +181,7 @@ def main() -> None:
             ]
             by_region = by_region or regions.measure_all(service.url, objects, Path(folder))
     print(f"Objects: {len(objects)}.\n\n{iou_table(scores)}\n\n{clicks_table(scores)}")
+    print(f"\n{keys_table(scores)}")
     print(f"\nMean IoU with `region`, {options.weights[0]}:\n\n{regions.region_table(by_region)}")
 
 

@@ -13,7 +13,7 @@ import { listenToPointers } from "./gestures.js";
 import { addImages, changeVersion, clearProject, moveBy, openAnnotations, openSample, toggleReviewed } from "./images.js";
 import { listenToKeys } from "./keys.js";
 import { hideError, hint, showError, showReport } from "./notices.js";
-import { keepSwitch, labelSlider } from "./options.js";
+import { keepSection, keepSwitch, labelSlider } from "./options.js";
 import { listenForFiles } from "./picture.js";
 import { compare, handleError } from "./requests.js";
 import { saveCoco } from "./transfer.js";
@@ -29,6 +29,7 @@ function toggleLabel() {
 }
 
 function saveAll() {
+  element("export").close();
   const omitted = saveCoco(session, project.classes);
   if (omitted) hint(`Saved without ${omitted} ${omitted === 1 ? "object that has" : "objects that have"} no mask`);
 }
@@ -151,6 +152,7 @@ listenToKeys(stage, keys, { click, box });
 listenToBox(stage, (corners, time) => box(corners, time, true));
 
 keepSwitch("by-class");
+for (const { id } of document.querySelectorAll("#panel details")) keepSection(id);
 element("hover").checked = window.matchMedia("(hover: hover)").matches;
 labelSlider("threshold", (value) => (value ? `${String(value).replace("-", "−")} ${value > 0 ? "tighter" : "looser"}` : "0"));
 connectFilter(changeFilter);

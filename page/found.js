@@ -60,6 +60,7 @@ export function connectFilter(change) {
 /** Show the filter and the number of proposals, while there are any. */
 export function showFound(objects) {
   const total = proposalsOf(objects.list).length, shown = proposalsOf(listed(objects)).length;
+  if (total && element("found").hidden) element("everything-section").open = true;
   element("found").hidden = !total;
   element("found-count").textContent = `${shown} of ${counted(total, "proposal")} shown`;
   element("found-accept").toggleAttribute("disabled", !shown);

@@ -17,11 +17,21 @@ export function maskOptions(image) {
   return { ...smoothing(image), ...(threshold && { mask_threshold: threshold }) };
 }
 
-/** Keep the state of a switch in this browser. */
+/** Keep in this browser whether a switch is on. */
 export function keepSwitch(id) {
+  keep(id, "checked", "change");
+}
+
+/** Keep in this browser whether a section of the panel is open. */
+export function keepSection(id) {
+  keep(id, "open", "toggle");
+}
+
+/** Keep a property of an element that is true or false. */
+function keep(id, property, event) {
   const key = `mobile-sam-${id}`, kept = localStorage.getItem(key);
-  if (kept) element(id).checked = kept === "on";
-  element(id).addEventListener("change", () => localStorage.setItem(key, element(id).checked ? "on" : "off"));
+  if (kept) element(id)[property] = kept === "on";
+  element(id).addEventListener(event, () => localStorage.setItem(key, element(id)[property] ? "on" : "off"));
 }
 
 /**

@@ -38,12 +38,27 @@ IMAGE_TO_SCREEN = """([x, y]) => {
 }"""
 
 
+OPEN_SECTIONS = "document.querySelectorAll('#panel details').forEach((one) => one.open = true)"
+OBJECT_ACTIONS = (
+    "Copy",
+    "Paste",
+    "Merge with…",
+    "All to next",
+    "Mask PNG",
+    "Cutout",
+    "Copy Python",
+    "Copy curl",
+)
+"""Buttons in the menu of the selected object."""
+
+
 class PageDriver:
     """A user of the page; records script errors and requests."""
 
     def __init__(self, page: Page, server: Server) -> None:
         self.page, self.server = page, server
         self.image = Path()
+        self.one_click = False
         self.errors: list[str] = []
         self.requests: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -59,19 +74,22 @@ class PageDriver:
         script: str = "",
         info: dict[str, Any] | None = None,
         decodes: bool = False,
+        one_click: bool = False,
         **options: Any,
     ) -> Iterator[PageDriver]:
         """Open the page in a new browser context with `options`; fail on script errors and foreign
         requests.
 
         `script` runs in each page ahead of the page's own; `info` are values that replace those in
-        `/info`; `decodes`: whether the browser may make masks.
+        `/info`; `decodes`: whether the browser may make masks; `one_click`: whether a click beside the
+        selected object begins the next one.
         """
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
         context = browser.new_context(**settings)
         context.set_default_timeout(1000 * TIMEOUT_S)
         context.add_init_script(script if decodes else f"{SAVE_DATA}\n{script}")
         driver = cls(context.new_page(), server)
+        driver.one_click = one_click
         if info:
             driver.answer_info(**info)
         driver.page.goto(f"{server.url}/ui")
@@ -88,17 +106,21 @@ class PageDriver:
 
     def open(self, path: Path) -> None:
         """Open an image, wait until it is encoded, and switch previews off: their timing is
-        unpredictable.
+        unpredictable. Further clicks extend the object unless `one_click` is set.
         """
         self.page.locator("#about").evaluate("about => about.textContent = ''")
         self.page.set_input_files("#file", path)
         self.wait_encoded(path)
 
     def wait_encoded(self, path: Path) -> None:
-        """Wait until an image that is being opened is encoded, and switch previews off."""
+        """Wait until an image that is being opened is encoded, open all sections of the panel,
+        and switch previews off.
+        """
         self.image = path
         self.page.wait_for_selector("#about:not(:empty)")
+        self.page.evaluate(OPEN_SECTIONS)
         self.page.locator("#hover").set_checked(False)
+        self.page.locator("#one-click").set_checked(self.one_click)
 
     def screen_xy(self, x: float, y: float) -> tuple[float, float]:
         """Return the screen position of an image pixel."""
@@ -136,7 +158,9 @@ class PageDriver:
         self.wait_idle()
 
     def press_button(self, name: str) -> None:
-        """Press a button by its accessible name."""
+        """Press a button by its accessible name, also in the menu of the selected object."""
+        if name in OBJECT_ACTIONS:
+            self.page.locator("#object-menu-open").click()
         self.page.get_by_role("button", name=name, exact=True).click()
         self.wait_idle()
 
@@ -239,14 +263,14 @@ class PageDriver:
     def save(self, name: str) -> bytes:
         """Press a button that downloads a file, and return its content."""
         with self.page.expect_download() as download:
-            self.page.get_by_role("button", name=name, exact=True).click()
+            self.press_button(name)
         return Path(download.value.path()).read_bytes()
 
     def export(self, form: str, validation: int = 0) -> bytes:
         """Export the annotations with their images, as a ZIP file; `validation` is the share of
         a split in per cent.
         """
-        self.press_button("Export dataset…")
+        self.press_button("Export")
         self.page.locator("#export-format").select_option(form)
         self.page.get_by_label("For validation").fill(str(validation))
         self.page.locator("#export-images").set_checked(True)
@@ -257,9 +281,14 @@ class PageDriver:
         with Image.open(io.BytesIO(self.save("Mask PNG"))) as picture:
             return np.asarray(np.array(picture.convert("L")) == 255)
 
+    def saved_coco(self) -> Any:
+        """Save the objects of the open image as COCO JSON and return the document."""
+        self.press_button("Export")
+        return json.loads(self.save("COCO JSON of this image"))
+
     def saved_annotation(self) -> tuple[dict[str, Any], np.ndarray]:
         """Save the image's only object as COCO JSON; return the annotation and its mask, (H, W)
         bool.
         """
-        (annotation,) = json.loads(self.save("COCO JSON"))["annotations"]
+        (annotation,) = self.saved_coco()["annotations"]
         return annotation, np.asarray(coco_mask.decode(annotation["segmentation"]), bool)

@@ -127,7 +127,7 @@ class Annotator:
         painted = self.driver.visible_mask()
         assert (before & ~painted).sum() == 0
         assert painted.sum() > before.sum()
-        self.driver.click(*CENTRES[2])
+        self.driver.click(*CENTRES[2], keys=("Shift",))
         assert (painted & ~self.driver.visible_mask()).sum() == 0
         self.begin(4)
         self.driver.press("g")
@@ -167,10 +167,25 @@ class Annotator:
             self.remember()
             if number == KILL_AT:
                 server.kill()
+                self.expect_offline()
                 server = launch_server(log, port=server.port, **settings).wait_until_ready()
             if number == RELOAD_AT:
                 self.reload()
+                self.click_after_reload()
         return server
+
+    def expect_offline(self) -> None:
+        """Wait until the header says that the service is away."""
+        expect(self.driver.page.locator("#connection")).to_contain_text("Offline")
+
+    def click_after_reload(self) -> None:
+        """Choose a class and click: that begins an object of the class, and changes no other."""
+        before = self.expected[self.name]
+        self.driver.press("2")
+        self.driver.click(*CENTRES[1])
+        self.remember()
+        assert_equal(self.expected[self.name][:-1], before)
+        assert self.expected[self.name][-1][0] == CLASSES[1]
 
     def reload(self) -> None:
         """Find proposals, filter them, and load the page again: the filter and all masks are the
@@ -206,7 +221,7 @@ def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_pat
         scene(index).save(folder / f"{index:02}.png")
     settings: dict[str, Any] = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), **SMALL}
     server = launch_server(tmp_path / "log", **settings).wait_until_ready()
-    with PageDriver.open_page(browser, server) as driver:
+    with PageDriver.open_page(browser, server, one_click=True) as driver:
         driver.page.set_input_files("#folder", folder)
         expect(driver.page.locator("#image-list li")).to_have_count(IMAGES)
         driver.page.get_by_label("Name of the class object").fill(CLASSES[0])
@@ -215,7 +230,7 @@ def test_day_of_an_annotator(browser: Browser, builtin_repository: Path, tmp_pat
         annotator = Annotator(driver, folder)
         annotator.arrive()
         server = annotator.work(server, tmp_path / "log2", settings)
-        driver.press_button("Export dataset…")
+        driver.press_button("Export")
         (tmp_path / "project.zip").write_bytes(driver.save("Save project"))
     with PageDriver.open_page(browser, server) as fresh:
         fresh.page.set_input_files("#annotations", tmp_path / "project.zip")

@@ -185,6 +185,36 @@ def test_escape_leaves_an_object_and_one_click_can_begin_one_beside_the_mask(cli
     clicked.assert_mask_is_the_apis(box=[290, 80, 410, 220])
 
 
+def test_click_after_a_reload_begins_an_object_of_the_class_that_a_key_chooses(open_page, photo):
+    with open_page(one_click=True) as driver:
+        driver.open(photo)
+        driver.click(*DISC)
+        disc, rows = driver.visible_mask(), driver.page.locator("#objects li")
+        driver.add_class("box")
+        driver.press("1")
+        expect(driver.page.locator("#saved")).to_have_text("Saved")
+        driver.page.reload()
+        driver.wait_encoded(photo)
+        expect(driver.page.get_by_label("One click, one object")).to_be_checked()
+        assert not driver.visible_mask().any()
+        driver.press("2")
+        expect(driver.page.locator("#hint")).to_have_text("Class of new objects: box")
+        driver.click(*RED)
+        driver.assert_mask_is_the_apis(pos_coords=[RED])
+        assert np.array_equal(driver.visible_mask("others"), disc)
+        expect(rows.locator(".category")).to_have_text(["object", "box"])
+
+
+def test_negative_click_that_changes_nothing_on_a_drawing_says_so(opened):
+    opened.press("g")
+    opened.drag((20, 20), (70, 70))
+    opened.press("v")
+    drawn = opened.visible_mask()
+    opened.click(*RED, button="right")
+    expect(opened.page.locator("#hint")).to_contain_text("The click changed nothing here")
+    assert np.array_equal(opened.visible_mask(), drawn)
+
+
 def test_mask_is_painted_while_another_row_is_hovered_and_a_cleared_one_does_not_reappear(clicked):
     clicked.press("n")
     clicked.page.locator("#objects li").first.hover()

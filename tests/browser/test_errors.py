@@ -27,6 +27,7 @@ def reload_with_info(driver: PageDriver, **fields: object) -> None:
     driver.page.reload()
 
 
+OFFLINE = re.compile(r"Offline \d+ s, 2 objects queued")
 TIMEOUT = problem(504, "inference-timeout", "The answer took too long", "no answer within 55 s")
 
 
@@ -53,14 +54,27 @@ def test_page_reconnects_and_repeats_what_failed_while_the_service_is_away(opene
     expect(alert).to_contain_text("The service does not respond. Is it running?")
     expect(alert).to_contain_text("This page reconnects by itself.")
     opened.click(*RED, keys=("Shift",))
+    expect(opened.page.locator("#connection")).to_have_text(OFFLINE)
     opened.press_button("Try again")
     opened.wait_for(lambda: sum(url.endswith("/readyz") for url in opened.requests) >= 2)
     expect(alert).to_be_visible()
     opened.page.unroute("**/mobile_sam")
     opened.page.unroute("**/readyz")
     expect(alert).to_be_hidden()
+    expect(opened.page.locator("#connection")).to_be_hidden()
     opened.wait_for(lambda: opened.visible_mask("others").any() and opened.visible_mask().any())
     opened.assert_mask_is_the_apis(pos_coords=[RED])
+
+
+def test_header_says_that_the_service_is_away_before_anybody_clicks(opened):
+    chip = opened.page.locator("#connection")
+    opened.page.route("**/readyz", lambda route: route.abort())
+    expect(chip).to_have_text(re.compile(r"Offline \d+ s"))
+    expect(opened.page.get_by_role("status")).to_contain_text("does not answer")
+    expect(opened.page.get_by_role("alert")).to_be_hidden()
+    opened.page.unroute("**/readyz")
+    expect(chip).to_be_hidden()
+    expect(opened.page.get_by_role("status")).to_have_text("The service is back")
 
 
 def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent_again(opened):
@@ -71,12 +85,15 @@ def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent
         opened.wait_for(lambda: len(held) == count)  # noqa: B023
         held[-1].fulfill(**busy)
     expect(opened.page.locator("#busy")).to_have_text("The service is busy. Retrying in 1 s")
+    chip = opened.page.locator("#connection")
+    expect(chip).to_have_text(re.compile(r"Busy \d s, 1 object queued"))
     opened.wait_for(lambda: len(held) == 3)
     opened.page.wait_for_timeout(500)
     expect(opened.page.locator("#busy")).to_have_text("The service is busy. Retrying in 1 s")
     held[-1].continue_()
     opened.wait_for(lambda: opened.visible_mask().any())
     expect(opened.page.locator("#busy")).to_be_hidden()
+    expect(chip).to_be_hidden()
     opened.press("n")
     bodies = opened.answer(
         "**/mobile_sam", problem(404, "image-not-cached", "Not known", "send it again"), {}

@@ -226,7 +226,7 @@ def test_reviewed_images_are_exported_without_objects_too_and_unlabelled_ones_ar
     assert sizes["labels/a.txt"] > 0 == sizes["labels/b.txt"]
     coco = zipfile.ZipFile(io.BytesIO(project.export("coco"))).read("annotations/instances.json")
     assert [image["file_name"] for image in json.loads(coco)["images"]] == ["a.png", "b.png"]
-    project.press_button("Export dataset…")
+    project.press_button("Export")
     (tmp_path / "project.zip").write_bytes(project.save("Save project"))
     for file, images in (("yolo.zip", photos), ("project.zip", [])):
         with open_page() as other:

@@ -17,6 +17,20 @@ UNREACHABLE = """() => [...document.querySelectorAll("#tools button, #tools labe
 }).map((control) => control.outerHTML)"""
 
 
+WIDTHS = (*range(320, 1000, 20), *range(1000, 1921, 80))
+SHORT = ((844, 390), (932, 430), (1024, 600), (320, 568))
+"""Screens of phones that lie, of small laptops, and of the smallest phones."""
+# Controls of the header and of a section that a pointer cannot reach without scrolling.
+HIDDEN_CONTROLS = """(section) => [...document.querySelectorAll(`header :is(a, button), ${section}`)]
+  .filter((control) => {
+    const box = control.getBoundingClientRect();
+    const at = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+    return control.checkVisibility() && !control.contains(at);
+  }).map((control) => control.outerHTML)"""
+SHARE_OF_STAGE = "document.getElementById('stage').clientHeight / innerHeight"
+MAIN_WIDTH = "document.documentElement.scrollWidth"
+
+
 @pytest.fixture
 def phone(open_page, photo):
     """A user with the photo open on a phone."""
@@ -93,6 +107,69 @@ def test_phone_shows_a_large_image_the_progress_and_no_texts_on_keys(phone, tmp_
     expect(page.get_by_role("progressbar")).to_be_in_viewport()
     page.get_by_role("button", name="Stop").tap()
     expect(page.get_by_role("progressbar")).to_be_hidden()
+
+
+def sizes() -> list[dict[str, int]]:
+    """Return sizes of windows."""
+    windows = [*((width, 800) for width in WIDTHS), *SHORT]
+    return [{"width": width, "height": height} for width, height in windows]
+
+
+def test_empty_page_offers_images_in_every_window(driver):
+    for size in sizes():
+        driver.page.set_viewport_size(size)
+        assert driver.page.evaluate(HIDDEN_CONTROLS, "#choose") == [], size
+        assert driver.page.evaluate(SHARE_OF_STAGE) > 0.6, size
+        assert driver.page.evaluate(MAIN_WIDTH) <= size["width"], size
+
+
+def test_image_and_controls_are_on_the_screen_in_every_window(clicked):
+    clicked.press_button("Dismiss this note")
+    for size in sizes():
+        clicked.page.set_viewport_size(size)
+        assert clicked.page.evaluate(HIDDEN_CONTROLS, "#tools button, #tools label") == [], size
+        assert clicked.page.evaluate(HIDDEN_CONTROLS, "#images button") == [], size
+        least = 0.66 if size["width"] <= 760 else 0.6
+        assert clicked.page.evaluate(SHARE_OF_STAGE) > least, size
+        assert clicked.page.evaluate(MAIN_WIDTH) <= size["width"], size
+
+
+def test_phone_has_the_classes_in_reach_of_the_thumb(phone):
+    for name in ("boat", "balloon"):
+        phone.press_button("Class")
+        phone.page.keyboard.type(name)
+        phone.page.keyboard.press("Enter")
+    phone.page.evaluate("window.scrollTo(0, 0)")
+    keys = phone.page.locator(".class-key")
+    for key in keys.all():
+        key.scroll_into_view_if_needed()
+        box = key.bounding_box()
+        assert box["y"] > SIZE["height"] / 2
+        assert box["y"] + box["height"] <= SIZE["height"]
+    assert phone.page.evaluate("window.scrollY") == 0
+    keys.nth(1).tap()
+    expect(keys.nth(1)).to_have_attribute("aria-pressed", "true")
+
+
+def test_open_image_is_whole_in_the_list_of_every_window(driver, tmp_path):
+    paths = [tmp_path / f"{number}.png" for number in range(9)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (480, 320), (20 * number, 140, 190)).save(path)
+    driver.page.set_input_files("#file", paths)
+    expect(driver.page.locator("#image-list li")).to_have_count(len(paths))
+    driver.wait_encoded(paths[0])
+    for size in sizes()[::4]:
+        driver.page.set_viewport_size(size)
+        for key in "dddda":
+            driver.press(key)
+        driver.wait_idle()
+        shown, frame = (
+            driver.page.locator(name).bounding_box()
+            for name in ("#image-list [aria-current]", "#image-list")
+        )
+        for side, extent in (("x", "width"), ("y", "height")):
+            assert shown[side] >= frame[side] - 1, size
+            assert shown[side] + shown[extent] <= frame[side] + frame[extent] + 1, size
 
 
 def test_toolbar_is_whole_in_a_narrow_window(clicked):

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import quality
 from benchmarks.clicks import MAX_CLICKS, Click, clicks_to_reach, next_click
 from benchmarks.objects import LabelledObject
-from benchmarks.quality import CLICKS, Score, click_until_good, clicks_table
+from benchmarks.quality import CLICKS, Score, click_until_good, clicks_table, keys_table
 from mobile_sam_client import Client
 
 
@@ -93,3 +93,11 @@ def test_next_click_goes_to_the_middle_of_the_error(answer, wanted, expected):
 )
 def test_clicks_to_reach_counts_up_to_the_first_that_reaches_the_target(ious, clicks):
     assert clicks_to_reach(ious, 0.9) == clicks
+
+
+def test_keys_table_counts_the_clicks_beside_the_mask_up_to_the_target():
+    easy = Score(after=[0.5, 0.6, 0.92], beside=[False, True, False])
+    hard = Score(after=[0.1] * MAX_CLICKS, beside=[False] + [True] * (MAX_CLICKS - 1))
+    rows = keys_table({"official": [easy, hard]}).splitlines()
+    assert rows[-2].split("|")[2].strip() == f"{(1 + MAX_CLICKS - 1) / 2:.2f}"
+    assert rows[-1].split("|")[2].strip() == "1.00 (1 of 2)"
