@@ -164,6 +164,11 @@ class PageDriver:
         self.page.get_by_role("button", name=name, exact=True).click()
         self.wait_idle()
 
+    def select(self, name: str) -> None:
+        """Select an object by its row."""
+        self.page.get_by_role("button", name=f"Select {name}", exact=True).click()
+        self.wait_idle()
+
     def wait_idle(self) -> None:
         """Wait until no request is in flight; `expect` would look only every 100 to 1000 ms."""
         view = self.page.locator("#view")

@@ -167,7 +167,8 @@ def test_result_is_announced_and_tab_reaches_every_control(clicked):
         "new-object",
         "everything",
         "opacity",
-        "save-mask",
+        "object-menu-open",
+        "export-open",
         "add-class",
         "add-images",
     ]

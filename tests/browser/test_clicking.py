@@ -7,7 +7,7 @@ import re
 import numpy as np
 from playwright.sync_api import expect
 
-from tests.browser.page_driver import DISC, MEADOW, RED
+from tests.browser.page_driver import DISC, MEADOW, OPEN_SECTIONS, RED
 
 STOP_AT_PROGRESS = """() => {
   const ids = ["progress-bar", "progress-text", "everything-stop"];
@@ -143,6 +143,7 @@ def test_objects_have_the_colour_of_their_class_or_own_ones_and_names(clicked):
     expect(clicked.page.locator("#saved")).to_have_text("Saved")
     clicked.page.reload()
     clicked.wait_encoded(clicked.image)
+    clicked.select("object 2")
     assert clicked.layer_rgba("others")[160, 150].tolist() == [0x10, 0xA0, 0x20, 255]
     clicked.page.get_by_label("Colour by class").set_checked(False)
     assert not np.array_equal(
@@ -235,6 +236,7 @@ def test_mask_is_painted_while_another_row_is_hovered_and_a_cleared_one_does_not
 def test_click_before_encoding_waits_for_the_embedding(driver, photo):
     driver.page.set_input_files("#file", photo)
     driver.page.wait_for_selector("#view:not([hidden])")
+    driver.page.evaluate(OPEN_SECTIONS)
     driver.page.locator("#hover").set_checked(False)
     driver.page.mouse.click(*driver.screen_xy(*DISC))
     driver.page.wait_for_selector("#latency[data-milliseconds]")

@@ -100,7 +100,7 @@ def test_outline_is_stored_when_it_is_closed_or_left(drawing, photo):
     drawing.open(photo)
     drawing.press("a")
     drawing.expect_image("scene.png")
-    assert_drawn(drawing.visible_mask())
+    assert_drawn(drawing.visible_mask("others"))
     expect(polygon).to_be_checked()
 
 

@@ -163,6 +163,7 @@ def test_clicks_after_a_stroke_change_the_mask_around_them_and_keep_the_rest(pai
     expect(painted.page.locator("#saved")).to_have_text("Saved")
     painted.page.reload()
     painted.wait_encoded(painted.image)
+    painted.select("object 1")
     assert np.array_equal(painted.visible_mask(), reduced)
     painted.press_button("Remove negative click at 250, 262")
     assert np.array_equal(painted.visible_mask(), extended)

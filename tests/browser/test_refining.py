@@ -76,6 +76,7 @@ def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     zoomed.click(*BALL)
     refined = zoomed.visible_mask()
     reload(zoomed)
+    zoomed.select("object 1")
     assert np.array_equal(zoomed.visible_mask(), refined)
     _, saved = zoomed.saved_annotation()
     assert np.array_equal(saved, refined)

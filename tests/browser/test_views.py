@@ -240,7 +240,7 @@ def test_picture_thumbnail_and_mask_are_those_of_the_service(driver, tmp_path, n
 
     reload(driver)
     expect_picture(driver, size, orientation)
-    assert np.array_equal(driver.visible_mask(), mask)
+    assert np.array_equal(driver.visible_mask("others"), mask)
 
 
 TURNS_NOTHING = """
@@ -324,7 +324,7 @@ def test_saved_project_keeps_files_and_how_they_are_turned(driver, open_page, tm
                 "aria-label", re.compile(f"^{name}")
             )
             expect_picture(other, size, orientation, number)
-            assert iou(other.visible_mask(), blue(size, orientation)) > MIN_IOU
+            assert iou(other.visible_mask("others"), blue(size, orientation)) > MIN_IOU
 
 
 @pytest.mark.parametrize(("drawn", "seen"), [(3, 1), (1, 2), (6, 8)])
