@@ -8,6 +8,7 @@ import { acceptShown, box, changeFilter, clear, click, currentLabel, discardProp
 import { copyObject, copyToNext, pasteObject } from "./copying.js";
 import { connectExports } from "./exportdialog.js";
 import { copyByCommand, curlCommand, download, pythonCode, saveCutout, saveMask } from "./exports.js";
+import { follow } from "./following.js";
 import { connectFilter } from "./found.js";
 import { listenToPointers } from "./gestures.js";
 import { addImages, changeVersion, clearProject, moveBy, openAnnotations, openSample, toggleReviewed } from "./images.js";
@@ -86,6 +87,7 @@ const buttons = {
   "copy-object": copyObject,
   "paste-object": pasteObject,
   "copy-to-next": copyToNext,
+  "follow": follow,
   "new-object": addObject,
   "zoom-in": zoomIn,
   "zoom-out": zoomOut,
@@ -121,6 +123,7 @@ const keys = {
   "x": toggleLabel,
   "j": () => element("merge").click(),
   "t": ({ repeat }) => repeat || copyToNext(),
+  "l": ({ repeat }) => repeat || follow(),
   "c": () => setCandidate((session.objects.active.candidate + 1) % 4, performance.now()),
   "v": () => mend.choose("click"),
   "r": () => mend.chooseBrush(),

@@ -16,10 +16,14 @@ import { Mask } from "./rle.js";
  */
 let copied = null;
 
-/** Return the fields of a copy: a drawn mask without the score, the class, and the name unless it is only a number. */
-function copyOf({ object: { name, classId }, mask: { record } }) {
-  const drawn = Mask.fromRecord({ ...record, score: null, point: null });
-  return { drawn, classId: project.categoryOf(classId).id, ...(!NUMBERED_NAME.test(name) && { name }) };
+/** Return the fields of a copy: a drawn mask without the score, and what the object is. */
+function copyOf({ object, mask: { record } }) {
+  return { drawn: Mask.fromRecord({ ...record, score: null, point: null }), ...identityOf(object) };
+}
+
+/** Return the class of an object, and its name unless it is only a number. @param {import("./objects.js").ImageObject} object */
+export function identityOf({ name, classId }) {
+  return { classId: project.categoryOf(classId).id, ...(!NUMBERED_NAME.test(name) && { name }) };
 }
 
 /** Return the selected object with its mask; say why if it cannot be copied or merged. @returns {Annotated | undefined} */
@@ -59,7 +63,7 @@ export function pasteObject() {
 /** Open the next image, and add copies of all objects of this one. */
 export function copyToNext() {
   mend.settle();
-  const { annotated, image } = session, { listed } = imageList, next = listed[listed.indexOf(image) + 1];
+  const { annotated, image } = session, next = imageList.after(image);
   if (!next) say("This is the last image of the list");
   else if (!annotated.length) say("This image has no objects to copy");
   else if (fits(image, next, "the next image")) openImage(next, annotated.map(copyOf));

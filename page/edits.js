@@ -20,6 +20,7 @@ screen.connect({
   select,
   rename: (id, name) => setDisplay(id, { name }),
   hide: (id) => setDisplay(id, { hidden: !session.objects.list.find((object) => object.id === id).hidden }),
+  confirm: (id) => edit((objects) => objects.confirm(id)),
   remove: (id) => edit((objects) => objects.remove(id)),
   removeMark: (index) => (isLater(session.objects.active, index) ? edit : replace)((objects) => objects.removeMark(index)),
 });
@@ -196,5 +197,5 @@ export function refineHere() {
 }
 
 export function setCandidate(number, time) {
-  if (!element("candidates").disabled) replace((objects) => objects.change({ candidate: number, drawn: null }), { time });
+  if (!element("candidates").disabled) replace((objects) => objects.choose(number), { time });
 }

@@ -80,7 +80,12 @@ export class ImageList {
     element("previous-image").toggleAttribute("disabled", at <= 0);
     element("next-image").toggleAttribute("disabled", at < 0 || at === listed.length - 1);
     element("reviewed").toggleAttribute("disabled", at < 0);
-    this.#rows.get(openId)?.item.scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.#rows.get(openId)?.open.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  /** Return the image after another one in the list, if there is one. @param {StoredImage} image */
+  after(image) {
+    return this.listed[this.listed.indexOf(image) + 1];
   }
 
   /** Show the number of objects of an image, and whether it was reviewed. @param {StoredImage} image */

@@ -305,6 +305,12 @@ async function encodeAhead(current) {
   }
 }
 
+/** Return an image of the project as the service knows it. @param {import("./store.js").StoredImage} image */
+export function remoteOf({ id, file, name, width, height, orientation }) {
+  const drawn = { name, width, height, orientation, range: ranges.get(id) };
+  return new RemoteImage(() => file, drawn, ahead.get(id) ?? null);
+}
+
 function cancelAhead() {
   ahead.clear();
   if (job) service.job(job, "DELETE").catch(() => {});

@@ -23,6 +23,8 @@ import { acceptsClicks, versionField } from "./versions.js";
  * @property {number[] | null} [part] x0, y0, x1, y1 of the part of the image that is asked for the mask, x1 and y1 exclusive; null: all of it
  * @property {number} [version] version of the model that is asked for the mask; undefined: the one in use
  * @property {number} classId
+ * @property {string[]} [review] why a mask that was followed to this image may be wrong, until a person has changed or confirmed it
+ * @property {import("./following.js").Appearance} [appearance] of an object that was followed: as it was at first
  */
 
 /** Undo steps that are stored. */
@@ -30,6 +32,9 @@ const MAX_STORED_STEPS = 100;
 
 /** A name that an object gets at first. */
 export const NUMBERED_NAME = /^object (\d+)$/;
+
+/** A person has changed the mask: it is no longer in doubt, and is what later images are compared with. */
+const SEEN = { review: undefined, appearance: undefined };
 
 /** Fields with a mask. */
 const MASK_FIELDS = ["found", "drawn"];
@@ -222,25 +227,35 @@ export class Objects {
 
   /** Return a state with other clicks or another box of the active object. */
   #marked(state, fields, isAhead) {
-    const marked = withActiveFields(state, { ...this.#accepting(activeOf(state)), found: null, drawn: null, hidden: false, ...fields });
+    const marked = withActiveFields(state, { ...this.#accepting(activeOf(state)), found: null, drawn: null, hidden: false, ...SEEN, ...fields });
     return withActiveFields(marked, { part: this.partOf(activeOf(marked), isAhead), version: versionField().model_version });
   }
 
   /** Replace the active object's mask by one made by hand. An object found automatically keeps the click that found it. */
   draw(mask) {
     const { found } = this.active, points = found?.point ? [found.point] : this.active.points;
-    this.change({ ...this.#accepting(this.active), drawn: mask, points, settled: points.length, found: null, hidden: false });
+    this.change({ ...this.#accepting(this.active), drawn: mask, points, settled: points.length, found: null, hidden: false, ...SEEN });
+  }
+
+  /** Note that a person has seen an object that was to be reviewed. @param {number} id */
+  confirm(id) {
+    this.#step({ ...this.now, list: withFields(this.list, id, { review: undefined }) });
   }
 
   /** Remove a click by its index, or the box with null. A mask edited by hand outlives only later clicks. */
   removeMark(index) {
     const { points, drawn } = this.active;
-    this.change({ ...(index === null ? { box: null } : { points: points.filter((_, at) => at !== index) }), drawn: isLater(this.active, index) ? drawn : null });
+    this.change({ ...(index === null ? { box: null } : { points: points.filter((_, at) => at !== index) }), drawn: isLater(this.active, index) ? drawn : null, ...SEEN });
   }
 
   /** Remove the active object's clicks, box and mask. */
   clear() {
     if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, proposal: false, drawn: null, part: null, candidate: 0 });
+  }
+
+  /** Take a candidate of the active object's mask, or the automatic one. @param {0 | 1 | 2 | 3} candidate */
+  choose(candidate) {
+    this.change({ candidate, drawn: null, ...SEEN });
   }
 
   /** Change the active object as an undoable step. */
@@ -321,16 +336,18 @@ export class Objects {
 
   /** Remove all proposals, also those that are not listed. */
   discardProposals() {
-    let list = this.accepted;
-    if (!list.length) list = this.#append([], 1);
-    this.#step({ list, activeId: (list.find(({ id }) => id === this.now.activeId) ?? list.at(-1)).id });
+    this.#keepOnly(this.accepted);
   }
 
   remove(id) {
-    const index = this.list.findIndex((object) => object.id === id);
-    let list = this.list.filter((object) => object.id !== id);
-    if (!list.length) list = this.#append([], 1);
-    this.#step({ list, activeId: this.now.activeId === id ? list[Math.min(index, list.length - 1)].id : this.now.activeId });
+    this.#keepOnly(this.list.filter((object) => object.id !== id));
+  }
+
+  /** Keep some of the objects. If the active one is not among them, an empty one is: keys then change no other object. */
+  #keepOnly(list) {
+    const next = list.find(({ id }) => id === this.now.activeId) ?? list.find(isEmpty);
+    const kept = next ? list : this.#append(list, 1);
+    this.#step({ list: kept, activeId: (next ?? kept.at(-1)).id });
   }
 
   /** Return a state with an empty active object, a new one if there is none. */

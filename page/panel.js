@@ -15,6 +15,7 @@ export class ObjectList {
    * @param {(id: number) => void} actions.select
    * @param {(id: number, name: string) => void} actions.rename
    * @param {(id: number) => void} actions.hide
+   * @param {(id: number) => void} actions.confirm a mask that was to be reviewed is right
    * @param {(id: number) => void} actions.remove
    * @param {(id: number | null) => void} actions.highlight
    */
@@ -61,23 +62,26 @@ export class ObjectList {
     name.addEventListener("focus", () => actions.select(id));
     const score = create("span", { className: "score", title: SCORE_TITLE });
     const category = create("span", { className: "category" });
+    const review = createButton("review", () => actions.confirm(id), { textContent: "Review" });
     const hide = createButton("icon small", () => actions.hide(id), icon("eye"));
     const remove = createButton("icon small", () => actions.remove(id), { title: "Delete", ...icon("bin") });
     const item = create("li", {
       onclick: ({ target }) => target.closest("button, input") || actions.select(id),
       onpointerenter: () => actions.highlight(id),
       onpointerleave: () => actions.highlight(null),
-    }, pick, name, create("span", { className: "facts" }, category, score), hide, remove);
-    return { item, pick, name, category, score, hide, remove };
+    }, pick, name, create("span", { className: "facts" }, category, score, review), hide, remove);
+    return { item, pick, name, category, score, review, hide, remove };
   }
 
-  #update({ item, pick, name, score, hide, remove }, object, isActive, mask) {
+  #update({ item, pick, name, score, review, hide, remove }, object, isActive, mask) {
     item.classList.toggle("active", isActive);
     item.classList.toggle("hidden-object", object.hidden);
     item.classList.toggle("proposal", object.proposal === true);
     Object.assign(pick, { ariaPressed: String(isActive), ariaLabel: `Select ${object.name}` });
     showName(name, object.name, `Name of ${object.name}`);
     score.textContent = mask?.scoreText ?? "";
+    review.hidden = !object.review;
+    if (object.review) Object.assign(review, { ariaLabel: `Review ${object.name}`, title: `Following is in doubt: ${object.review.join(", ")}. Correct the mask, or press if it is right` });
     const { hidden } = object;
     Object.assign(hide, { ariaPressed: String(hidden), ariaLabel: `Hide ${object.name}`, title: hidden ? "Show" : "Hide on the screen: still counted and exported" });
     remove.ariaLabel = `Delete ${object.name}`;

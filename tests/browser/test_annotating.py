@@ -179,8 +179,13 @@ class Annotator:
         expect(self.driver.page.locator("#connection")).to_contain_text("Offline")
 
     def click_after_reload(self) -> None:
-        """Choose a class and click: that begins an object of the class, and changes no other."""
+        """Load the page, choose a class and click: that begins an object of the class, and changes
+        no other.
+        """
         before = self.expected[self.name]
+        self.driver.page.reload()
+        self.arrive()
+        self.driver.page.get_by_role("application").focus()
         self.driver.press("2")
         self.driver.click(*CENTRES[1])
         self.remember()

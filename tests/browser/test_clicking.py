@@ -165,7 +165,8 @@ def test_objects_have_the_colour_of_their_class_or_own_ones_and_names(clicked):
     clicked.press_button("Hide a red box")
     assert not clicked.visible_mask().any()
     clicked.press_button("Delete object 1")
-    expect(clicked.page.locator("#objects li")).to_have_count(1)
+    expect(clicked.page.get_by_label("Name of object 1")).to_have_count(0)
+    expect(clicked.page.get_by_label("Name of a red box")).to_be_visible()
 
 
 def test_escape_leaves_an_object_and_one_click_can_begin_one_beside_the_mask(clicked):

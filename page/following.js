@@ -1,0 +1,79 @@
+// Follow: the objects of the open image are looked for on the next one, by the rules of follow.js.
+
+import { identityOf } from "./copying.js";
+import { service, session } from "./current.js";
+import { canvasOf } from "./dom.js";
+import { mend } from "./edits.js";
+import { firstTarget, judge, promptsFor, smallSize } from "./follow.js";
+import { imageList, openImage, remoteOf } from "./images.js";
+import { counted, say, showBusy } from "./notices.js";
+import { maskOptions } from "./options.js";
+import { handleError } from "./requests.js";
+import { acceptsClicks, versionField } from "./versions.js";
+import { viewOf } from "./view.js";
+
+/** @typedef {Pick<import("./follow.js").Target, "firstArea" | "firstMean" | "firstColours">} Appearance of an object where it was followed from at first */
+
+/** Open the next image with the objects of this one where the model finds them. Those in doubt are marked for review. */
+export async function follow() {
+  mend.settle();
+  const current = session, next = imageList.after(current.image);
+  const objects = current.annotated.filter(({ object }) => !object.review), waiting = current.annotated.length - objects.length;
+  if (!next) say("This is the last image of the list");
+  else if (!objects.length) say(waiting ? "Review the marked objects first: correct them, or press Review" : "This image has no objects to follow");
+  else if (next.width !== current.width || next.height !== current.height) say(`The next image has another size: ${next.width} x ${next.height}`);
+  else await followTo(next, objects, waiting);
+}
+
+async function followTo(next, objects, waiting) {
+  const current = session;
+  showBusy(`Following ${counted(objects.length, "object")} to ${next.name}`);
+  try {
+    const remote = remoteOf(next), view = await viewOf(next.file, { orientation: next.orientation });
+    const [before, after] = await Promise.all([current.view, view].map(({ picture }) => smallPicture(picture, next)));
+    await service.embed(remote);
+    const found = await Promise.all(objects.map((annotated) => find(annotated, { before, after, next, remote })));
+    if (current !== session) return;
+    showBusy("");
+    await openImage(next, found);
+    const doubtful = found.filter(({ review }) => review).length;
+    const skipped = waiting ? `; ${waiting} left behind: review them first` : "";
+    say(`${counted(found.length, "object")} followed, ${doubtful || "none"} to review${skipped}`);
+  } catch (error) {
+    showBusy("");
+    if (current === session) handleError(error, follow);
+  }
+}
+
+/** Return the picture at the size in which pictures are compared. */
+async function smallPicture(picture, image) {
+  const { width, height } = smallSize(image);
+  const bitmap = await createImageBitmap(picture, { resizeWidth: width, resizeHeight: height, resizeQuality: "medium" });
+  let pixels;
+  canvasOf(width, height, (context) => {
+    context.drawImage(bitmap, 0, 0);
+    pixels = context.getImageData(0, 0, width, height);
+  });
+  bitmap.close();
+  return pixels;
+}
+
+/** Return the fields of an object on the next image: its mask there, and why the mask may be wrong. */
+async function find({ object, mask }, { before, after, next, remote }) {
+  const first = firstTarget(before, mask);
+  if (!first) return { ...identityOf(object), drawn: mask, review: ["too small to be followed"] };
+  const target = { ...first, ...object.appearance };
+  const question = promptsFor(target, after, next), { pos_coords, box } = question.fields;
+  const prompts = acceptsClicks() ? { pos_coords, box } : { box };
+  const [answer] = await service.segment(remote, { ...prompts, ...maskOptions(next), ...versionField() });
+  const reasons = judge(target, question, after, answer);
+  const points = acceptsClicks() ? pos_coords.map(([x, y]) => ({ x: Math.floor(x), y: Math.floor(y), label: 1 })) : [];
+  return {
+    ...identityOf(object),
+    drawn: answer.area ? answer : mask,
+    points,
+    settled: points.length,
+    appearance: { firstArea: target.firstArea, firstMean: target.firstMean, firstColours: target.firstColours },
+    ...(reasons.length && { review: reasons }),
+  };
+}
