@@ -195,6 +195,11 @@ export class KnownImages {
     return Boolean(this.#byPath.get(pathKeys(path)[0]));
   }
 
+  /** Return whether an image in any folder has the file name of a path. */
+  hasName(path) {
+    return this.#sameStem(path).some(({ name }) => nameOf(name) === nameOf(path));
+  }
+
   /** Return whether several images have the name of a path, perhaps with other extensions. */
   isAmbiguous(path) {
     return this.#sameStem(path).length > 1;
@@ -346,6 +351,22 @@ export class ProjectBuilder {
   ownImage(file) {
     const size = this.known.findOwn(file);
     return size && this.#image(file, size, size.width, size.height);
+  }
+
+  /**
+   * Return the image with the longest ending of an address's path. An unknown one is added.
+   * @param {string} address its path
+   * @param {string} name its path without what a program has put before the file name
+   * @param {unknown} givenWidth default: the known image's
+   * @param {unknown} givenHeight likewise
+   * @throws {FormatError} as `image`, or several images fit
+   */
+  imageByEnding(address, name, givenWidth, givenHeight) {
+    const size = this.known.find(name) ?? this.known.byEnding(name);
+    if (!size && this.known.isAmbiguous(name)) {
+      throw new FormatError(`several images have the name of ${name}`);
+    }
+    return this.#image(size ? address : name, size, givenWidth, givenHeight);
   }
 
   /** @param {ImageSize | null} size the known image */
