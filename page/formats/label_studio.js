@@ -140,7 +140,9 @@ class TaskReader {
         const { type, value } = objectOf(result, "a result");
         if (typeof type !== "string") throw new FormatError("its type is missing, or no text");
         if (ABOUT_REGIONS.includes(type)) return;
-        const isRegion = ["x", "points", "rle"].some((name) => name in objectOf(value, "its value"));
+        objectOf(value, "its value");
+        // Regions of texts and sounds have none of these.
+        const isRegion = ["x", "points", "rle"].some((name) => name in value) || "original_width" in result;
         if (type === LABELS && isRegion) {
           const entry = labels.get(key) ?? { what, lists: [] };
           entry.lists.push(value.labels);
@@ -154,7 +156,6 @@ class TaskReader {
       const { type, value } = result, lists = [value[type], ...(labels.get(key)?.lists ?? [])];
       const found = await this.#attempt(what, () => this.#imageOf(task, result));
       if (found) await this.builder.addOrWarn(what, () => this.#add(found, result, classOf(lists)), found);
-      labels.delete(key);
     }
     const keys = new Set(regions.map(({ key }) => key));
     for (const [key, { what }] of labels) {

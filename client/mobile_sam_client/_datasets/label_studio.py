@@ -96,9 +96,10 @@ def _read_results(
             if kind in ABOUT_REGIONS:
                 continue
             value = json_object(member(fields, "value"), "value")
-            if kind == LABELS and _is_region(value):
+            is_region = _is_region(fields, value)
+            if kind == LABELS and is_region:
                 labels.setdefault(key, (result_id, []))[1].append(value.get(LABELS))
-            elif _is_region(value) or kind.removesuffix(LABELS) in READ_SHAPES:
+            elif is_region or kind.removesuffix(LABELS) in READ_SHAPES:
                 regions.append((key, result_id, fields))
     for key, result_id, fields in regions:
         with data.reporting(file, **place, object=result_id):
@@ -112,9 +113,9 @@ def _read_results(
         data.report("labels whose region is not in the export", file, **place, object=result_id)
 
 
-def _is_region(value: Mapping[str, Any]) -> bool:
+def _is_region(result: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     """Return whether a result is a region of an image; those of texts and sounds have no x."""
-    return bool({"x", "points", "rle"} & value.keys())
+    return bool({"x", "points", "rle"} & value.keys()) or FRAME[0] in result
 
 
 def _joined_labels(label_lists: Sequence[Any]) -> list[str]:
