@@ -71,8 +71,8 @@ def read_brush_rle(rle: Any, width: int, height: int) -> BoolMask:
     bits = _Bits(_bytes(rle))
     count = bits.read(32)
     if count != total:
-        expected = f"expected {total} as {width} x {height} pixels"
-        raise ValueError(f"its mask has {count} values, {expected}")
+        expected = f"{total} as {width} x {height} pixels"
+        raise ValueError(f"its mask has {count} values, not {expected}")
     if bits.read(5) != VALUE_BITS - 1:
         raise ValueError("its mask does not have 8 bits per value")
     length_bits = [bits.read(4) + 1 for _ in LENGTH_BITS]

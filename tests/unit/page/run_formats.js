@@ -1,6 +1,7 @@
 // Runs the page's formats for the tests: a call as JSON on stdin, its result as JSON on stdout.
 
 import { maskInput, withClicks } from "../../../page/drawn.js";
+import { decodeBrush, encodeBrush } from "../../../page/formats/brush_rle.js";
 import { FORMATS, readProject } from "../../../page/formats/formats.js";
 import { imagesIn } from "../../../page/formats/images.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
@@ -51,6 +52,16 @@ const CALLS = {
     const entries = await unzip(new Blob([Uint8Array.fromBase64(content)]));
     return Promise.all(entries.map(async (entry) => ({ path: entry.path, content: (await entry.bytes()).toBase64() })));
   },
+  encodeBrush: ({ masks }) => masks.map((rle) => encodeBrush(Spans.decode(rle))),
+  /** Decode brush masks of an image; one that cannot be decoded has an `error`. */
+  decodeBrush: ({ rles, width, height, maxSpans }) => rles.map((rle) => {
+    try {
+      return decodeBrush(rle, { width, height }, maxSpans).encode();
+    } catch (error) {
+      if (!(error instanceof FormatError)) throw error;
+      return { error: error.message };
+    }
+  }),
   cut: ({ mask, region }) => cut(maskOf(mask), region).spans().encode(),
   rounded: ({ regions, image }) => regions.map((region) => rounded(region, image)),
   maskInput: ({ mask, isSquashed }) => maskInput(maskOf(mask), isSquashed),
