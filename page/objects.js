@@ -285,10 +285,14 @@ export class Objects {
     if (state !== this.now) this.#step(state);
   }
 
-  /** Add objects, and select a new empty one. @param {Partial<ImageObject>[]} added fields of each, such as `found` */
-  addAll(added) {
+  /**
+   * Add objects, and select a new empty one.
+   * @param {Partial<ImageObject>[]} added fields of each, such as `found`
+   * @param {Set<number>} replaced ids of objects that are removed in the same step
+   */
+  addAll(added, replaced = new Set()) {
     if (!added.length) return;
-    const kept = this.list.filter((object) => !isEmpty(object));
+    const kept = this.list.filter((object) => !isEmpty(object) && !replaced.has(object.id));
     const list = this.#append(kept, added.length + 1);
     added.forEach((fields, index) => Object.assign(list[kept.length + index], fields));
     this.#step({ list, activeId: list.at(-1).id });

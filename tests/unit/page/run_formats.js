@@ -10,6 +10,7 @@ import { rasterize } from "../../../page/formats/rasterize.js";
 import { encodePng } from "../../../page/formats/png.js";
 import { Spans } from "../../../page/formats/spans.js";
 import { splitImages } from "../../../page/formats/split.js";
+import { withoutIdentical } from "../../../page/identical.js";
 import { scaling, smoothed, spansAbove } from "../../../page/localmasks.js";
 import { layoutOf, turnedSize, turnedValues, withOrientation } from "../../../page/orientation.js";
 import { decodePng16, rangeOf, stretched } from "../../../page/png16.js";
@@ -62,6 +63,11 @@ const CALLS = {
       return { error: error.message };
     }
   }),
+  withoutIdentical({ added, known }) {
+    const withMask = ({ rle, ...object }, name) => ({ ...object, [name]: new Mask(rle, maskOf(rle)) });
+    const { kept, replaced, ...counts } = withoutIdentical(added.map((one) => withMask(one, "drawn")), known.map((one) => withMask(one, "mask")));
+    return { ...counts, kept: kept.map(({ name }) => name), replaced: [...replaced] };
+  },
   cut: ({ mask, region }) => cut(maskOf(mask), region).spans().encode(),
   rounded: ({ regions, image }) => regions.map((region) => rounded(region, image)),
   maskInput: ({ mask, isSquashed }) => maskInput(maskOf(mask), isSquashed),
