@@ -199,7 +199,7 @@ def test_proposal_that_is_imported_becomes_the_imported_object(opened, tmp_path)
     proposals = opened.page.locator("#objects li.proposal")
     count = proposals.count()
     assert count > 0
-    proposals.first.click()
+    proposals.first.locator(".pick").click()
     opened.press("1")
     opened.wait_idle()
     (_, _, mask), *_ = dataset(opened)[1]
