@@ -16,6 +16,7 @@ import { hideError, hint, showError, showReport } from "./notices.js";
 import { keepSwitch, labelSlider } from "./options.js";
 import { listenForFiles } from "./picture.js";
 import { compare, handleError } from "./requests.js";
+import { tighten } from "./tighten.js";
 import { saveCoco } from "./transfer.js";
 
 const ZOOM_FACTOR = 1.5, RADIUS_STEP = 5;
@@ -85,6 +86,7 @@ const buttons = {
   "copy-object": copyObject,
   "paste-object": pasteObject,
   "copy-to-next": copyToNext,
+  "tighten": tighten,
   "new-object": addObject,
   "zoom-in": zoomIn,
   "zoom-out": zoomOut,

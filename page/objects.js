@@ -70,6 +70,14 @@ export function isMarked(object) {
   return object.drawn !== null || object.found !== null || isPrompted(object);
 }
 
+/** Return whether the object's mask is all of its box, and nothing else: it was imported so. */
+export function isWholeBox(object) {
+  const { box, drawn, proposal } = object;
+  if (!box || !drawn || proposal || laterClicks(object).length) return false;
+  const [x0, y0, x1, y1] = box;
+  return String(drawn.box) === String([x0, y0, x1 + 1, y1 + 1]) && drawn.area === (x1 + 1 - x0) * (y1 + 1 - y0);
+}
+
 /** Return the clicks that change a mask edited by hand. */
 export function laterClicks({ drawn, points, settled = points.length }) {
   return drawn ? points.slice(settled) : [];
@@ -238,6 +246,11 @@ export class Objects {
   removeMark(index) {
     const { points, drawn } = this.active;
     this.change({ ...(index === null ? { box: null } : { points: points.filter((_, at) => at !== index) }), drawn: isLater(this.active, index) ? drawn : null });
+  }
+
+  /** Replace objects by others with the same ids, in one step. @param {Map<number, ImageObject>} changed */
+  replaceAll(changed) {
+    this.#step({ ...this.now, list: this.list.map((object) => changed.get(object.id) ?? object) });
   }
 
   /** Remove the active object's clicks, box and mask. */

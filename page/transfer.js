@@ -163,9 +163,10 @@ export async function importFiles(project, files) {
   const classIds = await project.addClasses(found.length ? read.classes : []);
   let objects = 0, images = 0, identical = 0;
   for (const [image, annotated] of found) {
-    const added = annotated.objects.map(({ categoryId, name, rle, score }) => (
-      { drawn: scaled(Mask.fromSpans(Spans.decode(rle), score), image), classId: classIds.get(categoryId), ...(name && { name }) }
-    ));
+    const added = annotated.objects.map(({ categoryId, name, rle, score, isBox }) => {
+      const drawn = scaled(Mask.fromSpans(Spans.decode(rle), score), image), box = isBox ? boxOf(drawn) : null;
+      return { drawn, classId: classIds.get(categoryId), ...(name && { name }), ...(box && { box }) };
+    });
     const { kept, ...counts } = await addObjects(project, image, added);
     objects += kept.length;
     images += kept.length ? 1 : 0;
@@ -176,6 +177,11 @@ export async function importFiles(project, files) {
   }
   await project.saveProject();
   return { images, objects, identical, warnings };
+}
+
+/** Return the box of an object whose mask is all of it, as a prompt, whose corners are pixels; null: it is too narrow for one. */
+function boxOf({ box: [x0, y0, x1, y1] }) {
+  return x1 - x0 > 1 && y1 - y0 > 1 ? [x0, y0, x1 - 1, y1 - 1] : null;
 }
 
 /** Add objects with masks to an image that is not open, but for those that it has already. Proposals with such masks are replaced. */

@@ -8,7 +8,7 @@
 import { decodeBrush, encodeBrush } from "./brush_rle.js";
 import { numberOf, numbersOf } from "./numbers.js";
 import { FormatError, cleanPath, climbs, idOf, imagePaths, isWhole, textOf } from "./project.js";
-import { boxPolygon, rasterize } from "./rasterize.js";
+import { boxPolygon, rasterize, rasterizeBox } from "./rasterize.js";
 import { masksOf } from "./spans.js";
 import { escapeXml, parseXml } from "./xml.js";
 
@@ -213,8 +213,9 @@ class TaskReader {
     const [x, y, w, h] = ["x", "y", "width", "height"].map((side) => numberIn(value[side], side));
     const rotation = numberIn(value.rotation || 0, "rotation");
     this.builder.warn("a rectangle is only a box: its mask is the whole box");
-    const corners = boxPolygon([x, y, x + w, y + h].map((part, axis) => part * (axis % 2 ? height : width) / 100));
-    return rasterize([rotation % 360 ? turned(corners, rotation) : corners], "edges", width, height);
+    const corners = [x, y, x + w, y + h].map((part, axis) => part * (axis % 2 ? height : width) / 100);
+    if (rotation % 360 === 0) return rasterizeBox(corners, width, height);
+    return rasterize([turned(boxPolygon(corners), rotation)], "edges", width, height);
   }
 
   /** Return the image of a result, which has the size that the result tells. */

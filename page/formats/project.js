@@ -11,6 +11,7 @@ import { numberOf } from "./numbers.js";
  * @property {string} name
  * @property {Rle} rle
  * @property {number | null} score
+ * @property {true} [isBox] the mask is the whole of a box that has none
  * @typedef {{name: string, width: number, height: number}} ImageSize name: file name, possibly with a folder
  * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val", isIncomplete?: boolean}}
  *   AnnotatedImage
@@ -445,7 +446,8 @@ export class ProjectBuilder {
       return;
     }
     if (++this.#objects > MAX_OBJECTS) throw new FormatError(`at most ${MAX_OBJECTS} objects can be read`);
-    image.objects.push({ categoryId: this.category(category), name, rle: spans.encode(), score });
+    const object = { categoryId: this.category(category), name, rle: spans.encode(), score };
+    image.objects.push(spans.isBox ? { ...object, isBox: true } : object);
   }
 
   /** Add a warning; equal warnings are counted. */

@@ -6,7 +6,7 @@
 import { numberOf } from "./numbers.js";
 import { FormatError, baseName, classesFile, cleanPath, climbs, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
-import { boxPolygon, rasterize } from "./rasterize.js";
+import { rasterize, rasterizeBox } from "./rasterize.js";
 import { masksOf, union } from "./spans.js";
 import { imageSets } from "./split.js";
 import { escapeXml, parseXml } from "./xml.js";
@@ -119,7 +119,7 @@ function maskOf(object, { width, height }, builder) {
   // The first and the last pixels, counted from 1.
   const [left, right] = [Math.min(xmin, xmax) - 1, Math.max(xmin, xmax)];
   const [top, bottom] = [Math.min(ymin, ymax) - 1, Math.max(ymin, ymax)];
-  return rasterize([boxPolygon([left, top, right, bottom])], "edges", width, height);
+  return rasterizeBox([left, top, right, bottom], width, height);
 }
 
 /** Return the points x1, y1, x2, y2, ... of a polygon, whose elements may be in any order. */
