@@ -7,8 +7,8 @@ import { isWholeBox } from "./objects.js";
 import { handleError } from "./requests.js";
 import { versionField } from "./versions.js";
 
-/** A mask fits if the IoU of its box and the given one is at least this; docs/command-line.md says how it was chosen. */
-const MIN_IOU = 0.2;
+/** A mask fits if the IoU of its box and the given one is at least this, as for `mobile-sam masks --to boxes`. */
+const MIN_IOU = 0.3;
 /** Requests at a time. */
 const CONCURRENCY = 4;
 
@@ -60,7 +60,9 @@ function asked(object) {
  */
 function fits(mask, whole) {
   if (!mask?.area) return false;
-  const [x0, y0, x1, y1] = mask.box, [left, top, right, bottom] = whole.box;
+  const [x0, y0, x1, y1] = mask.box, [left, top, right, bottom] = whole.box, { width, height } = mask;
+  const isWholeImage = String(mask.box) === String([0, 0, width, height]);
+  if (isWholeImage && whole.area < width * height) return false;
   const common = Math.max(0, Math.min(x1, right) - Math.max(x0, left)) * Math.max(0, Math.min(y1, bottom) - Math.max(y0, top));
   return common / ((x1 - x0) * (y1 - y0) + whole.area - common) >= MIN_IOU;
 }

@@ -20,8 +20,11 @@ RED_BOX = [290, 80, 122, 142]
 
 def import_boxes(driver: PageDriver, tmp_path: Path, *boxes: list[int]) -> None:
     """Import COCO with an annotation per box, and one with a mask."""
-    boxes_only = [{"bbox": box} for box in boxes]
-    polygon = {"bbox": [10, 10, 20, 20], "segmentation": [[10, 10, 30, 10, 30, 30, 10, 30]]}
+    boxes_only: list[dict[str, object]] = [{"bbox": box} for box in boxes]
+    polygon: dict[str, object] = {
+        "bbox": [10, 10, 20, 20],
+        "segmentation": [[10, 10, 30, 10, 30, 30, 10, 30]],
+    }
     annotations = [
         {"id": number, "image_id": 1, "category_id": 1, **one}
         for number, one in enumerate([*boxes_only, polygon], 1)

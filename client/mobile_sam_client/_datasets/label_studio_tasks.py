@@ -60,8 +60,12 @@ def task(path: str, size_wh: tuple[int, int], regions: Iterable[Region]) -> dict
                 "meta": meta,
             }
         )
-    address = LOCAL_FILES + quote(path, safe=UNQUOTED)
-    return {"data": {IMAGE: address}, "annotations": [{"result": results}]}
+    return {"data": {IMAGE: address_of(path)}, "annotations": [{"result": results}]}
+
+
+def address_of(path: str) -> str:
+    """Return the address of an image, by its path from the folder of LOCAL_FILES_DOCUMENT_ROOT."""
+    return LOCAL_FILES + quote(path, safe=UNQUOTED)
 
 
 def label_config(categories: Iterable[Mapping[str, Any]]) -> str:

@@ -10,7 +10,7 @@ SHAPES = shapes(160, 120)
 MANY_SPANS = 10_000_000
 
 
-def decode_all(rles: list, shape_hw: tuple[int, int], max_spans: int = MANY_SPANS) -> list[dict]:
+def decode_all(rles: list, shape_hw: tuple[int, ...], max_spans: int = MANY_SPANS) -> list[dict]:
     height, width = shape_hw
     found: list[dict] = run(
         "decodeBrush", rles=rles, width=width, height=height, maxSpans=max_spans
