@@ -106,6 +106,6 @@ def test_failed_request_changes_no_box(opened, tighten, tmp_path):
     problem = {"status": 500, "content_type": "application/problem+json", "body": "{}"}
     opened.page.route(re.compile("/mobile_sam$"), lambda route: route.fulfill(**problem))
     tighten.click()
-    expect(opened.page.get_by_role("alert")).to_be_visible()
+    expect(opened.page.locator("#alert")).to_contain_text("status 500")
     assert all(map(np.array_equal, masks_of(opened), before))
     expect(tighten).to_be_visible()
