@@ -17,6 +17,7 @@ import { hideError, hint, showError, showReport } from "./notices.js";
 import { keepSection, keepSwitch, labelSlider } from "./options.js";
 import { listenForFiles } from "./picture.js";
 import { compare, handleError } from "./requests.js";
+import { tighten } from "./tighten.js";
 import { saveCoco } from "./transfer.js";
 
 const ZOOM_FACTOR = 1.5, RADIUS_STEP = 5;
@@ -88,6 +89,7 @@ const buttons = {
   "paste-object": pasteObject,
   "copy-to-next": copyToNext,
   "follow": follow,
+  "tighten": tighten,
   "new-object": addObject,
   "zoom-in": zoomIn,
   "zoom-out": zoomOut,

@@ -239,11 +239,12 @@ export async function openAnnotations(files) {
     showBusy("Reading the files");
     await project.flush();
     if (open) closeImage();
-    const { images, objects, warnings } = await importFiles(project, files);
+    const { images, objects, identical, warnings } = await importFiles(project, files);
     result = `${counted(objects, "object")} in ${counted(images, "image")} added`;
+    if (identical) result += `; ${identical === 1 ? "1 identical one was" : `${identical} identical ones were`} there already`;
     if (added) result = `${counted(added, "image")} added; ${result}`;
     warnings.unshift(...problems);
-    if (!added && !objects && !images && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
+    if (!added && !objects && !images && !identical && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
     showReport(result, warnings);
   } catch (error) {
     problem = error;

@@ -65,6 +65,14 @@ export class Masks {
     return drawn ? answers.map((answer) => Object.assign(withClicks(drawn, sent, answer, laterClicks(object)), { isHere: answer.isHere })) : answers;
   }
 
+  /** Ask for an object's mask as it would be with other fields, and keep it; the object's own request goes on. */
+  async learn(object) {
+    const key = this.#keyOf(object);
+    if (this.#known.has(key)) return;
+    if (!this.image.remote.id) await this.image.embedding.catch(() => {});
+    this.#known.set(key, await this.ask(object));
+  }
+
   /** As `ask`, ahead of a click that takes over the masks. */
   preview(object, ahead) {
     const key = this.#keyOf(object);

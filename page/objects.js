@@ -75,6 +75,14 @@ export function isMarked(object) {
   return object.drawn !== null || object.found !== null || isPrompted(object);
 }
 
+/** Return whether the object's mask is all of its box, and nothing else: it was imported so. */
+export function isWholeBox(object) {
+  const { box, drawn, proposal } = object;
+  if (!box || !drawn || proposal || laterClicks(object).length) return false;
+  const [x0, y0, x1, y1] = box;
+  return String(drawn.box) === String([x0, y0, x1 + 1, y1 + 1]) && drawn.area === (x1 + 1 - x0) * (y1 + 1 - y0);
+}
+
 /** Return the clicks that change a mask edited by hand. */
 export function laterClicks({ drawn, points, settled = points.length }) {
   return drawn ? points.slice(settled) : [];
@@ -248,6 +256,11 @@ export class Objects {
     this.change({ ...(index === null ? { box: null } : { points: points.filter((_, at) => at !== index) }), drawn: isLater(this.active, index) ? drawn : null, ...SEEN });
   }
 
+  /** Replace objects by others with the same ids, in one step. @param {Map<number, ImageObject>} changed */
+  replaceAll(changed) {
+    this.#step({ ...this.now, list: this.list.map((object) => changed.get(object.id) ?? object) });
+  }
+
   /** Remove the active object's clicks, box and mask. */
   clear() {
     if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, proposal: false, drawn: null, part: null, candidate: 0 });
@@ -297,10 +310,14 @@ export class Objects {
     if (state !== this.now) this.#step(state);
   }
 
-  /** Add objects, and select a new empty one. @param {Partial<ImageObject>[]} added fields of each, such as `found` */
-  addAll(added) {
+  /**
+   * Add objects, and select a new empty one.
+   * @param {Partial<ImageObject>[]} added fields of each, such as `found`
+   * @param {Set<number>} replaced ids of objects that are removed in the same step
+   */
+  addAll(added, replaced = new Set()) {
     if (!added.length) return;
-    const kept = this.list.filter((object) => !isEmpty(object));
+    const kept = this.list.filter((object) => !isEmpty(object) && !replaced.has(object.id));
     const list = this.#append(kept, added.length + 1);
     added.forEach((fields, index) => Object.assign(list[kept.length + index], fields));
     this.#step({ list, activeId: list.at(-1).id });

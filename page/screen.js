@@ -3,7 +3,7 @@
 import { showCandidates } from "./candidates.js";
 import { element, radio } from "./dom.js";
 import { listed, showFound, stacked } from "./found.js";
-import { isEmpty, isPrompted } from "./objects.js";
+import { isEmpty, isPrompted, isWholeBox } from "./objects.js";
 import { ObjectList } from "./panel.js";
 import { closeQuestion } from "./question.js";
 import { Stage } from "./stage.js";
@@ -92,6 +92,7 @@ export class Screen {
     this.list.show(listed(objects), active.id, maskOf, this);
     this.list.reveal(active.id);
     showFound(objects);
+    element("tighten").hidden = !objects.list.some(isWholeBox);
     this.stage.view.style.setProperty("--colour", this.colourOf(active));
     radio("candidate", active.candidate).checked = true;
     element("clip-row").hidden = !active.box;

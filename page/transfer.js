@@ -8,6 +8,7 @@ import { baseName, cleanPath, FormatError, parseJson } from "./formats/project.j
 import { unzip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
 import { splitImages, subsetFolder } from "./formats/split.js";
+import { withoutIdentical } from "./identical.js";
 import { thumbnailOf } from "./imagelist.js";
 import { counted } from "./notices.js";
 import { isMarked, Objects } from "./objects.js";
@@ -131,7 +132,8 @@ function withoutHistory(work) {
  * Add what files contain to the project: a project that `exportProject` wrote, or annotations of images of the project.
  * @param {Project} project
  * @param {File[]} files
- * @returns {Promise<{images: number, objects: number, warnings: string[]}>} what was added
+ * @returns {Promise<{images: number, objects: number, identical: number, warnings: string[]}>} what was added; identical: objects left out because
+ *   they are there already
  * @throws {FormatError} nothing in the files can be read
  */
 export async function importFiles(project, files) {
@@ -159,27 +161,45 @@ export async function importFiles(project, files) {
     }
   }
   const classIds = await project.addClasses(found.length ? read.classes : []);
-  let objects = 0;
+  let objects = 0, images = 0, identical = 0;
   for (const [image, annotated] of found) {
-    const added = annotated.objects.map(({ categoryId, name, rle, score }) => (
-      { drawn: scaled(Mask.fromSpans(Spans.decode(rle), score), image), classId: classIds.get(categoryId), ...(name && { name }) }
-    ));
-    await addObjects(project, image, added);
-    objects += added.length;
+    const added = annotated.objects.map(({ categoryId, name, rle, score, isBox }) => {
+      const drawn = scaled(Mask.fromSpans(Spans.decode(rle), score), image), box = isBox ? boxOf(drawn) : null;
+      return { drawn, classId: classIds.get(categoryId), ...(name && { name }), ...(box && { box }) };
+    });
+    const { kept, ...counts } = await addObjects(project, image, added);
+    objects += kept.length;
+    images += kept.length ? 1 : 0;
+    identical += counts.identical;
+    if (counts.otherClass) {
+      warnings.push(`${image.name}: ${counted(counts.otherClass, "object")} added with the mask of an object of another class`);
+    }
   }
   await project.saveProject();
-  return { images: found.length, objects, warnings };
+  return { images, objects, identical, warnings };
 }
 
-/** Add objects with masks to an image that is not open. */
+/** Return the box of an object whose mask is all of it, as a prompt, whose corners are pixels; null: it is too narrow for one. */
+function boxOf({ box: [x0, y0, x1, y1] }) {
+  return x1 - x0 > 1 && y1 - y0 > 1 ? [x0, y0, x1 - 1, y1 - 1] : null;
+}
+
+/** Add objects with masks to an image that is not open, but for those that it has already. Proposals with such masks are replaced. */
 async function addObjects(project, image, added) {
   const work = (await project.work(image.id)) ?? { masks: [], shown: [], imageId: null };
   const objects = new Objects(project.classId);
   if (work.objects) objects.restore(work.objects);
-  objects.addAll(added);
   const shown = new Map(work.shown);
+  const known = objects.list.map((object) => {
+    const record = shown.get(object.id);
+    return { ...object, mask: object.found ?? (record ? Mask.fromRecord(record) : object.drawn) };
+  });
+  const sorted = withoutIdentical(added, known.filter(({ mask }) => mask));
+  if (!sorted.kept.length) return sorted;
+  objects.addAll(sorted.kept, sorted.replaced);
   for (const { id, drawn } of objects.list) if (drawn && !shown.has(id)) shown.set(id, drawn.record);
   await project.saveWork(image, { ...work, objects: objects.save(), shown: [...shown] });
+  return sorted;
 }
 
 async function importProject(project, main, entries) {
@@ -211,7 +231,7 @@ async function importProject(project, main, entries) {
     objects += work.shown.length;
   }
   await project.saveProject();
-  return { images: document.images.length, objects, warnings: [] };
+  return { images: document.images.length, objects, identical: 0, warnings: [] };
 }
 
 /** Return an orientation in a project file; undefined, for the rule, if there is none: earlier versions wrote none. */

@@ -7,7 +7,7 @@
 import { numberOf, numbersOf } from "./numbers.js";
 import { FormatError, cleanPath, climbs, folderPath, idOf, readClasses } from "./project.js";
 import { polygonsOf } from "./polygons.js";
-import { boxPolygon, rasterize } from "./rasterize.js";
+import { rasterize, rasterizeBox } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
 
 /**
@@ -199,7 +199,7 @@ function maskOfBox(bbox, { width, height }, builder) {
   if (w < 0 || h < 0) {
     builder.warn("a box has a negative width or height: its corners were sorted");
   }
-  return rasterize([boxPolygon([x, y, x + w, y + h])], "edges", width, height);
+  return rasterizeBox([x, y, x + w, y + h], width, height);
 }
 
 /** Return whether a value is a box of pixels. */

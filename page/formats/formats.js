@@ -3,6 +3,7 @@
 import { readClassesTxt, readDataYaml, readKeypointShape } from "./class_names.js";
 import { isCoco, readCoco, writeCoco, writeCocoPolygons } from "./coco.js";
 import { readLabelMaps, writeLabelMaps } from "./label_maps.js";
+import { LABEL_CONFIG, isLabelStudio, readLabelConfig, readLabelStudio, writeLabelStudio } from "./label_studio.js";
 import { isLabelme, readLabelme, writeLabelme } from "./labelme.js";
 import { FormatError, KnownImages, ProjectBuilder, SUBSET_FOLDER, baseName, cleanPath, parseJson, readClasses } from "./project.js";
 import { decodeText } from "./text.js";
@@ -34,6 +35,7 @@ export const FORMATS = {
   yolo: { title: "YOLO segmentation", images: "images/", hasFolders: true, write: writeYolo },
   voc: { title: "Pascal VOC", images: "JPEGImages/", write: writeVoc },
   labelme: { title: "LabelMe", images: "", hasFolders: true, write: writeLabelme },
+  "label-studio": { title: "Label Studio", images: "images/", write: writeLabelStudio },
   "label-maps": { title: "Label maps (PNG)", images: "images/", write: writeLabelMaps },
 };
 
@@ -58,6 +60,10 @@ export async function readProject(files, sizes = []) {
   for (const { path, text } of sources.filter(isClasses)) {
     namesById = await builder.attempt(path, async () => readClasses(parseJson(await text()), builder));
   }
+  const isConfig = ({ path }) => baseName(path) === LABEL_CONFIG;
+  for (const { path, text } of sources.filter(isConfig)) {
+    await builder.attempt(path, async () => readLabelConfig(await text(), builder));
+  }
   const isText = (path) => /\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path));
   const hasFolder = sources.some(({ path }) => isText(path) && /(^|\/)labels\//i.test(path));
   const isLabels = (path) => isText(path) && (!hasFolder || /(^|\/)labels\//i.test(path));
@@ -65,7 +71,7 @@ export async function readProject(files, sizes = []) {
   const subsets = sources.filter((source) => !isClasses(source) && (/\.json$/i.test(source.path) || isLabels(source.path)));
   builder.known.isSplit = subsets.length > 0 && subsets.every(({ path }) => SUBSET_FOLDER.test(path));
   let read = 0;
-  for (const { path, text, bytes } of sources.filter((source) => !isClasses(source))) {
+  for (const { path, text, bytes } of sources.filter((source) => !isClasses(source) && !isConfig(source))) {
     const isJson = /\.json$/i.test(path), isXml = /\.xml$/i.test(path), isMap = namesById && LABEL_MAP.test(path);
     if (!isJson && !isXml && !isMap && !(dataset && isLabels(path))) continue;
     await builder.attempt(path, async () => {
@@ -76,7 +82,7 @@ export async function readProject(files, sizes = []) {
       read++;
     });
   }
-  if (!read) throw new FormatError(builder.failures[0] ?? "no annotations of COCO or LabelMe (.json), YOLO (.txt), Pascal VOC (.xml), or a ZIP file of label maps were found");
+  if (!read) throw new FormatError(builder.failures[0] ?? "no annotations of COCO, LabelMe or Label Studio (.json), YOLO (.txt), Pascal VOC (.xml), or a ZIP file of label maps were found");
   return builder.build();
 }
 
@@ -84,7 +90,8 @@ async function readJson(text, path, builder) {
   const document = parseAnnotations(text);
   if (isCoco(document)) await readCoco(document, path, builder);
   else if (isLabelme(document)) await readLabelme(document, path, builder);
-  else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes");
+  else if (isLabelStudio(document)) await readLabelStudio(document, builder);
+  else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes, nor Label Studio's tasks, exported as JSON (not JSON-MIN)");
 }
 
 /**

@@ -9,7 +9,7 @@ import { polygonsOf } from "./polygons.js";
 import {
   FormatError, baseName, cleanPath, imagePaths, isWhole, readClasses, textOf,
 } from "./project.js";
-import { boxPolygon, rasterize } from "./rasterize.js";
+import { rasterize, rasterizeBox } from "./rasterize.js";
 import { Spans, masksOf, union } from "./spans.js";
 import { subsetFolder } from "./split.js";
 
@@ -86,7 +86,7 @@ export async function readLabelme(document, path, builder) {
     }, image);
   }
   for (const { label, name, parts } of objects.values()) {
-    builder.add(image, union(parts), { category: label, name, score: null }, "shape");
+    builder.add(image, parts.length === 1 ? parts[0] : union(parts), { category: label, name, score: null }, "shape");
   }
 }
 
@@ -110,6 +110,7 @@ function maskOfShape({ shape_type, points, mask }, { width, height }) {
     const [[left, top]] = pairs;
     return readMask(mask, Math.round(left), Math.round(top), width, height);
   }
+  if (type === "rectangle" && pairs.length === 2) return rasterizeBox(pairs.flat(), width, height);
   // Unlike an outline, which LabelMe paints too, the sides are where the shape ends: X-AnyLabeling
   // exports it so.
   return rasterize([corners(pairs, type)], "edges", width, height);
@@ -117,12 +118,10 @@ function maskOfShape({ shape_type, points, mask }, { width, height }) {
 
 /**
  * Return the corners of a shape in their order around it.
- * @param {number[][]} pairs two opposite corners, or all four, possibly with the first one once
- *   more
+ * @param {number[][]} pairs all four, possibly with the first one once more
  * @param {string} type
  */
 function corners(pairs, type) {
-  if (pairs.length === 2 && type === "rectangle") return boxPolygon(pairs.flat());
   const points = [...new Map(pairs.map((pair) => [String(pair), pair])).values()];
   if (points.length !== 4) {
     const expected = type === "rectangle" ? "two opposite or four" : "four";

@@ -11,6 +11,7 @@ import { numberOf } from "./numbers.js";
  * @property {string} name
  * @property {Rle} rle
  * @property {number | null} score
+ * @property {true} [isBox] the mask is the whole of a box that has none
  * @typedef {{name: string, width: number, height: number}} ImageSize name: file name, possibly with a folder
  * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val", isIncomplete?: boolean}}
  *   AnnotatedImage
@@ -195,6 +196,11 @@ export class KnownImages {
     return Boolean(this.#byPath.get(pathKeys(path)[0]));
   }
 
+  /** Return whether an image in any folder has the file name of a path. */
+  hasName(path) {
+    return this.#sameStem(path).some(({ name }) => nameOf(name) === nameOf(path));
+  }
+
   /** Return whether several images have the name of a path, perhaps with other extensions. */
   isAmbiguous(path) {
     return this.#sameStem(path).length > 1;
@@ -348,6 +354,22 @@ export class ProjectBuilder {
     return size && this.#image(file, size, size.width, size.height);
   }
 
+  /**
+   * Return the image with the longest ending of an address's path. An unknown one is added.
+   * @param {string} address its path
+   * @param {string} name its path without what a program has put before the file name
+   * @param {unknown} givenWidth default: the known image's
+   * @param {unknown} givenHeight likewise
+   * @throws {FormatError} as `image`, or several images fit
+   */
+  imageByEnding(address, name, givenWidth, givenHeight) {
+    const size = this.known.find(name) ?? this.known.byEnding(name);
+    if (!size && this.known.isAmbiguous(name)) {
+      throw new FormatError(`several images have the name of ${name}`);
+    }
+    return this.#image(size ? address : name, size, givenWidth, givenHeight);
+  }
+
   /** @param {ImageSize | null} size the known image */
   #image(name, size, givenWidth, givenHeight) {
     const path = cleanPath(size?.name ?? name);
@@ -424,7 +446,8 @@ export class ProjectBuilder {
       return;
     }
     if (++this.#objects > MAX_OBJECTS) throw new FormatError(`at most ${MAX_OBJECTS} objects can be read`);
-    image.objects.push({ categoryId: this.category(category), name, rle: spans.encode(), score });
+    const object = { categoryId: this.category(category), name, rle: spans.encode(), score };
+    image.objects.push(spans.isBox ? { ...object, isBox: true } : object);
   }
 
   /** Add a warning; equal warnings are counted. */

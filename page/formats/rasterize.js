@@ -32,6 +32,16 @@ export function rasterize(polygons, frame, width, height) {
 }
 
 /**
+ * Return the whole of a box as a mask that stands for it.
+ * @param {number[]} corners x0, y0, x1, y1 in the frame "edges"
+ */
+export function rasterizeBox(corners, width, height) {
+  const spans = rasterize([boxPolygon(corners)], "edges", width, height);
+  spans.isBox = true;
+  return spans;
+}
+
+/**
  * Return a box as a polygon of the frame "edges".
  * @param {number[]} corners x0, y0, x1, y1
  */

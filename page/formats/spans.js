@@ -56,6 +56,8 @@ export class Spans {
   /** @type {number[]} rows after the last ones */
   bottoms = [];
   area = 0;
+  /** Whether the mask stands for a box, which has none in its file. */
+  isBox = false;
 
   constructor(width, height) {
     this.width = width;

@@ -6,9 +6,10 @@
 import { numberOf } from "./numbers.js";
 import { FormatError, baseName, classesFile, cleanPath, climbs, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
-import { boxPolygon, rasterize } from "./rasterize.js";
+import { rasterize, rasterizeBox } from "./rasterize.js";
 import { masksOf, union } from "./spans.js";
 import { imageSets } from "./split.js";
+import { escapeXml, parseXml } from "./xml.js";
 
 /** The class of objects without a name. */
 const UNNAMED = "object";
@@ -24,8 +25,8 @@ export function writeVoc(project, { tolerance } = {}) {
     const lines = [
       '<?xml version="1.0" encoding="utf-8"?>',
       "<annotation>",
-      `  <folder>${escape(file.slice(0, -baseName(file).length).replace(/\/$/, ""))}</folder>`,
-      `  <filename>${escape(baseName(file))}</filename>`,
+      `  <folder>${escapeXml(file.slice(0, -baseName(file).length).replace(/\/$/, ""))}</folder>`,
+      `  <filename>${escapeXml(baseName(file))}</filename>`,
       `  <size><width>${image.width}</width><height>${image.height}</height><depth>3</depth></size>`,
       "  <segmented>1</segmented>",
     ];
@@ -33,7 +34,7 @@ export function writeVoc(project, { tolerance } = {}) {
       const [x0, y0, x1, y1] = spans.box;
       lines.push(
         "  <object>",
-        `    <name>${escape(names.get(object.categoryId))}</name>`,
+        `    <name>${escapeXml(names.get(object.categoryId))}</name>`,
         "    <pose>Unspecified</pose>",
         "    <truncated>0</truncated>",
         "    <difficult>0</difficult>",
@@ -53,13 +54,6 @@ function points(polygon) {
     const tag = `${i % 2 ? "y" : "x"}${(i >> 1) + 1}`;
     return `<${tag}>${value + 1}</${tag}>`;
   }).join("");
-}
-
-/** Return text for XML; characters that XML does not allow are replaced. */
-function escape(text) {
-  // deno-lint-ignore no-control-regex
-  const allowed = text.toWellFormed().replace(/[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/g, "\ufffd");
-  return allowed.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
 /**
@@ -88,25 +82,6 @@ export async function readVoc(text, path, builder) {
       builder.add(image, mask, { category, name: category, score: null }, "object");
     }, image);
   }
-}
-
-/**
- * Return the root of an XML document.
- *
- * Entities could make it very large: they are declared in a document type, which Pascal VOC does
- * not have.
- */
-function parseXml(text) {
-  if (text.includes("<!DOCTYPE")) {
-    throw new FormatError("XML with a document type (<!DOCTYPE>) is not read: delete it");
-  }
-  // The text is decoded already, whatever encoding the declaration names.
-  const body = text.replace(/^\s*<\?xml\b[^>]*\?>/, "");
-  const root = new DOMParser().parseFromString(body, "application/xml").documentElement;
-  // Chromium returns what is before an error, with a message inside.
-  const isDamaged = root.nodeName === "parsererror" || root.getElementsByTagName("parsererror").length;
-  if (isDamaged) throw new FormatError("not valid XML");
-  return root;
 }
 
 function childrenOf(element, tag) {
@@ -144,7 +119,7 @@ function maskOf(object, { width, height }, builder) {
   // The first and the last pixels, counted from 1.
   const [left, right] = [Math.min(xmin, xmax) - 1, Math.max(xmin, xmax)];
   const [top, bottom] = [Math.min(ymin, ymax) - 1, Math.max(ymin, ymax)];
-  return rasterize([boxPolygon([left, top, right, bottom])], "edges", width, height);
+  return rasterizeBox([left, top, right, bottom], width, height);
 }
 
 /** Return the points x1, y1, x2, y2, ... of a polygon, whose elements may be in any order. */

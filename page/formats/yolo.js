@@ -9,7 +9,7 @@
 import { writeDataYaml } from "./class_names.js";
 import { polygonsOf } from "./polygons.js";
 import { FormatError, classesFile, imagePaths } from "./project.js";
-import { boxPolygon, rasterize } from "./rasterize.js";
+import { rasterize, rasterizeBox } from "./rasterize.js";
 import { masksOf } from "./spans.js";
 import { subsetFolder } from "./split.js";
 import { readLines } from "./yolo_lines.js";
@@ -112,9 +112,8 @@ export function readYolo(text, path, { names, keypoints }, builder) {
       builder.category(name, { id: category + 1 });
     }
     notes.forEach((note) => builder.warn(note));
-    const points = box ? boxPolygon(box) : polygon;
-    const scaled = points.map((value, i) => value * (i % 2 ? height : width));
-    const spans = rasterize([scaled], box ? "edges" : "pixels", width, height);
+    const scaled = (box ?? polygon).map((value, i) => value * (i % 2 ? height : width));
+    const spans = box ? rasterizeBox(scaled, width, height) : rasterize([scaled], "pixels", width, height);
     builder.add(image, spans, { category: name, name, score }, "label");
   }
   return true;

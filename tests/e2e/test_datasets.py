@@ -12,7 +12,8 @@ from pycocotools.coco import COCO
 
 from harness import ROOT, Server, wait_until
 from harness.server import base_environment
-from tests.e2e.boxed_images import BOXES, write_images
+from mobile_sam_client._commands.box_files import MIN_BOX_IOU
+from tests.e2e.boxed_images import BOXES, SIZE_WH, write_images
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -20,7 +21,7 @@ IMAGES = 30
 RUN_TIMEOUT_S = 200
 
 
-def start(folder: Path, server: Server) -> subprocess.Popen[str]:
+def start(folder: Path, server: Server, *options: str) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
@@ -35,7 +36,7 @@ def start(folder: Path, server: Server) -> subprocess.Popen[str]:
     ]
     environment = {**base_environment(), "PYTHONPATH": str(ROOT / "client")}
     return subprocess.Popen(
-        [*command, "--url", server.url],
+        [*command, *options, "--url", server.url],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -87,3 +88,30 @@ def test_run_killed_at_a_third_is_resumed_with_nothing_twice_and_nothing_lost(se
         assert loaded.annToMask(found).sum() == found["area"]
         assert 0 <= found["box_iou"] <= 1
     assert finish(tmp_path, server)["skipped"] == IMAGES
+
+
+def annotations_of(folder: Path) -> list[dict[str, Any]]:
+    document = json.loads((folder / "found" / "annotations.json").read_text())
+    return list(document["annotations"])
+
+
+def test_boxes_become_those_of_the_masks_where_these_are_plausible(server, tmp_path):
+    write_images(tmp_path / "data", 3, seed=8)
+    given = json.loads((tmp_path / "data" / "boxes.json").read_text())["annotations"]
+    finish(tmp_path, server)
+    masks = annotations_of(tmp_path)
+    # The masks of the first run are used again.
+    boxes = start(tmp_path, server, "--to", "boxes")
+    printed, errors = boxes.communicate(timeout=RUN_TIMEOUT_S)
+    counts = json.loads(printed)
+    expected = []
+    for source, mask in zip(given, masks, strict=True):
+        is_whole_image = mask["bbox"] == [0, 0, *SIZE_WH]
+        is_box = mask["box_iou"] >= MIN_BOX_IOU and not is_whole_image
+        expected.append(mask["bbox"] if is_box else pytest.approx(source["bbox"]))
+    assert [one["bbox"] for one in annotations_of(tmp_path)] == expected
+    assert counts["boxes"] + counts["kept"] == len(given)
+    assert counts["boxes"] > 0
+    assert counts["lost"] == 0
+    assert counts["skipped"] == 3
+    assert boxes.returncode == (1 if counts["kept"] else 0), errors

@@ -1,7 +1,7 @@
 """The files that `mobile-sam masks` writes for a data set: masks, review list and manifest."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +18,7 @@ from mobile_sam_client.batches import LabelledImage
 from mobile_sam_client.datasets import Dataset, DatasetImage, DatasetObject
 
 MaskFormat = Literal["coco", "coco-polygons", "yolo-seg", "png"]
+"""Formats of masks."""
 Status = Literal["mask", "review", "lost"]
 """A mask, a mask below the lowest score, or no mask."""
 TOLERANCE = 0.5
@@ -189,15 +190,20 @@ class DatasetWriter:
                     objects.append(MaskedObject(source_object, fields))
             yield MaskedImage(source, result.width, result.height, objects)
 
-    def _images_by_path(self) -> Iterator[tuple[str, MaskedImage]]:
+    def _images_by_path(
+        self, status: Status | None = "mask", folders: Sequence[str] = ("images",)
+    ) -> Iterator[tuple[str, MaskedImage]]:
         """Yield the images with their masks, each with a path for its files.
 
-        The path has no suffix and no folders `images`. An image whose path is taken is left out.
+        The path has no suffix and no folders of images. An image whose path is taken is left out.
         """
         owners: dict[str, str] = {}
-        for image in self._images("mask"):
+        for image in self._images(status):
             name = image.source.name
-            path = f"/{name}".replace("/images/", "/").rpartition(".")[0][1:]
+            path = f"/{name}"
+            for folder in folders:
+                path = path.replace(f"/{folder}/", "/")
+            path = path.rpartition(".")[0][1:]
             owner = owners.setdefault(path, name)
             if owner == name:
                 yield path, image
@@ -211,16 +217,21 @@ class DatasetWriter:
         return "review" if fields["score"] < self._min_score else "mask"
 
 
+def shape_in_pixels(image: MaskedImage, source: DatasetObject) -> list[float]:
+    """Return the shape of an object in pixels of the displayed image."""
+    scale = (image.width, image.height) if image.source.relative else (1, 1)
+    pixels: list[float] = (np.reshape(source.shape, (-1, 2)) * scale).ravel().tolist()
+    return pixels
+
+
 def _manifest_line(image: MaskedImage, item: MaskedObject, status: Status) -> dict[str, Any]:
     """Return the line of an object in the manifest; its shape is in pixels."""
-    scale = (image.width, image.height) if image.source.relative else (1, 1)
-    corners = np.reshape(item.source.shape, (-1, 2)) * scale
     fields = {name: value for name, value in item.fields.items() if name != "segmentation"}
     return {
         "image": image.source.name,
         "id": item.source.fields["id"],
         "class": item.source.category["name"],
-        "shape": corners.ravel().tolist(),
+        "shape": shape_in_pixels(image, item.source),
         "status": status,
         **fields,
     }

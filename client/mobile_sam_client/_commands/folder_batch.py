@@ -189,7 +189,7 @@ def report(
         output.print_weights(batch.weights, name=not as_json)
 
     for failure in failures[:MAX_LISTED_FAILURES]:
-        output.print_note(_described(failure))
+        output.print_note(described(failure))
     if len(failures) > MAX_LISTED_FAILURES:
         more = len(failures) - MAX_LISTED_FAILURES
         output.print_note(f"{more} more failures and changes, see {out / 'failures.json'}")
@@ -217,7 +217,7 @@ def _counts(batch: Batch, failures: Sequence[dict[str, Any]]) -> dict[str, int]:
     return counts
 
 
-def _described(failure: dict[str, Any]) -> str:
+def described(failure: dict[str, Any]) -> str:
     """Return the line about a failure or a change, in the form of `Dataset.failures`."""
     kind = "changed" if "changed" in failure else "failed"
     place = ""

@@ -1,18 +1,23 @@
 """`mobile-sam masks`: a mask for every box and point of a detection data set."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
 from mobile_sam_client._commands import files
 from mobile_sam_client._commands import options as shared
-from mobile_sam_client._commands.dataset_files import DatasetWriter, MaskFormat
+from mobile_sam_client._commands.box_files import BoxWriter
+from mobile_sam_client._commands.dataset_files import DatasetWriter
 from mobile_sam_client._commands.folder_batch import FolderFiles, report, run_batch
 from mobile_sam_client._commands.options import option
 from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client.batches import Batch
 from mobile_sam_client.datasets import Dataset, DatasetError, DatasetFormat, read_dataset
+
+OutputFormat = Literal["coco", "coco-polygons", "yolo-seg", "png", "boxes"]
+"""Formats of masks, or boxes in the format of the data set."""
+Writer = TypeVar("Writer", bound=DatasetWriter)
 
 
 def masks(
@@ -32,10 +37,11 @@ def masks(
     ],
     out: Annotated[Path, option("Folder for the results.", "FOLDER")],
     to: Annotated[
-        MaskFormat,
+        OutputFormat,
         typer.Option(
             help="coco: RLE; coco-polygons; yolo-seg: labels for segmentation; "
-            "png: maps of classes and objects."
+            "png: maps of classes and objects; boxes: the boxes around the masks, in the format "
+            "of the data set."
         ),
     ] = "coco",
     annotations: Annotated[
@@ -65,6 +71,8 @@ def masks(
 
     Files in the result folder, with the data set's ids, classes and further fields:
     annotations.json  COCO annotations; or labels and data.yaml; or classes, instances and classes.json
+                      with --to boxes, as the data set: labels and data.yaml, Annotations, tasks.json
+                      or boxes.csv
     review.json       COCO annotations of the masks below --min-score, which the page opens
     manifest.jsonl    a line per object: score, IoU of the mask's box and the given one, remarks
     failures.json     what was left out or changed, with reasons
@@ -80,14 +88,22 @@ def masks(
     work = Batch(folder_files.requests, folder_files)
     stop_reason = run_batch(work, url, max_side, concurrency)
 
-    writer = DatasetWriter(
-        data,
-        out,
-        results=lambda: folder_files.results(work.done),
-        weights=work.weights,
-        min_score=min_score,
-    )
-    written = writer.write_masks(to)
+    def make(kind: type[Writer]) -> Writer:
+        return kind(
+            data,
+            out,
+            results=lambda: folder_files.results(work.done),
+            weights=work.weights,
+            min_score=min_score,
+        )
+
+    writer: DatasetWriter
+    if to == "boxes":
+        writer = box_writer = make(BoxWriter)
+        written = box_writer.write_boxes(form)
+    else:
+        writer = make(DatasetWriter)
+        written = writer.write_masks(to)
     if min_score:
         written.append(writer.write_review())
     counts = writer.write_manifest()

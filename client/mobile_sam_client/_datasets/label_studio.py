@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -22,8 +22,10 @@ from mobile_sam_client._datasets.values import (
 UPLOAD_PREFIX = re.compile(r"^[0-9a-f]{8}-")
 """What Label Studio puts before the name of an uploaded file."""
 LABELS = "labels"
-READ_SHAPES = ("rectangle", "keypoint")
-"""Regions that are read; their results may have the labels in themselves, as rectanglelabels."""
+PROMPT_SHAPES = ("rectangle", "keypoint")
+"""Regions that are prompts for masks."""
+SHAPES = (*PROMPT_SHAPES, "brush", "polygon")
+"""Known regions; their results may have the labels in themselves, as rectanglelabels."""
 ABOUT_REGIONS = frozenset(
     (
         "choices",
@@ -43,9 +45,22 @@ LOCAL_FILE = re.compile(r"(?:^|&)d=([^&]*)")
 NO_LABEL = "object"
 FRAME = ("original_width", "original_height")
 
+Task = Mapping[str, Any]
+ReadRegion = Callable[[Dataset, Task, Mapping[str, Any], list[str]], None]
+"""Adds the object of a region of a task: of a result, with its labels."""
+ReadEmpty = Callable[[Dataset, Task], None]
+"""Reads a task whose annotation says that there are no objects."""
+
 
 def read_label_studio(data: Dataset, annotations: str) -> None:
     """Read the rectangles and key points of all annotations that were not skipped."""
+    read_tasks(data, annotations, _read_prompt, lambda *_: None)
+
+
+def read_tasks(
+    data: Dataset, annotations: str, read_region: ReadRegion, read_empty: ReadEmpty
+) -> None:
+    """Read the regions of all annotations that were not skipped."""
     with naming(annotations):
         tasks = _tasks(data.text(annotations))
     for index, task in enumerate(tasks):
@@ -57,7 +72,11 @@ def read_label_studio(data: Dataset, annotations: str) -> None:
                     fields = json_object(annotation)
                     if not fields.get("was_cancelled"):
                         results = json_list(member(fields, "result"), "result")
-                        _read_results(data, task, results, annotations, place)
+                        _read_results(
+                            data, task, results, read_region, file=annotations, place=place
+                        )
+                        if not results:
+                            read_empty(data, task)
 
 
 def _tasks(text: str) -> list[dict[str, Any]]:
@@ -79,6 +98,8 @@ def _read_results(
     data: Dataset,
     task: Mapping[str, Any],
     results: Sequence[Any],
+    read_region: ReadRegion,
+    *,
     file: str,
     place: Mapping[str, Any],
 ) -> None:
@@ -96,25 +117,26 @@ def _read_results(
             if kind in ABOUT_REGIONS:
                 continue
             value = json_object(member(fields, "value"), "value")
-            if kind == LABELS and _is_region(value):
+            is_region = _is_region(fields, value)
+            if kind == LABELS and is_region:
                 labels.setdefault(key, (result_id, []))[1].append(value.get(LABELS))
-            elif _is_region(value) or kind.removesuffix(LABELS) in READ_SHAPES:
+            elif is_region or kind.removesuffix(LABELS) in SHAPES:
                 regions.append((key, result_id, fields))
     for key, result_id, fields in regions:
         with data.reporting(file, **place, object=result_id):
             label_lists = [fields["value"].get(fields["type"])]
             if key in labels:
                 label_lists += labels[key][1]
-            _read_region(data, task, fields, _joined_labels(label_lists))
+            read_region(data, task, fields, _joined_labels(label_lists))
     region_keys = {key for key, *_ in regions}
     for key in sorted(labels.keys() - region_keys):
         result_id, _ = labels[key]
         data.report("labels whose region is not in the export", file, **place, object=result_id)
 
 
-def _is_region(value: Mapping[str, Any]) -> bool:
+def _is_region(result: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     """Return whether a result is a region of an image; those of texts and sounds have no x."""
-    return bool({"x", "points", "rle"} & value.keys())
+    return bool({"x", "points", "rle"} & value.keys()) or FRAME[0] in result
 
 
 def _joined_labels(label_lists: Sequence[Any]) -> list[str]:
@@ -129,36 +151,41 @@ def _joined_labels(label_lists: Sequence[Any]) -> list[str]:
     return joined or [NO_LABEL]
 
 
-def _read_region(
+def _read_prompt(
     data: Dataset,
-    task: Mapping[str, Any],
+    task: Task,
     result: Mapping[str, Any],
     labels: list[str],
 ) -> None:
     kind, value = result["type"], result["value"]
     shape_kind = kind.removesuffix(LABELS)
-    if shape_kind not in READ_SHAPES:
+    if shape_kind not in PROMPT_SHAPES:
         raise DatasetError(f"expected a rectangle or a key point, got {kind}")
     rotation = number(value.get("rotation") or 0, "rotation")
     if rotation % 360:
         got = f"one that is rotated by {rotation:g} degrees"
         raise DatasetError(f"expected a rectangle without rotation, got {got}")
-    turned = number(result.get("image_rotation") or 0, "image_rotation")
-    if turned % 360:
-        turning = f"the image was turned by {turned:g} degrees in Label Studio"
-        raise DatasetError(f"{turning}: its regions are not read")
+    check_turn(result)
     sides = ("x", "y") if shape_kind == "keypoint" else ("x", "y", "width", "height")
     parts = [number(member(value, side), side) / 100 for side in sides]
     if len(parts) == 4:
         x, y, width, height = parts
         parts = [*sorted_box(x, y, x + width, y + height)]
-    image = _find_image(data, task, result)
+    image = find_image(data, task, result)
     fields = {name: member_ for name, member_ in result.items() if name not in {"value", "type"}}
     fields |= {"labels": labels, "task": task.get("id")}
     data.add(image, parts, data.category(labels[0]), fields)
 
 
-def _find_image(data: Dataset, task: Mapping[str, Any], result: Mapping[str, Any]) -> DatasetImage:
+def check_turn(result: Mapping[str, Any]) -> None:
+    """Raise `DatasetError` if the image of a result was turned in Label Studio."""
+    turned = number(result.get("image_rotation") or 0, "image_rotation")
+    if turned % 360:
+        turning = f"the image was turned by {turned:g} degrees in Label Studio"
+        raise DatasetError(f"{turning}: its regions are not read")
+
+
+def find_image(data: Dataset, task: Task, result: Mapping[str, Any]) -> DatasetImage:
     """Return the image of a result, which has the size that the result tells."""
     width, height = (pixels(result.get(name), name) for name in FRAME)
     size_wh = (width, height) if width and height else None

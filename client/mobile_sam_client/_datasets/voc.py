@@ -24,7 +24,7 @@ def read_voc(data: Dataset, _: str) -> None:
 
 
 def _read_file(data: Dataset, name: str) -> None:
-    root = _parse(data.content(name, MAX_LABEL_BYTES))
+    root = parse_xml(data.content(name, MAX_LABEL_BYTES))
     if root.tag != "annotation":
         raise DatasetError(f"expected Pascal VOC's <annotation>, got <{root.tag[:80]}>")
     size = size_fields(*(pixels(_text(root, f"size/{side}"), side) for side in SIDES))
@@ -34,7 +34,7 @@ def _read_file(data: Dataset, name: str) -> None:
             _read_object(data, image, element, file=name, index=index)
 
 
-def _parse(content: bytes) -> Xml.Element:
+def parse_xml(content: bytes) -> Xml.Element:
     """Return the root of an XML document.
 
     Entities would be declared in a document type, which Pascal VOC has not: it is refused.

@@ -2,14 +2,23 @@
 
 const TOKEN =
   /<!--[\s\S]*?-->|<\?[\s\S]*?\?>|<!\[CDATA\[([\s\S]*?)\]\]>|<(\/?)([^\s<>/]+)((?:\s+[^\s=<>/]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*)\s*(\/?)>|([^<]+)/y;
+const ATTRIBUTE = /([^\s=]+)\s*=\s*("[^"]*"|'[^']*')/g;
 const ENTITIES = { lt: "<", gt: ">", amp: "&", quot: '"', apos: "'" };
 
 class XmlElement {
   children = [];
   textContent = "";
 
-  constructor(nodeName) {
+  constructor(nodeName, attributes = "") {
     this.nodeName = nodeName;
+    this.attributes = attributes;
+  }
+
+  getAttribute(name) {
+    for (const [, key, quoted] of this.attributes.matchAll(ATTRIBUTE)) {
+      if (key === name) return unescape(quoted.slice(1, -1));
+    }
+    return null;
   }
 
   getElementsByTagName(name) {
@@ -28,7 +37,7 @@ function parse(text) {
   let at = 0;
   while (at < text.length) {
     TOKEN.lastIndex = at;
-    const [token, cdata, slash, name, , isEmpty, content] = TOKEN.exec(text) ?? [];
+    const [token, cdata, slash, name, attributes, isEmpty, content] = TOKEN.exec(text) ?? [];
     if (!token) throw new Error(`not XML at ${at}`);
     at += token.length;
     if (cdata !== undefined) append(cdata);
@@ -36,7 +45,7 @@ function parse(text) {
     else if (slash) {
       if (open.length === 1 || open.pop().nodeName !== name) throw new Error(`${name} is not open`);
     } else if (name) {
-      const element = new XmlElement(name);
+      const element = new XmlElement(name, attributes);
       open.at(-1).children.push(element);
       if (!isEmpty) open.push(element);
     }

@@ -1,6 +1,7 @@
 // Runs the page's formats for the tests: a call as JSON on stdin, its result as JSON on stdout.
 
 import { maskInput, withClicks } from "../../../page/drawn.js";
+import { decodeBrush, encodeBrush } from "../../../page/formats/brush_rle.js";
 import { FORMATS, readProject } from "../../../page/formats/formats.js";
 import { imagesIn } from "../../../page/formats/images.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
@@ -9,6 +10,7 @@ import { rasterize } from "../../../page/formats/rasterize.js";
 import { encodePng } from "../../../page/formats/png.js";
 import { Spans } from "../../../page/formats/spans.js";
 import { splitImages } from "../../../page/formats/split.js";
+import { withoutIdentical } from "../../../page/identical.js";
 import { scaling, smoothed, spansAbove } from "../../../page/localmasks.js";
 import { layoutOf, turnedSize, turnedValues, withOrientation } from "../../../page/orientation.js";
 import { decodePng16, rangeOf, stretched } from "../../../page/png16.js";
@@ -50,6 +52,21 @@ const CALLS = {
   async unzip({ content }) {
     const entries = await unzip(new Blob([Uint8Array.fromBase64(content)]));
     return Promise.all(entries.map(async (entry) => ({ path: entry.path, content: (await entry.bytes()).toBase64() })));
+  },
+  encodeBrush: ({ masks }) => masks.map((rle) => encodeBrush(Spans.decode(rle))),
+  /** Decode brush masks of an image; one that cannot be decoded has an `error`. */
+  decodeBrush: ({ rles, width, height, maxSpans }) => rles.map((rle) => {
+    try {
+      return decodeBrush(rle, { width, height }, maxSpans).encode();
+    } catch (error) {
+      if (!(error instanceof FormatError)) throw error;
+      return { error: error.message };
+    }
+  }),
+  withoutIdentical({ added, known }) {
+    const withMask = ({ rle, ...object }, name) => ({ ...object, [name]: new Mask(rle, maskOf(rle)) });
+    const { kept, replaced, ...counts } = withoutIdentical(added.map((one) => withMask(one, "drawn")), known.map((one) => withMask(one, "mask")));
+    return { ...counts, kept: kept.map(({ name }) => name), replaced: [...replaced] };
   },
   cut: ({ mask, region }) => cut(maskOf(mask), region).spans().encode(),
   rounded: ({ regions, image }) => regions.map((region) => rounded(region, image)),

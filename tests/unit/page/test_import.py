@@ -16,6 +16,7 @@ from pycocotools import mask as coco_mask
 from tests.unit.page.formats import (
     CLASSES,
     FormatError,
+    decode,
     encoded,
     iou,
     masks_of,
@@ -492,3 +493,62 @@ def test_images_in_a_zip_have_the_names_of_their_annotations(paths, names):
     assert found == [[name, types[name.rsplit(".", 1)[1]]] for name in names.split()]
     known = [{"name": name, "width": 9, "height": 9} for name, _ in found]
     assert run("images", files=files, known=known) == []
+
+
+BOXES = {
+    "coco": coco({"bbox": [30, 20, 51, 40]}),
+    "yolo": {"labels/a.txt": f"0 {55.5 / 160} {40 / 120} {51 / 160} {40 / 120}"},
+    "voc": {
+        "a.xml": "<annotation><filename>a.jpg</filename><object><name>cat</name><bndbox>"
+        "<xmin>31</xmin><ymin>21</ymin><xmax>81</xmax><ymax>60</ymax>"
+        "</bndbox></object></annotation>"
+    },
+    "labelme": labelme({"shape_type": "rectangle", "points": [[30, 20], [81, 60]]}),
+    "label-studio": {
+        "tasks.json": json.dumps(
+            [
+                {
+                    "data": {"image": "a.jpg"},
+                    "annotations": [
+                        {
+                            "result": [
+                                {
+                                    "type": "rectanglelabels",
+                                    "to_name": "image",
+                                    "value": {
+                                        "x": 100 * 30 / 160,
+                                        "y": 100 * 20 / 120,
+                                        "width": 100 * 51 / 160,
+                                        "height": 100 * 40 / 120,
+                                        "rectanglelabels": ["cat"],
+                                    },
+                                }
+                            ]
+                        }
+                    ],
+                }
+            ]
+        )
+    },
+}
+"""The rectangle as a box in every format that has boxes."""
+
+
+@pytest.mark.parametrize("form", BOXES)
+def test_boxes_without_masks_are_marked_as_boxes(form):
+    project, _ = read(BOXES[form], [SIZE])
+    ((found,),) = (image["objects"] for image in project["images"])
+    assert np.array_equal(decode(found["rle"]), RECTANGLE)
+    assert found["isBox"] is True
+
+
+def test_masks_that_look_like_boxes_are_not_marked_as_boxes():
+    ring = [30, 20, 81, 20, 81, 60, 30, 60]
+    polygon = {"points": [[30, 20], [81, 20], [81, 60], [30, 60]]}
+    for files in (
+        coco({"segmentation": [ring]}),
+        coco({"segmentation": rle(RECTANGLE)}),
+        labelme(polygon),
+    ):
+        project, _ = read(files, [SIZE])
+        assert "isBox" not in project["images"][0]["objects"][0]

@@ -34,6 +34,8 @@ class FakeSam:
     weights: dict[str, Any] = field(default_factory=lambda: dict(fake.WEIGHTS))
     replies: dict[bytes, fake.Reply] = field(default_factory=dict)
     """Special replies per image file."""
+    inset: int = 0
+    """Pixels that are missing at each side of a box's mask."""
     ready: bool = True
     unreachable: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
@@ -101,10 +103,14 @@ class FakeSam:
     def _segment(self, image: dict[str, Any], fields: dict[str, Any]) -> fake.Reply:
         masks, rles, clipped = [], [], []
         for number, prompt in enumerate(fields["prompts"]):
-            given = list(map(int, prompt.get("box") or SQUARES[0]))
-            x0, y0, x1, y1 = np.clip(given, 0, [image["width"], image["height"]] * 2).tolist()
+            # Parts of a width, such as 4 / 60, come back as 3.9999999.
+            given = [int(value + 1e-6) for value in prompt.get("box") or SQUARES[0]]
+            limits = [image["width"], image["height"]] * 2
+            x0, y0, x1, y1 = np.clip(given, 0, limits).tolist()
             if fields.get("clip") and given != [x0, y0, x1, y1]:
                 clipped.append(f"prompts[{number}].box")
+            sides = np.add([x0, y0, x1, y1], np.multiply(self.inset, [1, 1, -1, -1]))
+            x0, y0, x1, y1 = np.clip(sides, 0, limits).tolist()
             for rank in range(3 if fields.get("multimask_output") else 1):
                 mask, box = _square(image, (x0, y0 + rank, x1, y1)), [x0, y0 + rank, x1, y1]
                 masks.append(

@@ -10,10 +10,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from mobile_sam_client._commands.annotation_masks import masked_images
 from mobile_sam_client._datasets.dataset import Dataset
+from mobile_sam_client._datasets.label_studio_masks import read_label_studio_masks
 from mobile_sam_client._datasets.readers import READERS, read_dataset
 from mobile_sam_client._datasets.values import DatasetError
 from mobile_sam_client._shapes import check_size
@@ -42,14 +45,19 @@ def blank(name: str, size_wh: list[int]) -> bytes:
     return buffer.getvalue()
 
 
-def read(path: Path, case: dict[str, Any]) -> Dataset:
+def contents_of(path: Path, case: dict[str, Any]) -> dict[str, bytes]:
+    """Return the files of a case and its images, by path."""
     folder = path.parent / "input"
     contents = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in folder.rglob("*")
         if file.is_file()
     }
-    contents |= {name: blank(name, size) for name, size in case["images"].items()}
+    return contents | {name: blank(name, size) for name, size in case["images"].items()}
+
+
+def read(path: Path, case: dict[str, Any]) -> Dataset:
+    contents = contents_of(path, case)
     form = path.parts[-3]
     return read_dataset(
         form, sorted(contents), lambda name: io.BytesIO(contents[name]), case.get("annotations")
@@ -115,6 +123,53 @@ def test_label_files_are_read_right(path):
     assert found == right_objects(case)
     if "classes" in case:
         assert [category["name"] for category in data.categories.values()] == case["classes"]
+
+
+def mask_cases() -> list[Any]:
+    """Return the paths of Label Studio's cases that the page reads too, as masks."""
+    paths = sorted(CORPUS.glob("label-studio/*/case.json"))
+    chosen = [path for path in paths if "page" in load(path).get("readers", ["page"])]
+    return [pytest.param(path, id=path.parts[-2]) for path in chosen]
+
+
+def found_masks(data: Dataset) -> dict[str, list[dict[str, Any]]]:
+    """Return class, box and area of each object, by image."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for image, _, objects in masked_images(data):
+        found[image.name] = []
+        for item, mask in objects:
+            rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+            box = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+            found[image.name].append(
+                {
+                    "class": item.category["name"],
+                    "box": [int(side) for side in box],
+                    "area": int(mask.sum()),
+                }
+            )
+    return found
+
+
+@pytest.mark.parametrize("path", mask_cases())
+def test_masks_of_label_studio_are_read_right(path):
+    case = load(path)
+    contents = contents_of(path, case)
+    data = Dataset(sorted(contents), lambda name: io.BytesIO(contents[name]))
+    if "refused" in case:
+        with pytest.raises(DatasetError, match=case["refused"]["client"]):
+            read_label_studio_masks(data, "export.json")
+        return
+    read_label_studio_masks(data, "export.json")
+    data.number()
+    found = found_masks(data)
+    notes = case.get("notes", {})
+    expected = notes.get("convert", notes.get("client", notes.get("page", [])))
+    messages = [printed(failure) for failure in data.failures]
+    assert len(messages) == len(expected), messages
+    for message, pattern in zip(messages, notes.get("convert", []), strict=False):
+        assert re.search(pattern, message), message
+    right = {name: objects for name, objects in case["right"].items() if objects}
+    assert found == right
 
 
 @pytest.mark.parametrize("form", sorted(READERS))
