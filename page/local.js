@@ -42,7 +42,7 @@ export async function keep({ id, drawn }, fields, weights, headers) {
   kept.set(key, "");
   worker ??= new Worker(new URL("localworker.js", import.meta.url), { type: "module" });
   try {
-    const loaded = await ask(worker, { key, missing: { ...fields, id, drawn, headers } });
+    const loaded = await ask(worker, { key, missing: { ...fields, id, drawn, headers, service: document.baseURI } });
     kept?.set(key, loaded.weights);
     for (const dropped of loaded.dropped) kept?.delete(dropped);
   } catch {
