@@ -6,7 +6,7 @@ export async function loadTransfer() {
   try {
     return await import("./transfer.js");
   } catch {
-    throw new Error("A part of this page could not be loaded. Your work is saved: reload the page when the service responds.");
+    throw new Error("A part of this page could not be loaded. Try again when the service responds, or reload the page.");
   }
 }
 
