@@ -283,7 +283,7 @@ async function encodeAhead(current) {
   const { listed } = imageList;
   for (const image of listed.slice(listed.indexOf(current.image) + 1)) {
     if (current !== session) return;
-    if (ahead.has(image.id)) continue;
+    if (ahead.has(image.id) || image.id === latest.id) continue; // the one that is being opened is sent already
     ahead.set(image.id, null);
     try {
       const queued = await service.embedAhead(new RemoteImage(() => image.file));
