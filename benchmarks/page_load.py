@@ -49,10 +49,12 @@ class DelayingProxy:
             await stop.wait()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # The system accepts a connection at once: its first bytes wait for the round trip instead.
-        await asyncio.sleep(2 * self._delay_s)
-        answers, requests = await asyncio.open_connection("127.0.0.1", self._target_port)
-        await asyncio.gather(self._pass_on(reader, requests), self._pass_on(answers, writer))
+        # Browsers reset connections when they leave, and the proxy's end cancels the others.
+        with suppress(ConnectionError, asyncio.CancelledError):
+            # The system accepts a connection at once: its first bytes wait for the round trip.
+            await asyncio.sleep(2 * self._delay_s)
+            answers, requests = await asyncio.open_connection("127.0.0.1", self._target_port)
+            await asyncio.gather(self._pass_on(reader, requests), self._pass_on(answers, writer))
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass bytes on until an end has no more; several pieces may be on their way."""
@@ -73,10 +75,10 @@ class DelayingProxy:
                 writer.write(piece)
                 await writer.drain()
 
-        # A browser that leaves resets its connections.
-        with suppress(ConnectionError):
+        try:
             await asyncio.gather(read(), write())
-        writer.close()
+        finally:
+            writer.close()
 
 
 @contextmanager
