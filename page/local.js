@@ -23,9 +23,10 @@ const measureAgain = () => (times.server = []);
 window.addEventListener("online", measureAgain);
 connection?.addEventListener("change", measureAgain);
 
-/** Set whether the service lets browsers decode. One that is told to save data does not. */
+/** Set whether the service lets browsers decode. One that is told to save data does not, and none can without ONNX Runtime Web. */
 export function allow(isOn) {
-  kept = isOn && !connection?.saveData ? kept ?? new Map() : null;
+  const hasRuntime = document.querySelector("meta[name=onnxruntime]") !== null;
+  kept = isOn && hasRuntime && !connection?.saveData ? kept ?? new Map() : null;
 }
 
 /** Return the key of what a request needs: an embedding, and its decoder. */

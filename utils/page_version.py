@@ -21,6 +21,9 @@ STYLES = "styles.css"
 NOT_SERVED = frozenset({INDEX, "deno.json"})
 """Files without a URL of their own."""
 HASH_DIGITS = 16
+RUNTIME = "onnxruntime/ort.mjs"
+"""What the browser makes masks with; optional. The HTML says whether it is there."""
+HAS_RUNTIME = '<meta name="onnxruntime">\n'
 
 STYLE_SHEET = re.compile(r'<link rel="stylesheet" href="ui/([^"]+)">\n')
 SCRIPT = re.compile(r'<script type="module" src="ui/([^"]+)"')
@@ -74,6 +77,8 @@ class PageVersion:
                 modules[path] = content.decode()
         version = digest.hexdigest()[:HASH_DIGITS]
         html = (folder / INDEX).read_text()
+        if RUNTIME in files:
+            html = SCRIPT.sub(lambda script: HAS_RUNTIME + script[0], html)
         styles = b"".join((folder / path).read_bytes() for path in STYLE_SHEET.findall(html))
         return cls(folder, version, versioned_html(html, version, modules).encode(), styles, states)
 

@@ -71,6 +71,14 @@ def test_html_refers_to_the_version_and_keeps_other_links(folder):
     assert version.styles == b"a {}\nb {}\n"
 
 
+def test_html_says_whether_there_is_a_runtime_for_masks_in_the_browser(folder):
+    assert b"onnxruntime" not in PageVersion.read(folder).html
+    (folder / "onnxruntime").mkdir()
+    (folder / "onnxruntime" / "ort.mjs").write_text("")
+    html = PageVersion.read(folder).html
+    assert html.index(b'<meta name="onnxruntime">') < html.index(b"<script")
+
+
 def test_hash_depends_on_contents_and_not_on_times(folder):
     before = PageVersion.read(folder)
     os.utime(folder / "app.js", (1, 1))
