@@ -54,7 +54,7 @@ OTHERS := tests/browser tests/containers tests/integrations tests/storage
 # Slow ones of these run by container-test or family-test.
 ELSEWHERE := tests/containers tests/unit/sam_onnx
 
-.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-compare capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-compare page-load capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -143,6 +143,9 @@ bench-peers: env-bench env-peers ## measure: compare the service with the offici
 
 bench-compare: env-bench ## measure: compare the service of this checkout with that of BASELINE, by default HEAD; 8 minutes
 	@$(RUN) python -m benchmarks.compare $(BASELINE)
+
+page-load: env-dev ## measure: open the page from 150 ms away, at first and again, and that of BASELINE, by default HEAD; 2 minutes
+	@$(RUN) python -m benchmarks.page_load $(BASELINE)
 
 capacity: env-dev ## measure: compute what ANNOTATORS, by default 100, 10,000 and 1,000,000, need
 	@$(RUN) python -m benchmarks.capacity $(ANNOTATORS)

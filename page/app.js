@@ -13,12 +13,12 @@ import { connectFilter } from "./found.js";
 import { listenToPointers } from "./gestures.js";
 import { addImages, changeVersion, clearProject, moveBy, openAnnotations, openSample, toggleReviewed } from "./images.js";
 import { listenToKeys } from "./keys.js";
+import { loadTransfer, loadWhenIdle } from "./later.js";
 import { hideError, hint, showError, showReport } from "./notices.js";
 import { keepSection, keepSwitch, labelSlider } from "./options.js";
 import { listenForFiles } from "./picture.js";
 import { compare, handleError } from "./requests.js";
 import { tighten } from "./tighten.js";
-import { saveCoco } from "./transfer.js";
 
 const ZOOM_FACTOR = 1.5, RADIUS_STEP = 5;
 /** Sliders of the picture, in per cent. */
@@ -30,9 +30,10 @@ function toggleLabel() {
   hint(currentLabel() ? "Clicks now include" : "Clicks now exclude");
 }
 
-function saveAll() {
+async function saveAll() {
   element("export").close();
-  const omitted = saveCoco(session, project.classes);
+  const current = session, { saveCoco } = await loadTransfer();
+  const omitted = saveCoco(current, project.classes);
   if (omitted) hint(`Saved without ${omitted} ${omitted === 1 ? "object that has" : "objects that have"} no mask`);
 }
 
@@ -102,7 +103,7 @@ const buttons = {
   "found-discard": discardProposals,
   "save-mask": () => saveMask(session).catch(handleError),
   "save-cutout": () => saveCutout(session, stage.picture).catch(handleError),
-  "save-coco": saveAll,
+  "save-coco": () => saveAll().catch(handleError),
   "copy-python": () => copy(pythonCode(session)),
   "copy-curl": () => copy(curlCommand(session, service.key !== "")),
   "help-open": help,
@@ -183,3 +184,4 @@ on("dblclick", LIGHT, ({ target }) => {
 connectExports(project, { openImage: () => session.image, onError: handleError, importFiles: openAnnotations });
 window.addEventListener("beforeunload", (event) => project.atRisk && event.preventDefault());
 document.addEventListener("visibilitychange", () => project.flush());
+loadWhenIdle();

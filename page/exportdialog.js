@@ -2,9 +2,8 @@
 
 import { element, radio } from "./dom.js";
 import { download } from "./exports.js";
-import { FORMATS } from "./formats/formats.js";
+import { loadTransfer } from "./later.js";
 import { counted, showBusy } from "./notices.js";
-import { exportAnnotations, exportProject } from "./transfer.js";
 
 /**
  * @param {import("./project.js").Project} project
@@ -12,7 +11,6 @@ import { exportAnnotations, exportProject } from "./transfer.js";
  */
 export function connectExports(project, actions) {
   const dialog = element("export"), format = element("export-format"), input = element("annotations");
-  format.append(...Object.entries(FORMATS).map(([id, { title }]) => new Option(title, id)));
 
   /** Save the file that `make` returns, after what is still to be saved in the browser. */
   const run = async (make, name) => {
@@ -28,19 +26,25 @@ export function connectExports(project, actions) {
     }
   };
 
-  element("export-open").addEventListener("click", () => {
+  const open = async () => {
+    const { FORMATS } = await loadTransfer();
+    if (!format.length) format.append(...Object.entries(FORMATS).map(([id, { title }]) => new Option(title, id)));
     element("export-all").textContent = `${project.finished.length} of ${counted(project.images.length, "image")}: labelled or reviewed`;
     dialog.showModal();
-  });
+  };
+  element("export-open").addEventListener("click", () => open().catch(actions.onError));
   element("export-save").addEventListener("click", () => {
     const images = radio("export-scope").value === "all" ? project.finished : [actions.openImage()];
     const numbers = [element("export-share"), element("export-seed")];
     if (!numbers.every((field) => field.reportValidity())) return;
     const [share, seed] = numbers.map((field) => field.valueAsNumber || 0);
-    const make = () => exportAnnotations(project, images, format.value, element("export-images").checked, { share: share / 100, seed });
+    const make = async () => {
+      const { exportAnnotations } = await loadTransfer();
+      return exportAnnotations(project, images, format.value, element("export-images").checked, { share: share / 100, seed });
+    };
     run(make, `annotations-${format.value}.zip`);
   });
-  element("save-project").addEventListener("click", () => run(() => exportProject(project), "project.zip"));
+  element("save-project").addEventListener("click", () => run(async () => (await loadTransfer()).exportProject(project), "project.zip"));
   for (const id of ["import-open", "import-project"]) element(id).addEventListener("click", () => input.click());
   input.addEventListener("change", () => {
     actions.importFiles([...input.files]);

@@ -5,8 +5,8 @@ import { TooLarge } from "./copies.js";
 import { connection, project, screen, service, session, setSession } from "./current.js";
 import { element } from "./dom.js";
 import { everything, mend, preview, refine } from "./edits.js";
-import { imagesIn } from "./formats/images.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
+import { loadTransfer } from "./later.js";
 import { announce, counted, hideError, hint, showBusy, showError, showProgress, showRange, showReport } from "./notices.js";
 import { prepareImage } from "./picture.js";
 import { total } from "./project.js";
@@ -14,7 +14,6 @@ import { embed, handleError, info, segmentAll, start, whenSeenOtherwise } from "
 import { SeenOtherwise } from "./seen.js";
 import { RemoteImage } from "./service.js";
 import { Session } from "./session.js";
-import { importFiles } from "./transfer.js";
 import { chooseVersion } from "./versions.js";
 import { checkSize, viewOf } from "./view.js";
 
@@ -233,6 +232,7 @@ function followSession() {
 export async function openAnnotations(files) {
   let problem = null, result = "", open = null;
   try {
+    const { importFiles } = await loadTransfer();
     const { added, problems } = await addMissingImages(files);
     open = session?.image;
     mend.settle();
@@ -262,7 +262,7 @@ export async function openAnnotations(files) {
 async function addMissingImages(files) {
   showBusy("Reading the files");
   await loaded;
-  const missing = await imagesIn(files, project.images), problems = [];
+  const { imagesIn } = await loadTransfer(), missing = await imagesIn(files, project.images), problems = [];
   for (const [index, { name, load }] of missing.entries()) {
     showBusy(`Adding image ${index + 1} of ${missing.length}`);
     try {
@@ -292,7 +292,7 @@ async function encodeAhead(current) {
   const { listed } = imageList;
   for (const image of listed.slice(listed.indexOf(current.image) + 1)) {
     if (current !== session) return;
-    if (ahead.has(image.id)) continue;
+    if (ahead.has(image.id) || image.id === latest.id) continue; // the one that is being opened is sent already
     ahead.set(image.id, null);
     try {
       const queued = await service.embedAhead(new RemoteImage(() => image.file));

@@ -23,9 +23,10 @@ const measureAgain = () => (times.server = []);
 window.addEventListener("online", measureAgain);
 connection?.addEventListener("change", measureAgain);
 
-/** Set whether the service lets browsers decode. One that is told to save data does not. */
+/** Set whether the service lets browsers decode. One that is told to save data does not, and none can without ONNX Runtime Web. */
 export function allow(isOn) {
-  kept = isOn && !connection?.saveData ? kept ?? new Map() : null;
+  const hasRuntime = document.querySelector("meta[name=onnxruntime]") !== null;
+  kept = isOn && hasRuntime && !connection?.saveData ? kept ?? new Map() : null;
 }
 
 /** Return the key of what a request needs: an embedding, and its decoder. */
@@ -42,7 +43,7 @@ export async function keep({ id, drawn }, fields, weights, headers) {
   kept.set(key, "");
   worker ??= new Worker(new URL("localworker.js", import.meta.url), { type: "module" });
   try {
-    const loaded = await ask(worker, { key, missing: { ...fields, id, drawn, headers } });
+    const loaded = await ask(worker, { key, missing: { ...fields, id, drawn, headers, service: document.baseURI } });
     kept?.set(key, loaded.weights);
     for (const dropped of loaded.dropped) kept?.delete(dropped);
   } catch {

@@ -19,18 +19,18 @@ async function startRuntime() {
   return ort;
 }
 
-/** Fetch a file from the service. @returns {Promise<ArrayBuffer>} */
-async function read(path, query, headers) {
+/** Fetch a file from the service at a base URL. @returns {Promise<ArrayBuffer>} */
+async function read(service, path, query, headers) {
   const given = Object.entries(query).filter(([, value]) => value);
-  const response = await fetch(new URL(`../${path}?${new URLSearchParams(given)}`, import.meta.url), { headers });
+  const response = await fetch(new URL(`${path}?${new URLSearchParams(given)}`, service), { headers });
   if (!response.ok) throw new Error(`${path}: status ${response.status}`);
   return response.arrayBuffer();
 }
 
 /** Keep an image's embedding and the decoder of the weights that made it; return the SHA-256 of these, and the keys that made room. */
-async function load(key, { id, drawn, model_version, region, headers }) {
+async function load(key, { id, drawn, model_version, region, headers, service }) {
   const { Tensor, InferenceSession } = await (runtime ??= startRuntime());
-  const file = await read(`embeddings/${id}`, { model_version, region }, { ...headers, "X-Image-Id": id });
+  const file = await read(service, `embeddings/${id}`, { model_version, region }, { ...headers, "X-Image-Id": id });
   const start = 8 + new DataView(file).getUint32(0, true);
   const { __metadata__: about, ...tensors } = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, start - 8)));
   const tensorOf = ({ shape, data_offsets: [from, to] }) => new Tensor("float16", new Uint16Array(file.slice(start + from, start + to)), shape);
@@ -41,7 +41,7 @@ async function load(key, { id, drawn, model_version, region, headers }) {
   const weights = about.weights_sha256, [x0, y0, x1, y1] = JSON.parse(about.region), size = [x1 - x0, y1 - y0];
   const isFirst = !decoders.has(weights);
   if (isFirst) {
-    const model = await read("decoder.onnx", { weights, model_version: about.model_version }, headers);
+    const model = await read(service, "decoder.onnx", { weights, model_version: about.model_version }, headers);
     decoders.set(weights, await InferenceSession.create(model));
   }
   const scalings = size.map((pixels, axis) => scaling(pixels, valid[axis], about.squashed === "true"));

@@ -103,7 +103,7 @@ export class Service {
 
   /** Load a sample image. */
   async sample(file) {
-    return this.#read(`ui/samples/${file}`, undefined, (response) => response.blob());
+    return this.#read(new URL(`samples/${file}`, import.meta.url), undefined, (response) => response.blob());
   }
 
   /** Encode an image ahead of the first click. */

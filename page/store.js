@@ -18,6 +18,8 @@ const DATABASE = "mobile-sam", VERSION = 1;
 const IMAGES = "images", WORK = "work", PROJECT = "project";
 /** Key of the only record in PROJECT. */
 const ONLY = "only";
+/** Key in PROJECT of what is removed at once. */
+const TEST = "test";
 
 /** Return the result of a database request. */
 function done(request) {
@@ -59,7 +61,20 @@ export class Store {
     };
     const database = await done(request);
     navigator.storage?.persist?.().catch(() => {});
-    return new Store(database);
+    const store = new Store(database);
+    await store.#checkFiles();
+    return store;
+  }
+
+  /**
+   * Store a file and remove it again: WebKit's private windows have a database that takes none.
+   * @throws {Error} the browser stores no files
+   */
+  async #checkFiles() {
+    if (await this.#read(IMAGES, (images) => images.count())) return; // it has stored some
+    await this.#write([PROJECT], (projects) => [projects.put(new Blob(["test"]), TEST), projects.delete(TEST)]).catch(() => {
+      throw new Error("the browser stores no files, as in a private window");
+    });
   }
 
   /** @returns {Promise<StoredImage[]>} all images in the order in which they were added */

@@ -3,7 +3,7 @@
 import { atFullSize, download, fileName } from "./exports.js";
 import { writeCoco } from "./formats/coco.js";
 import { FORMATS, readProject } from "./formats/formats.js";
-import { PROJECT_FILE } from "./formats/images.js";
+import { imagesIn, PROJECT_FILE } from "./formats/images.js";
 import { baseName, cleanPath, FormatError, parseJson } from "./formats/project.js";
 import { unzip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
@@ -24,6 +24,8 @@ import { ask } from "./workers.js";
  * @typedef {import("./store.js").StoredImage} StoredImage
  * @typedef {import("./formats/project.js").AnnotatedImage} AnnotatedImage
  */
+
+export { FORMATS, imagesIn };
 
 const PROJECT_VERSION = 1;
 const MAX_PROJECT_BYTES = 2 ** 30;

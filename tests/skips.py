@@ -24,6 +24,8 @@ PACKAGES = {
     "promtool": "prometheus",
     "redis-server": "redis-server",
     "systemd-analyze": "systemd",
+    "WebKitWebDriver": "webkit2gtk-driver",
+    "Xvfb": "xvfb",
 }
 """Debian's package of each program or library."""
 ALLOWED_SKIPS = {

@@ -29,11 +29,11 @@ pytestmark = needs_runtime
 MIN_IOU = 0.999
 SIZES = [(480, 320), (320, 480), (1024, 1024), (90, 70), (1600, 1000), (700, 1900)]
 KEEP = """async ([id, drawn, fields, weights]) => {
-  const { keep } = await import("./ui/local.js");
+  const { keep } = await import(new URL("local.js", document.querySelector("script[type=module]").src));
   await keep({ id, drawn }, fields, weights, {});
 }"""
 DECODE = """async ([id, fields]) => {
-  const { decode } = await import("./ui/local.js");
+  const { decode } = await import(new URL("local.js", document.querySelector("script[type=module]").src));
   const masks = await decode(id, fields, () => Promise.reject(), undefined, true).catch(() => []);
   return masks.map(({ record }) => record);
 }"""

@@ -33,6 +33,15 @@ ADD_FAILS = """() => {
     return request;
   };
 }"""
+NO_FILES = """
+const { put } = IDBObjectStore.prototype;
+IDBObjectStore.prototype.put = function (value, ...key) {
+  const request = put.call(this, value, ...key);
+  if (value instanceof Blob) this.transaction.abort();
+  return request;
+};
+"""
+"""Script of a browser whose database takes no files."""
 NO_STORAGE = "Object.defineProperty(indexedDB, 'open', { value() { throw new Error('denied'); } });"
 
 
@@ -299,8 +308,9 @@ def test_classes_are_moved_by_dragging_and_keys_and_the_tenth_is_found_by_typing
     expect(keys.nth(9)).to_have_attribute("aria-pressed", "true")
 
 
-def test_browser_without_storage_says_so(open_page, photo):
-    with open_page(script=NO_STORAGE) as driver:
+@pytest.mark.parametrize("script", [NO_STORAGE, NO_FILES], ids=["no-database", "no-files"])
+def test_browser_without_storage_says_so(open_page, photo, script):
+    with open_page(script=script) as driver:
         expect(driver.page.locator("#saved")).to_have_text("Not kept")
         driver.open(photo)
         driver.click(*DISC)

@@ -9,10 +9,17 @@ import pytest
 
 from sam_onnx import __version__
 from utils.api.info import VERSION
-from utils.page import FOLDER, NOT_SERVED
+from utils.page import FOLDER, IMMUTABLE
+from utils.page_version import NOT_SERVED, STYLES, PageVersion
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"""(?:href|src)="([^"#]+)["#]""")
+OTHER_VERSION = "/ui/0123456789abcdef"
+
+
+def versioned() -> str:
+    """Return the folder of the page's files as they are."""
+    return f"/ui/{PageVersion.read(FOLDER).hash}"
 
 
 def test_all_files_linked_by_the_page_exist(http):
@@ -20,7 +27,7 @@ def test_all_files_linked_by_the_page_exist(http):
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     links = {urljoin("/ui", link) for link in LINK.findall(page.text)}
-    assert "/ui/app.js" in links
+    assert f"{versioned()}/app.js" in links
     assert http.get("/favicon.ico").content == http.get("/ui/icon.svg").content
     for link in links:
         assert http.get(link).status_code == 200, link
@@ -45,9 +52,10 @@ KINDS = {
 }
 
 
+@pytest.mark.parametrize("folder", ["/ui", OTHER_VERSION], ids=["no-version", "other-version"])
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_page_file_has_its_type_and_is_revalidated(http, file):
-    path = f"/ui/{file.relative_to(FOLDER).as_posix()}"
+def test_page_file_has_its_type_and_is_revalidated(http, file, folder):
+    path = f"{folder}/{file.relative_to(FOLDER).as_posix()}"
     first = http.get(path)
     assert first.headers["content-type"].split(";")[0] == KINDS[file.suffix]
     assert first.headers["cache-control"] == "no-cache"
@@ -56,6 +64,47 @@ def test_page_file_has_its_type_and_is_revalidated(http, file):
     again = http.request("GET", path, headers={"If-None-Match": first.headers["etag"]})
     assert again.status_code == 304
     assert again.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_page_file_of_the_current_version_is_immutable(http, file):
+    answer = http.get(f"{versioned()}/{file.relative_to(FOLDER).as_posix()}")
+    assert answer.headers["cache-control"] == IMMUTABLE
+    assert answer.content == file.read_bytes()
+
+
+def test_style_sheets_are_one_file_in_the_order_of_the_html(http):
+    names = re.findall(r'rel="stylesheet" href="ui/(.+?)"', (FOLDER / "index.html").read_text())
+    assert names[0] == "style.css"
+    for folder, caching in ((versioned(), IMMUTABLE), (OTHER_VERSION, "no-cache")):
+        answer = http.get(f"{folder}/{STYLES}")
+        assert answer.content == b"".join((FOLDER / name).read_bytes() for name in names)
+        assert answer.headers["content-type"].split(";")[0] == "text/css"
+        assert answer.headers["cache-control"] == caching
+
+
+def test_html_is_not_sent_again_to_a_browser_that_has_it(http):
+    page = http.get("/ui")
+    assert page.headers["cache-control"] == "no-cache"
+    etag = page.headers["etag"]
+    # Proxies that compress answers make an entity tag weak.
+    for known in (etag, f"W/{etag}"):
+        again = http.request("GET", "/ui", headers={"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == etag
+        assert again.headers["cache-control"] == "no-cache"
+    assert http.request("GET", "/ui", headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_html_preloads_exactly_the_modules_that_its_script_imports(http):
+    preloaded = re.findall(r'rel="modulepreload" href="ui/\w{16}/([^"]+)"', http.get("/ui").text)
+    assert len(preloaded) == len(set(preloaded))
+    imported = re.compile(r'^(?:import .*|} )from "(.+)";$', re.MULTILINE)
+    files = [FOLDER / "app.js"]
+    for file in files:
+        targets = [(file.parent / name).resolve() for name in imported.findall(file.read_text())]
+        files += [target for target in dict.fromkeys(targets) if target not in files]
+    assert {FOLDER / name for name in preloaded} == set(files[1:])
 
 
 def test_small_page_file_needs_no_thread(http, monkeypatch):
@@ -87,6 +136,14 @@ def test_page_file_removed_since_the_start_is_not_found(http, monkeypatch):
         "/ui/../service.py",
         "/ui/..%2f..%2f__init__.py",
         "/ui/%2e%2e/__init__.py",
+        f"{OTHER_VERSION}/absent.js",
+        f"{OTHER_VERSION}/index.html",
+        f"{OTHER_VERSION}/../../service.py",
+        f"{OTHER_VERSION}/..%2f..%2fservice.py",
+        f"{OTHER_VERSION}/%2e%2e/app.js",
+        f"{OTHER_VERSION}{OTHER_VERSION.removeprefix('/ui')}/app.js",
+        f"{OTHER_VERSION}/",
+        "/ui/0123456789ABCDEF/app.js",
     ],
 )
 def test_other_paths_below_the_page_are_not_found(http, path):
