@@ -11,6 +11,7 @@ usable when its script has run: it then asks for `/info`.
 
 import argparse
 import asyncio
+import os
 import statistics
 import threading
 import time
@@ -25,6 +26,7 @@ from typing import Any
 from playwright.sync_api import Browser, BrowserContext
 
 from benchmarks.compare import BASELINE, OURS, checked_out, repository_of
+from benchmarks.machine import describe_machine
 from benchmarks.service import BUILTIN, CACHE, running_checkout
 from benchmarks.stats import table
 from harness import ROOT, free_ports
@@ -49,12 +51,16 @@ class DelayingProxy:
             await stop.wait()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
         # Browsers reset connections when they leave, and the proxy's end cancels the others.
         with suppress(ConnectionError, asyncio.CancelledError):
             # The system accepts a connection at once: its first bytes wait for the round trip.
             await asyncio.sleep(2 * self._delay_s)
             answers, requests = await asyncio.open_connection("127.0.0.1", self._target_port)
+            writers.append(requests)
             await asyncio.gather(self._pass_on(reader, requests), self._pass_on(answers, writer))
+        for end in writers:
+            end.close()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass bytes on until an end has no more; several pieces may be on their way."""
@@ -71,14 +77,12 @@ class DelayingProxy:
                 due, piece = await pieces.get()
                 await asyncio.sleep(due - time.monotonic())
                 if not piece:
+                    writer.write_eof()
                     break
                 writer.write(piece)
                 await writer.drain()
 
-        try:
-            await asyncio.gather(read(), write())
-        finally:
-            writer.close()
+        await asyncio.gather(read(), write())
 
 
 @contextmanager
@@ -181,6 +185,7 @@ def main() -> None:
             server = stack.enter_context(running_checkout(root, repository, folder))
             urls[name] = stack.enter_context(delayed(server.port))
         browser = stack.enter_context(chromium())
+        print(describe_machine(versions=False), f"Load average: {os.getloadavg()[0]:.1f}.")
         print(f"{2000 * ONE_WAY_S:.0f} ms to the service and back, {ROUNDS} rounds")
         print(measure(browser, urls, ROUNDS))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.types import Message
 
 from utils.page import IMMUTABLE, REVALIDATED, PageFiles
 from utils.page_version import PageVersion, imported_modules
@@ -45,14 +46,17 @@ def edit(file: Path, content: str) -> None:
 
 def answer(files: PageFiles, path: str) -> tuple[bytes, Headers]:
     """Return the body and the headers of an answer; `/ui` is the HTML."""
-    messages = []
+    messages: list[Message] = []
 
-    async def send(message):
+    async def send(message: Message) -> None:
         messages.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
     app = files.answer_html if path == "/ui" else files
-    asyncio.run(app(scope, None, send))
+    asyncio.run(app(scope, receive, send))
     body = b"".join(message.get("body", b"") for message in messages)
     return body, Headers(raw=messages[0]["headers"])
 
