@@ -241,7 +241,9 @@ def photograph_scenes(
         sprites[behind.file.name] = Image.fromarray(behind.image)
         pan_xy = tuple(generator.uniform(-8, 8, 2).tolist())
         scenes.append(
-            Scene(f"photographs {number + 1}", behind.file.name, tuple(actors), (pan_xy[0], pan_xy[1]))
+            Scene(
+                f"photographs {number + 1}", behind.file.name, tuple(actors), (pan_xy[0], pan_xy[1])
+            )
         )
     return sprites, scenes
 
@@ -255,9 +257,7 @@ def sprite(name: str) -> Image.Image:
     return _cut_out(np.asarray(photograph), polygon_mask(photograph.size, [outline]))
 
 
-def polygon_mask(
-    size_wh: tuple[int, int], outlines: Sequence[Sequence[tuple[float, ...]]]
-) -> Mask:
+def polygon_mask(size_wh: tuple[int, int], outlines: Sequence[Sequence[tuple[float, ...]]]) -> Mask:
     """Return the mask inside of outlines, (H, W) bool."""
     picture = Image.new("1", size_wh)
     for outline in outlines:
