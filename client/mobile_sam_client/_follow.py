@@ -1,16 +1,19 @@
 """Following of objects through a series of images."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from mobile_sam_client._arrays import BoolMask
 from mobile_sam_client._client import Client
 from mobile_sam_client._following import (
+    LOOKS_DIFFERENT,
     Target,
     first_target,
     judge,
+    next_target,
     prompts_for,
     small_mask,
     small_picture,
@@ -46,8 +49,9 @@ class Follower:
 
     The box of each object's last good mask and its innermost point, moved to where its pixels are
     found again, are the prompts for the next image. An answer needs review if its score, size,
-    place or colours are implausible, or if a similar object is near. It is no prompt for the next
-    image, and the object needs review on all later images: follow it again from a corrected mask.
+    place or colours are implausible, or if the object looks less like on the last image than
+    before. Implausible answers are no prompts for the next image. Once in doubt, an object needs
+    review on all later images: correct the mask, and follow it again from there.
     All images must have the same size. Objects that leave a picture entirely are not found again.
     """
 
@@ -87,7 +91,9 @@ class Follower:
             pixels = displayed_pixels(image)
             if pixels.shape[:2] != (height, width):
                 got = f"{pixels.shape[1]} x {pixels.shape[0]}"
-                raise ValueError(f"expected images of {width} x {height} pixels, got {got}")
+                name = f"{image}: " if isinstance(image, (str, os.PathLike)) else ""
+                expected = f"{name}expected an image of {width} x {height} pixels"
+                raise ValueError(f"{expected}, got {got}")
             picture = small_picture(pixels)
             questions = {
                 name: prompts_for(target, picture, width, height)
@@ -104,17 +110,19 @@ class Follower:
                 reasons = judge(
                     target, question, picture, mask=small, area=answer.area, score=answer.score
                 )
-                if reasons:
+                if not reasons and name in doubtful:
+                    reasons = [EARLIER]
+                elif reasons:
                     doubtful.add(name)
-                else:
-                    targets[name] = replace(
+                if not reasons or reasons[0] in {LOOKS_DIFFERENT, EARLIER}:
+                    targets[name] = next_target(
                         target,
-                        picture=picture,
+                        question,
+                        picture,
                         mask=small,
                         box_xyxy=answer.box_xyxy,
                         area=answer.area,
                     )
-                    reasons = [EARLIER] if name in doubtful else []
                 followed[name] = Followed(answer, tuple(reasons))
             yield followed
 

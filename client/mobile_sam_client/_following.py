@@ -5,7 +5,7 @@ masks, of the size that `small_size` returns: pixels of the model's low-resoluti
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,6 @@ MAX_DIFFERENCE = 96
 """Larger differences of a colour value count as this: such pixels are hidden."""
 COST_OF_DISTANCE = 0.05
 """What a movement costs for each pixel, in differences of a colour value."""
-SIMILAR_COST = 1.3
-"""A second place is similar if it costs less than this many times the best one's cost."""
 LEVELS = 4
 """Levels of each colour in a histogram."""
 MAX_GAIN = 2.5
@@ -41,6 +39,10 @@ FIRST_AREA_RATIOS = (0.15, 6.0)
 """Smallest and largest area, of the first one."""
 MIN_COLOURS = 0.5
 """Smallest common share of the colours with those of the first image."""
+MAX_COST_RATIO, MAX_COST_RISE = 1.5, 6.0
+"""An object looks different if finding it costs more than both of these above the mean so far."""
+LOOKS_DIFFERENT = "looks different"
+"""Reason of an answer that is plausible in itself, and followed on, but needs review."""
 
 Histogram = npt.NDArray[np.float64]
 
@@ -62,6 +64,10 @@ class Target:
     """Mean of the colour values at first, 0 to 255."""
     first_colours: Histogram
     """Shares of the colours at first, (64,) float64."""
+    steps: int = 0
+    """Number of images that it was followed on."""
+    mean_cost: float = 0.0
+    """Mean cost of finding it on these."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,9 @@ class Question:
     pos_coords: list[list[float]]
     expected: BoolMask
     """Small mask, moved to where the object was found, (h, w) bool."""
-    is_ambiguous: bool
-    """Whether a second place looks like the object as well."""
+    cost: float
+    """Mean difference of the object's colour values from the last image, 0 to 96, and what the
+    movement costs."""
 
 
 def small_size(width: int, height: int) -> tuple[int, int]:
@@ -116,7 +123,7 @@ def prompts_for(target: Target, picture: Pixels, width: int, height: int) -> Que
         width: width of the image in pixels.
         height: its height.
     """
-    dx, dy, is_ambiguous = find(target.picture, picture, target.mask)
+    dx, dy, cost = find(target.picture, picture, target.mask)
     small_height, small_width = target.mask.shape
     scale_x, scale_y = width / small_width, height / small_height
     x0, y0, x1, y1 = target.box_xyxy
@@ -130,7 +137,7 @@ def prompts_for(target: Target, picture: Pixels, width: int, height: int) -> Que
     ]
     expected = moved(target.mask, dx, dy)
     x, y = innermost(expected)
-    return Question(box, [[(x + 0.5) * scale_x, (y + 0.5) * scale_y]], expected, is_ambiguous)
+    return Question(box, [[(x + 0.5) * scale_x, (y + 0.5) * scale_y]], expected, cost)
 
 
 def judge(
@@ -149,8 +156,6 @@ def judge(
     if area == 0 or not mask.any():
         return ["no mask"]
     reasons = []
-    if question.is_ambiguous:
-        reasons.append("similar object nearby")
     if score < MIN_SCORE:
         reasons.append("low score")
     if overlap(mask, question.expected) < MIN_OVERLAP:
@@ -162,11 +167,38 @@ def judge(
     _, colours = colours_of(picture, mask, target.first_mean)
     if float(np.minimum(colours, target.first_colours).sum()) < MIN_COLOURS:
         reasons.append("other colours")
+    mean_cost, cost = target.mean_cost, question.cost
+    is_usual = cost <= MAX_COST_RATIO * mean_cost or cost <= mean_cost + MAX_COST_RISE
+    if target.steps and not is_usual:
+        reasons.append(LOOKS_DIFFERENT)
     return reasons
 
 
-def find(before: Pixels, after: Pixels, mask: BoolMask) -> tuple[int, int, bool]:
-    """Return how far the pixels of a mask have moved, x and y, and whether it is ambiguous."""
+def next_target(
+    target: Target,
+    question: Question,
+    picture: Pixels,
+    *,
+    mask: BoolMask,
+    box_xyxy: tuple[int, int, int, int],
+    area: int,
+) -> Target:
+    """Return what is known of an object after a plausible answer; arguments as for `judge`."""
+    steps = target.steps + 1
+    mean_cost = target.mean_cost + (question.cost - target.mean_cost) / steps
+    return replace(
+        target,
+        picture=picture,
+        mask=mask,
+        box_xyxy=box_xyxy,
+        area=area,
+        steps=steps,
+        mean_cost=mean_cost,
+    )
+
+
+def find(before: Pixels, after: Pixels, mask: BoolMask) -> tuple[int, int, float]:
+    """Return how far the pixels of a mask have moved, x and y, and the cost of that place."""
     height, width = mask.shape
     rows, columns = np.nonzero(mask)
     sides = [int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1]
@@ -174,29 +206,26 @@ def find(before: Pixels, after: Pixels, mask: BoolMask) -> tuple[int, int, bool]
     radius = min(MAX_SEARCHED_PIXELS, max(MIN_SEARCHED_PIXELS, radius))
     step = -(-len(rows) // MAX_SAMPLES)
     rows, columns = rows[::step], columns[::step]
-    values = before[rows, columns].astype(np.int32)[:, np.newaxis]
+    values = before[rows, columns].astype(np.int16)[:, np.newaxis]
     # Pixels outside of the picture differ from all others.
-    padded = np.full((height + 2 * radius, width + 2 * radius, 3), -1000, np.int32)
+    padded = np.full((height + 2 * radius, width + 2 * radius, 3), -1000, np.int16)
     padded[radius : radius + height, radius : radius + width] = after
+    stride = width + 2 * radius
+    pixels = padded.reshape(-1, 3)
     shifts = np.arange(-radius, radius + 1)
+    places = ((rows + radius) * stride + columns + radius)[:, np.newaxis] + shifts
     costs = np.empty((len(shifts), len(shifts)))
     for number, dy in enumerate(shifts):
-        found = padded[rows + radius + dy][
-            np.arange(len(rows))[:, np.newaxis], (columns + radius)[:, np.newaxis] + shifts
-        ]
-        differences = np.minimum(np.abs(found - values), MAX_DIFFERENCE).sum(axis=(0, 2))
+        found = pixels.take(places + dy * stride, axis=0)
+        differences = np.minimum(np.abs(found - values), MAX_DIFFERENCE).sum(axis=(0, 2), dtype=int)
         distances = np.sqrt((shifts * shifts + dy * dy).astype(float))
         costs[number] = differences / (3 * len(rows)) + COST_OF_DISTANCE * distances
     best_y, best_x = divmod(int(costs.argmin()), len(shifts))
-    best = costs[best_y, best_x]
-    apart = min(sides) / 2
-    numbers = np.arange(len(shifts))
-    far = np.maximum(np.abs(numbers - best_y)[:, np.newaxis], np.abs(numbers - best_x)) > apart
-    is_ambiguous = bool((costs[far] < SIMILAR_COST * best).any())
+    cost = float(costs[best_y, best_x])
     dx, dy = best_x - radius, best_y - radius
     if not moved(mask, dx, dy).any():
-        return 0, 0, True
-    return dx, dy, is_ambiguous
+        return 0, 0, cost
+    return dx, dy, cost
 
 
 def moved(mask: BoolMask, dx: int, dy: int) -> BoolMask:
@@ -241,6 +270,14 @@ def colours_of(
     if first_mean is not None:
         gain = min(MAX_GAIN, max(1 / MAX_GAIN, first_mean / max(mean, 1.0)))
         values = np.minimum(255, values * gain)
-    levels = (values * LEVELS / 256).astype(int)
-    numbers = (levels[:, 0] * LEVELS + levels[:, 1]) * LEVELS + levels[:, 2]
-    return mean, np.bincount(numbers, minlength=LEVELS**3) / len(numbers)
+    # A value between two levels counts to both, so that small changes make small differences.
+    places = np.clip(values * (LEVELS / 256) - 0.5, 0, LEVELS - 1)
+    lower = np.minimum(places.astype(int), LEVELS - 2)
+    upper_shares = places - lower
+    colours = np.zeros(LEVELS**3)
+    for corner in range(8):
+        bits = np.array([corner >> 2 & 1, corner >> 1 & 1, corner & 1])
+        shares = np.where(bits, upper_shares, 1 - upper_shares).prod(axis=1)
+        numbers = (lower + bits) @ [LEVELS * LEVELS, LEVELS, 1]
+        colours += np.bincount(numbers, shares, minlength=LEVELS**3)
+    return mean, colours / len(values)
