@@ -283,7 +283,7 @@ def _covering(picture: Image.Image, size_wh: Sequence[int]) -> Image.Image:
         (round(picture.width * scale + 1), round(picture.height * scale + 1)),
         Image.Resampling.BICUBIC,
     )
-    return larger.crop((0, 0, *size_wh))
+    return larger.crop((0, 0, size_wh[0], size_wh[1]))
 
 
 def _window(wide: Image.Image, pan_xy: tuple[float, float], frame: int) -> Image.Image:

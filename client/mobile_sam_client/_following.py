@@ -103,7 +103,8 @@ def small_mask(mask: BoolMask) -> BoolMask:
     small_width, small_height = small_size(width, height)
     rows = ((np.arange(small_height) + 0.5) * height / small_height).astype(int)
     columns = ((np.arange(small_width) + 0.5) * width / small_width).astype(int)
-    return mask[np.ix_(rows, columns)]
+    small: BoolMask = mask[np.ix_(rows, columns)]
+    return small
 
 
 def first_target(

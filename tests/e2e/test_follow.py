@@ -13,6 +13,8 @@ from pycocotools import mask as coco
 from benchmarks.sequences import SCENES, render
 from tests.e2e.test_command_line import mobile_sam
 
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
 
 def saved(path: Path, picture: np.ndarray, masks: dict[str, np.ndarray]) -> None:
     """Write a project as the page saves it, with these objects on its only image."""
@@ -34,7 +36,6 @@ def saved(path: Path, picture: np.ndarray, masks: dict[str, np.ndarray]) -> None
         archive.writestr("images/1/8.png", file.getvalue())
 
 
-@pytest.mark.slow
 def test_every_object_has_a_mask_or_a_review_on_every_image(server, tmp_path):
     sequence = render(SCENES[0], seed=0, frames=4)
     (tmp_path / "frames").mkdir()

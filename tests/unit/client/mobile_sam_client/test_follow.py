@@ -22,8 +22,8 @@ SIZE_HW = (192, 256)
 def picture(x: int, y: int, colour: tuple[int, int, int] = (220, 60, 40)) -> np.ndarray:
     """Return a small picture with a textured square at a place."""
     pixels = np.random.default_rng(1).integers(90, 130, (*SIZE_HW, 3), dtype=np.uint8)
-    pixels[y : y + 40, x : x + 40] = colour
-    pixels[y + 10 : y + 15, x : x + 40] //= 2
+    texture = np.random.default_rng(2).integers(-20, 20, (40, 40, 3))
+    pixels[y : y + 40, x : x + 40] = np.clip(texture + colour, 0, 255)
     return pixels
 
 
