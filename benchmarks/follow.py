@@ -53,15 +53,16 @@ Marked = tuple[Mask, bool]
 Method = Callable[[Client, RenderedSequence], Iterable[dict[str, Marked]]]
 
 
-def copy(_: Client, sequence: RenderedSequence) -> Iterable[dict[str, Marked]]:
+def copy(client: Client, sequence: RenderedSequence) -> Iterable[dict[str, Marked]]:
     """Yield the first masks again for each later image."""
+    del client  # the service is not asked
     for _ in sequence.frames[1:]:
-        yield {name: (_first(masks), False) for name, masks in sequence.truth.items()}
+        yield {name: (masks[0], False) for name, masks in sequence.truth.items()}
 
 
 def box(client: Client, sequence: RenderedSequence) -> Iterable[dict[str, Marked]]:
     """Yield masks by the last masks' boxes."""
-    last = {name: _first(masks) for name, masks in sequence.truth.items()}
+    last = {name: masks[0] for name, masks in sequence.truth.items()}
     for frame in sequence.frames[1:]:
         for name, mask in last.items():
             if mask.any():
@@ -73,7 +74,7 @@ def box(client: Client, sequence: RenderedSequence) -> Iterable[dict[str, Marked
 
 def follow(client: Client, sequence: RenderedSequence) -> Iterable[dict[str, Marked]]:
     """Yield what the client's `Follower` finds."""
-    objects = {name: _first(masks) for name, masks in sequence.truth.items()}
+    objects = {name: masks[0] for name, masks in sequence.truth.items()}
     for found in Follower(client).follow(sequence.frames, objects):
         yield {name: (item.segmentation.mask, item.needs_review) for name, item in found.items()}
 
@@ -81,18 +82,12 @@ def follow(client: Client, sequence: RenderedSequence) -> Iterable[dict[str, Mar
 METHODS: dict[str, Method] = {"copy": copy, "box": box, "follow": follow}
 
 
-def _first(masks: Sequence[Mask | None]) -> Mask:
-    first = masks[0]
-    assert first is not None
-    return first
-
-
 def measure(client: Client, sequence: RenderedSequence, method: Method) -> list[Finding]:
     """Compare the masks of a method with the true ones where these are known."""
     findings = []
     for frame, found in enumerate(method(client, sequence), 1):
         for name, (mask, is_marked) in found.items():
-            truth = sequence.truth[name][frame]
+            truth = sequence.truth[name].get(frame)
             if truth is not None:
                 findings.append(Finding(frame, iou(mask, truth), bool(truth.any()), is_marked))
     return findings
@@ -127,12 +122,10 @@ def video_sequences(video: Path) -> list[RenderedSequence]:
         sequence = RenderedSequence(name, part)
         size_wh = (part[0].shape[1], part[0].shape[0])
         for object_name, outlines in entry["outlines_xy"].items():
-            sequence.truth[object_name] = [
-                polygon_mask(size_wh, [[tuple(corner) for corner in outlines[str(frame)]]])
-                if str(frame) in outlines
-                else None
-                for frame in range(len(part))
-            ]
+            sequence.truth[object_name] = {
+                int(frame): polygon_mask(size_wh, [[tuple(corner) for corner in outline]])
+                for frame, outline in outlines.items()
+            }
         sequences.append(sequence)
     return sequences
 

@@ -81,13 +81,13 @@ class Scene:
 
 @dataclass
 class RenderedSequence:
-    """Rendered sequence: (H, W, 3) uint8 RGB frames, and per followed object a mask of each
-    frame, (H, W) bool, which is empty where the object is hidden or gone; None: not known.
+    """Sequence: (H, W, 3) uint8 RGB frames, and per object its known masks by frame, (H, W) bool.
+    A mask is empty where the object is hidden or gone.
     """
 
     name: str
     frames: list[Picture] = field(default_factory=list)
-    truth: dict[str, list[Mask | None]] = field(default_factory=dict)
+    truth: dict[str, dict[int, Mask]] = field(default_factory=dict)
 
 
 def _moving(name: str, *keys: tuple[float, ...], followed: bool = True) -> Actor:
@@ -212,7 +212,7 @@ def render(
         sequence.frames.append(np.clip(np.rint(values), 0, 255).astype(np.uint8))
         for actor, mask in zip(scene.actors, masks, strict=True):
             if actor.followed:
-                sequence.truth.setdefault(actor.name, []).append(mask)
+                sequence.truth.setdefault(actor.name, {})[frame] = mask
     return sequence
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mobile_sam_client import Client, Followed, Follower, Weights
+from mobile_sam_client import Client, Followed, Follower, ImageInput, Weights
 from mobile_sam_client._commands import connection, files, output
 from mobile_sam_client._commands import options as shared
 from mobile_sam_client._commands.options import option
@@ -140,7 +140,7 @@ def _follow(
         f"object {number} ({name})": mask
         for number, (name, mask) in enumerate(zip(first.names, first.masks, strict=True), 1)
     }
-    images = [first.file, *(folder / name for name in names)]
+    images: list[ImageInput] = [first.file, *(folder / name for name in names)]
     results = Results()
     try:
         found_on_images = Follower(client).follow(images, objects)

@@ -37,8 +37,8 @@ def saved(path, changes: dict[str, Any] | None = None, **record: Any) -> None:
     work = {"shown": [[7, {**shown, **record}]], "objects": {"now": now, "past": [], "future": []}}
     images = []
     for number in (1, 2, 10):
-        image = {"name": f"{number}.png", "path": f"images/{number}/{number}.png"}
-        size = {"height": SIZE_HW[0], "width": SIZE_HW[1], "original": None}
+        image: dict[str, Any] = {"name": f"{number}.png", "path": f"images/{number}/{number}.png"}
+        size: dict[str, Any] = {"height": SIZE_HW[0], "width": SIZE_HW[1], "original": None}
         images.append({**image, **size, "work": work if number == 2 else None})
     classes = [{"id": 4, "name": "box", "colour": "#ff0000"}]
     document = {"version": 1, "classes": classes, "images": images, **(changes or {})}
