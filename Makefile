@@ -9,6 +9,7 @@ SLOW ?=
 TARGET ?=
 SHARED ?= ../shared
 OBJECTS ?= $(SHARED)/quality
+VIDEO ?=
 PYTHON ?= python3
 VENV ?= .venv
 PEERS_VENV ?= .venv-peers
@@ -28,7 +29,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 
 # What a command line may set: a misspelt name would be ignored. Make also exports these variables, and the service knows
 # which of the settings there are.
-VARIABLES := ANNOTATORS BASELINE BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST NAME OBJECTS OPEN OUT PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW STAGES STEP TARGET VENV WEIGHTS
+VARIABLES := ANNOTATORS BASELINE BUILDER BUILD_ARGS FAMILY_VENV HARDWARE HOST NAME OBJECTS OPEN OUT PEERS_VENV PORT PROVIDER PYTHON ROWS SHARED SHELL SLOW STAGES STEP TARGET VENV VIDEO WEIGHTS
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES) MOBILE_SAM_% MAKE% -%,$(GIVEN))
 $(if $(UNKNOWN),$(error $(shell $(PYTHON) -m tools.make_variables $(UNKNOWN) -- $(VARIABLES))))
@@ -54,7 +55,7 @@ OTHERS := tests/browser tests/containers tests/integrations tests/storage
 # Slow ones of these run by container-test or family-test.
 ELSEWHERE := tests/containers tests/unit/sam_onnx
 
-.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-compare page-load capacity capacity-measure scale quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-compare page-load capacity capacity-measure scale quality follow-quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -161,6 +162,9 @@ scale: env-dev ## measure: kill, stop, restart and change replicas behind Envoy,
 
 quality: env-dev ## measure: measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin; 30 minutes
 	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
+
+follow-quality: env-bench ## measure: follow rendered objects, those of OBJECTS if it is there, and those of VIDEO if it is given; 10 minutes
+	@$(RUN) python -m benchmarks.follow $(if $(wildcard $(OBJECTS)/objects.json),--objects $(OBJECTS)) $(if $(VIDEO),--video $(VIDEO)) --weights $(if $(filter auto,$(WEIGHTS)),official,$(WEIGHTS))
 
 gate: env-bench ## measure: compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))

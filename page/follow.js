@@ -13,10 +13,6 @@ const MAX_SAMPLES = 500;
 const MAX_DIFFERENCE = 96;
 /** What a movement costs for each pixel, in differences of a colour value. */
 const COST_OF_DISTANCE = 0.05;
-/** Smallest distance of a second place, of the shorter side of the object's box. */
-const APART_SHARE = 0.25;
-/** A second place is similar if it costs less than this many times the best one's cost. */
-const SIMILAR_COST = 1.3;
 /** Levels of each colour in a histogram. */
 const LEVELS = 4;
 /** Largest change of brightness since the first image that is levelled out. */
@@ -29,6 +25,10 @@ const MIN_OVERLAP = 0.4;
 const AREA_RATIOS = { least: 0.5, largest: 2 }, FIRST_AREA_RATIOS = { least: 0.15, largest: 6 };
 /** Smallest common share of the colours with those of the first image. */
 const MIN_COLOURS = 0.5;
+/** An object looks different if finding it costs more than both of these above the mean so far. */
+const MAX_COST_RATIO = 1.5, MAX_COST_RISE = 6;
+/** Reason of an answer that is plausible in itself, and followed on, but needs review. */
+export const LOOKS_DIFFERENT = "looks different";
 
 /**
  * @typedef {object} SmallPicture such as an ImageData of the size that `smallSize` returns
@@ -44,11 +44,13 @@ const MIN_COLOURS = 0.5;
  * @property {number} firstArea
  * @property {number} firstMean mean of the colour values at first
  * @property {number[]} firstColours shares of the colours at first
+ * @property {number} steps number of images that it was followed on
+ * @property {number} meanCost mean cost of finding it on these
  *
  * @typedef {object} Question prompts for the next image, and what the answer is judged by
  * @property {{pos_coords: number[][], box: number[]}} fields of the request, in pixels of the image
  * @property {Uint8Array} expected small mask, moved to where the object was found
- * @property {boolean} isAmbiguous whether a second place looks like the object as well
+ * @property {number} cost mean difference of its colour values from the last image, and what the movement costs
  */
 
 /** Return the size of the small picture of an image. @param {{width: number, height: number}} image */
@@ -82,18 +84,20 @@ export function firstTarget(picture, mask) {
   const small = smallMask(mask);
   if (!small.includes(1)) return null;
   const { mean, colours } = coloursOf(picture, small, null);
-  return { picture, mask: small, box: mask.box, area: mask.area, firstArea: mask.area, firstMean: mean, firstColours: colours };
+  return { picture, mask: small, box: mask.box, area: mask.area, firstArea: mask.area, firstMean: mean, firstColours: colours, steps: 0, meanCost: 0 };
 }
 
 /**
- * Return a target after an answer that `judge` found plausible.
+ * Return a target after an answer for which `judge` found no reason, or only that it looks different.
  * @param {Target} target
+ * @param {Question} question
  * @param {SmallPicture} picture of the image of the answer
  * @param {import("./rle.js").Mask} mask the answer
  * @returns {Target}
  */
-export function nextTarget(target, picture, mask) {
-  return { ...target, picture, mask: smallMask(mask), box: mask.box, area: mask.area };
+export function nextTarget(target, question, picture, mask) {
+  const steps = target.steps + 1, meanCost = target.meanCost + (question.cost - target.meanCost) / steps;
+  return { ...target, picture, mask: smallMask(mask), box: mask.box, area: mask.area, steps, meanCost };
 }
 
 /**
@@ -104,7 +108,7 @@ export function nextTarget(target, picture, mask) {
  * @returns {Question}
  */
 export function promptsFor(target, picture, { width, height }) {
-  const { dx, dy, isAmbiguous } = find(target.picture, picture, target.mask);
+  const { dx, dy, cost } = find(target.picture, picture, target.mask);
   const scaleX = width / picture.width, scaleY = height / picture.height;
   const [x0, y0, x1, y1] = target.box;
   const marginX = (x1 - x0) * BOX_MARGIN, marginY = (y1 - y0) * BOX_MARGIN;
@@ -116,7 +120,7 @@ export function promptsFor(target, picture, { width, height }) {
   ];
   const expected = moved(target.mask, picture, dx, dy);
   const [x, y] = innermost(expected, picture);
-  return { fields: { pos_coords: [[(x + 0.5) * scaleX, (y + 0.5) * scaleY]], box }, expected, isAmbiguous };
+  return { fields: { pos_coords: [[(x + 0.5) * scaleX, (y + 0.5) * scaleY]], box }, expected, cost };
 }
 
 /**
@@ -131,7 +135,6 @@ export function judge(target, question, picture, answer) {
   const mask = smallMask(answer);
   if (!answer.area || !mask.includes(1)) return ["no mask"];
   const reasons = [];
-  if (question.isAmbiguous) reasons.push("similar object nearby");
   if (answer.score < MIN_SCORE) reasons.push("low score");
   if (overlapOf(mask, question.expected) < MIN_OVERLAP) reasons.push("other place");
   const isWithin = (ratio, { least, largest }) => least <= ratio && ratio <= largest;
@@ -140,10 +143,12 @@ export function judge(target, question, picture, answer) {
   const { colours } = coloursOf(picture, mask, target.firstMean);
   const common = colours.reduce((sum, share, number) => sum + Math.min(share, target.firstColours[number]), 0);
   if (common < MIN_COLOURS) reasons.push("other colours");
+  const isUsual = question.cost <= MAX_COST_RATIO * target.meanCost || question.cost <= target.meanCost + MAX_COST_RISE;
+  if (target.steps && !isUsual) reasons.push(LOOKS_DIFFERENT);
   return reasons;
 }
 
-/** Return how far the pixels of a mask have moved, and whether it is ambiguous. */
+/** Return how far the pixels of a mask have moved, and the cost of that place. */
 function find(before, after, mask) {
   const { width, height } = before, inside = [];
   let [left, top, right, bottom] = [width, height, 0, 0];
@@ -176,11 +181,8 @@ function find(before, after, mask) {
     costs[number] = differences / (3 * samples.length) + COST_OF_DISTANCE * Math.sqrt(dx * dx + dy * dy);
     if (costs[number] < costs[best]) best = number;
   }
-  const bestX = best % count, bestY = Math.floor(best / count), apart = Math.min(...sides) * APART_SHARE;
-  const isFar = (number) => Math.max(Math.abs((number % count) - bestX), Math.abs(Math.floor(number / count) - bestY)) > apart;
-  const isAmbiguous = costs.some((cost, number) => cost < SIMILAR_COST * costs[best] && isFar(number));
-  const dx = bestX - radius, dy = bestY - radius;
-  return moved(mask, before, dx, dy).includes(1) ? { dx, dy, isAmbiguous } : { dx: 0, dy: 0, isAmbiguous: true };
+  const dx = (best % count) - radius, dy = Math.floor(best / count) - radius, cost = costs[best];
+  return moved(mask, before, dx, dy).includes(1) ? { dx, dy, cost } : { dx: 0, dy: 0, cost };
 }
 
 /** Return a small mask moved by pixels; what leaves the picture is cut off. */
@@ -230,11 +232,23 @@ function coloursOf({ data }, mask, firstMean) {
   const mean = sum / (3 * count);
   const gain = firstMean === null ? 1 : Math.min(MAX_GAIN, Math.max(1 / MAX_GAIN, firstMean / Math.max(mean, 1)));
   const colours = Array(LEVELS ** 3).fill(0);
-  const level = (value) => Math.floor((Math.min(255, value * gain) * LEVELS) / 256);
+  // A value between two levels counts to both, so that small changes make small differences.
   mask.forEach((value, index) => {
     if (!value) return;
-    const [red, green, blue] = [0, 1, 2].map((channel) => level(data[4 * index + channel]));
-    colours[(red * LEVELS + green) * LEVELS + blue]++;
+    const places = [0, 1, 2].map((channel) => {
+      const place = (Math.min(255, data[4 * index + channel] * gain) * LEVELS) / 256 - 0.5;
+      return Math.min(LEVELS - 1, Math.max(0, place));
+    });
+    const lower = places.map((place) => Math.min(Math.floor(place), LEVELS - 2));
+    for (let corner = 0; corner < 8; corner++) {
+      let share = 1, number = 0;
+      places.forEach((place, channel) => {
+        const bit = (corner >> (2 - channel)) & 1, upper = place - lower[channel];
+        share *= bit ? upper : 1 - upper;
+        number = number * LEVELS + lower[channel] + bit;
+      });
+      colours[number] += share;
+    }
   });
   return { mean, colours: colours.map((number) => number / count) };
 }

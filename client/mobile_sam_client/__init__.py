@@ -24,6 +24,7 @@ from mobile_sam_client._errors import (
     Unauthorized,
     Unavailable,
 )
+from mobile_sam_client._follow import Followed, Follower
 from mobile_sam_client._images import ImageInput
 from mobile_sam_client._options import EverythingOptions, MaskOptions
 from mobile_sam_client._prompts import Prompt
@@ -42,6 +43,8 @@ __all__ = [
     "Everything",
     "EverythingOptions",
     "FieldError",
+    "Followed",
+    "Follower",
     "ImageInput",
     "ImageNotCached",
     "Info",

@@ -23,6 +23,7 @@ from mobile_sam_client._commands.connection import (
 from mobile_sam_client._commands.convert import convert
 from mobile_sam_client._commands.embed import embed
 from mobile_sam_client._commands.everything import everything
+from mobile_sam_client._commands.follow import follow
 from mobile_sam_client._commands.masks import masks
 from mobile_sam_client._commands.options import AsJson, Url, option
 from mobile_sam_client._commands.output import CommandError, print_error, print_json, print_line
@@ -104,6 +105,7 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "mobile-sam masks boats --format yolo --out boat_masks",
         "mobile-sam masks boats --format yolo --to yolo-seg --min-score 0.9 --out boat_labels",
     ),
+    follow: ("mobile-sam follow frames --from project.zip --out followed",),
     convert: ("mobile-sam convert found/annotations.json --images photos --to yolo --out yolo",),
     embed: ("mobile-sam embed 'photos/*.jpg'",),
     info: ("mobile-sam info", "mobile-sam info --json"),

@@ -2,6 +2,7 @@
 
 import { maskInput, withClicks } from "../../../page/drawn.js";
 import { decodeBrush, encodeBrush } from "../../../page/formats/brush_rle.js";
+import { firstTarget, judge, promptsFor } from "../../../page/follow.js";
 import { FORMATS, readProject } from "../../../page/formats/formats.js";
 import { imagesIn } from "../../../page/formats/images.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
@@ -72,6 +73,13 @@ const CALLS = {
   rounded: ({ regions, image }) => regions.map((region) => rounded(region, image)),
   maskInput: ({ mask, isSquashed }) => maskInput(maskOf(mask), isSquashed),
   withClicks: ({ drawn, sent, answer, clicks }) => withClicks(maskOf(drawn), maskOf(sent ?? drawn), maskOf(answer), clicks).record,
+  follow({ pictures: [before, after], mask, answer }) {
+    const target = firstTarget(before, Mask.fromRecord(mask));
+    if (!target) return null;
+    const question = promptsFor(target, after, { width: mask.size[1], height: mask.size[0] });
+    const reasons = judge(target, question, after, Mask.fromRecord(answer));
+    return { question, expected: [...question.expected], reasons };
+  },
   upsample({ logits, threshold, image, valid, isSquashed, region: [x0, y0, x1, y1] }) {
     const scalings = [x1 - x0, y1 - y0].map((size, axis) => scaling(size, valid[axis], isSquashed));
     const values = new Float32Array(Uint8Array.fromBase64(logits).buffer);
