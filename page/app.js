@@ -1,5 +1,6 @@
 // The page: connects buttons, keys, sliders and gestures with what they do.
 
+import { keepAnnotator } from "./annotator.js";
 import { listenToBox } from "./boxhandles.js";
 import { chooseClass } from "./classes.js";
 import { project, screen, service, session } from "./current.js";
@@ -152,6 +153,7 @@ listenToBox(stage, (corners, time) => box(corners, time, true));
 
 for (const id of ["one-click", "by-class"]) keepSwitch(id);
 element("hover").checked = window.matchMedia("(hover: hover)").matches;
+keepAnnotator();
 labelSlider("threshold", (value) => (value ? `${String(value).replace("-", "−")} ${value > 0 ? "tighter" : "looser"}` : "0"));
 connectFilter(changeFilter);
 on("change", ["smooth", "threshold"], () => restore(() => {}));

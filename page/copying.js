@@ -1,5 +1,6 @@
 // Copies of objects, on the open image and on others, and the union of two objects.
 
+import { annotator } from "./annotator.js";
 import { project, screen, session } from "./current.js";
 import { create, createButton, element } from "./dom.js";
 import { edit, mend } from "./edits.js";
@@ -19,7 +20,7 @@ let copied = null;
 /** Return the fields of a copy: a drawn mask without the score, the class, and the name unless it is only a number. */
 function copyOf({ object: { name, classId }, mask: { record } }) {
   const drawn = Mask.fromRecord({ ...record, score: null, point: null });
-  return { drawn, classId: project.categoryOf(classId).id, ...(!NUMBERED_NAME.test(name) && { name }) };
+  return { drawn, classId: project.categoryOf(classId).id, by: annotator(), ...(!NUMBERED_NAME.test(name) && { name }) };
 }
 
 /** Return the selected object with its mask; say why if it cannot be copied or merged. @returns {Annotated | undefined} */

@@ -3,8 +3,9 @@
 import { element, radio } from "./dom.js";
 import { download } from "./exports.js";
 import { FORMATS } from "./formats/formats.js";
+import { partsOf } from "./formats/split.js";
 import { counted, showBusy } from "./notices.js";
-import { exportAnnotations, exportProject } from "./transfer.js";
+import { exportAnnotations, exportParts, exportProject } from "./transfer.js";
 
 /**
  * @param {import("./project.js").Project} project
@@ -41,6 +42,21 @@ export function connectExports(project, actions) {
     run(make, `annotations-${format.value}.zip`);
   });
   element("save-project").addEventListener("click", () => run(() => exportProject(project), "project.zip"));
+  const [count, shared, partsSeed] = ["count", "shared", "seed"].map((name) => element(`parts-${name}`));
+  count.addEventListener("input", () => count.setCustomValidity(""));
+  shared.addEventListener("input", () => count.setCustomValidity(""));
+  element("save-parts").addEventListener("click", () => {
+    if (![count, shared, partsSeed].every((field) => field.reportValidity())) return;
+    const parts = { count: count.valueAsNumber, shared: shared.valueAsNumber, seed: partsSeed.valueAsNumber };
+    try {
+      partsOf(project.images, parts);
+    } catch (error) {
+      count.setCustomValidity(error.message);
+      count.reportValidity();
+      return;
+    }
+    run(() => exportParts(project, parts), "project-parts.zip");
+  });
   for (const id of ["import-open", "import-project"]) element(id).addEventListener("click", () => input.click());
   input.addEventListener("change", () => {
     actions.importFiles([...input.files]);

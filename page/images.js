@@ -7,6 +7,7 @@ import { element } from "./dom.js";
 import { everything, mend, preview, refine } from "./edits.js";
 import { imagesIn } from "./formats/images.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
+import { decidedText, decideMerge } from "./mergedialog.js";
 import { announce, counted, hideError, hint, showBusy, showError, showProgress, showRange, showReport } from "./notices.js";
 import { prepareImage } from "./picture.js";
 import { total } from "./project.js";
@@ -231,11 +232,14 @@ export async function openAnnotations(files) {
     showBusy("Reading the files");
     await project.flush();
     if (open) closeImage();
-    const { images, objects, warnings } = await importFiles(project, files);
+    const read = await importFiles(project, files, decide);
+    const { images, objects, warnings, merged } = read ?? { images: 0, objects: 0, warnings: [], merged: [] };
     result = `${counted(objects, "object")} in ${counted(images, "image")} added`;
+    if (!read) result = "Nothing was merged";
+    else if (merged.length) result = `${images ? `${result}; ` : ""}${decidedText(merged)}`;
     if (added) result = `${counted(added, "image")} added; ${result}`;
     warnings.unshift(...problems);
-    if (!added && !objects && !images && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
+    if (read && !added && !objects && !images && !merged.length && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
     showReport(result, warnings);
   } catch (error) {
     problem = error;
@@ -247,6 +251,14 @@ export async function openAnnotations(files) {
   if (image) openImage(image);
   hint(result);
   if (problem) handleError(problem, null);
+}
+
+/** Let the user decide about images that a saved project shares with the open one. */
+async function decide(merged) {
+  showBusy("");
+  const isDecided = await decideMerge(merged);
+  if (isDecided) showBusy("Merging the projects");
+  return isDecided;
 }
 
 /** Add the images in ZIP files that the project lacks; those above the limits as copies. */
