@@ -27,7 +27,8 @@ const COLOURS = { mine: "#ffd400", theirs: "#ff4fd8" };
 export function decideMerge(merged) {
   const dialog = element("merge-projects"), all = merged.flatMap(({ comparisons }) => comparisons);
   const differences = all.filter(isDifference);
-  element("merge-summary").textContent = `${mergedText(merged)}; ${counted(differences.length, "difference")}`;
+  const agreed = `${counted(merged.length, "image")} in both projects: ${agreementText(all)}`;
+  element("merge-summary").textContent = `${agreed}; ${counted(differences.length, "difference")}`;
   const sections = merged.map(sectionOf);
   element("merge-images").replaceChildren(...sections.map(({ section }) => section));
   for (const side of SIDES) {
@@ -52,17 +53,17 @@ export function decideMerge(merged) {
   });
 }
 
-/** Return what was merged, in words. @param {MergedImage[]} merged */
-export function mergedText(merged) {
-  const all = merged.flatMap(({ comparisons }) => comparisons), agreement = agreementOf(all);
-  const agreed = agreement === null ? "no objects to compare" : `agreement ${agreement.toFixed(2)} over ${counted(all.length, "object")}`;
-  return `${counted(merged.length, "image")} merged: ${agreed}`;
+/** Return the agreement in words. @param {Comparison[]} comparisons */
+function agreementText(comparisons) {
+  const agreement = agreementOf(comparisons);
+  if (agreement === null) return "no objects to compare";
+  return `agreement ${agreement.toFixed(2)} over ${counted(comparisons.length, "object")}`;
 }
 
 /** Return what was merged and decided, in words. @param {MergedImage[]} merged */
 export function decidedText(merged) {
-  const differences = merged.flatMap(({ comparisons }) => comparisons).filter(isDifference);
-  return `${mergedText(merged)}; ${counted(differences.length, "difference")} decided`;
+  const all = merged.flatMap(({ comparisons }) => comparisons), decided = all.filter(isDifference).length;
+  return `${counted(merged.length, "image")} merged: ${agreementText(all)}; ${counted(decided, "difference")} decided`;
 }
 
 /** Return the part of the dialog about an image. @param {MergedImage} merged */
