@@ -43,9 +43,8 @@ export function connectExports(project, actions) {
   });
   element("save-project").addEventListener("click", () => run(() => exportProject(project), "project.zip"));
   const [count, shared, partsSeed] = ["count", "shared", "seed"].map((name) => element(`parts-${name}`));
-  count.addEventListener("input", () => count.setCustomValidity(""));
-  shared.addEventListener("input", () => count.setCustomValidity(""));
   element("save-parts").addEventListener("click", () => {
+    count.setCustomValidity("");
     if (![count, shared, partsSeed].every((field) => field.reportValidity())) return;
     const parts = { count: count.valueAsNumber, shared: shared.valueAsNumber, seed: partsSeed.valueAsNumber };
     try {

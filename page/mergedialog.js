@@ -133,6 +133,8 @@ function draw(context, bitmap, { mine, theirs }) {
   for (const side of SIDES) {
     const outline = { mine, theirs }[side]?.mask.outline(1);
     context.strokeStyle = COLOURS[side];
+    // Dashed, so that both are seen where they are equal.
+    context.setLineDash(side === "theirs" ? [6 / scale, 6 / scale] : []);
     if (outline) context.stroke(outline);
   }
 }

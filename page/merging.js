@@ -98,7 +98,7 @@ export async function mergeImage(project, { image, reviewed, comparisons }) {
   /** @param {Labelled} object */
   const fieldsOf = ({ mask, category, name, by }) => ({
     drawn: mask,
-    classId: ids.get(category),
+    classId: ids.get(category) ?? project.classId,
     by,
     ...(!NUMBERED_NAME.test(name) && { name }),
   });

@@ -182,8 +182,6 @@ def test_cancelled_merge_changes_nothing(ann, work):
     expect(dialog).to_contain_text("other class, IoU 1.00")
     expect(dialog).to_contain_text("mine: object 1 by Ann, disc")
     expect(dialog).to_contain_text("theirs: object 1 by Bo, box")
-    ann.page.wait_for_timeout(500)
-    ann.page.screenshot(path="/tmp/merge.png")
     assert violations(ann.page) == []
     dialog.get_by_role("button", name="Cancel").click()
     expect(ann.page.locator("#hint")).to_have_text("Nothing was merged")
@@ -269,7 +267,7 @@ def test_objects_of_both_are_kept_and_an_image_of_the_same_name_is_another_one(
     dialog = ann.page.get_by_role("dialog", name="Merge projects")
     expect(dialog).to_contain_text("mine: object 1 by Ann, box")
     expect(dialog).to_contain_text("theirs: object 1, object")
-    dialog.get_by_label("both").check()
+    dialog.get_by_role("radio", name="both").check()
     dialog.get_by_role("button", name="Apply").click()
     expect(ann.page.locator("#image-list li")).to_have_count(4)
     expect(ann.page.locator("#image-list li", has_text="one-2.png")).to_have_count(1)
