@@ -1,5 +1,6 @@
 // The page: connects buttons, keys, sliders and gestures with what they do.
 
+import { keepAnnotator } from "./annotator.js";
 import { listenToBox } from "./boxhandles.js";
 import { chooseClass } from "./classes.js";
 import { project, screen, service, session } from "./current.js";
@@ -160,6 +161,7 @@ listenToBox(stage, (corners, time) => box(corners, time, true));
 keepSwitch("by-class");
 for (const { id } of document.querySelectorAll("#panel details")) keepSection(id);
 element("hover").checked = window.matchMedia("(hover: hover)").matches;
+keepAnnotator();
 labelSlider("threshold", (value) => (value ? `${String(value).replace("-", "−")} ${value > 0 ? "tighter" : "looser"}` : "0"));
 connectFilter(changeFilter);
 on("change", ["smooth", "threshold"], () => restore(() => {}));

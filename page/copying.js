@@ -1,5 +1,6 @@
 // Copies of objects, on the open image and on others, and the union of two objects.
 
+import { annotator } from "./annotator.js";
 import { project, screen, session } from "./current.js";
 import { create, createButton, element } from "./dom.js";
 import { edit, mend } from "./edits.js";
@@ -21,9 +22,9 @@ function copyOf({ object, mask: { record } }) {
   return { drawn: Mask.fromRecord({ ...record, score: null, point: null }), ...identityOf(object) };
 }
 
-/** Return the class of an object, and its name unless it is only a number. @param {import("./objects.js").ImageObject} object */
+/** Return the class of a copy, its name unless it is only a number, and who makes it. @param {import("./objects.js").ImageObject} object */
 export function identityOf({ name, classId }) {
-  return { classId: project.categoryOf(classId).id, ...(!NUMBERED_NAME.test(name) && { name }) };
+  return { classId: project.categoryOf(classId).id, by: annotator(), ...(!NUMBERED_NAME.test(name) && { name }) };
 }
 
 /** Return the selected object with its mask; say why if it cannot be copied or merged. @returns {Annotated | undefined} */

@@ -45,6 +45,21 @@ export function connectExports(project, actions) {
     run(make, `annotations-${format.value}.zip`);
   });
   element("save-project").addEventListener("click", () => run(async () => (await loadTransfer()).exportProject(project), "project.zip"));
+  const [count, shared, partsSeed] = ["count", "shared", "seed"].map((name) => element(`parts-${name}`));
+  element("save-parts").addEventListener("click", async () => {
+    count.setCustomValidity("");
+    if (![count, shared, partsSeed].every((field) => field.reportValidity())) return;
+    const parts = { count: count.valueAsNumber, shared: shared.valueAsNumber, seed: partsSeed.valueAsNumber };
+    const { exportParts, partsOf } = await loadTransfer();
+    try {
+      partsOf(project.images, parts);
+    } catch (error) {
+      count.setCustomValidity(error.message);
+      count.reportValidity();
+      return;
+    }
+    run(() => exportParts(project, parts), "project-parts.zip");
+  });
   for (const id of ["import-open", "import-project"]) element(id).addEventListener("click", () => input.click());
   input.addEventListener("change", () => {
     actions.importFiles([...input.files]);

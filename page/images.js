@@ -232,19 +232,22 @@ function followSession() {
 export async function openAnnotations(files) {
   let problem = null, result = "", open = null;
   try {
-    const { importFiles } = await loadTransfer();
+    const { decidedText, importFiles } = await loadTransfer();
     const { added, problems } = await addMissingImages(files);
     open = session?.image;
     mend.settle();
     showBusy("Reading the files");
     await project.flush();
     if (open) closeImage();
-    const { images, objects, identical, warnings } = await importFiles(project, files);
+    const read = await importFiles(project, files, decide);
+    const { images, objects, identical, warnings, merged } = read ?? { images: 0, objects: 0, identical: 0, warnings: [], merged: [] };
     result = `${counted(objects, "object")} in ${counted(images, "image")} added`;
     if (identical) result += `; ${identical === 1 ? "1 identical one was" : `${identical} identical ones were`} there already`;
+    if (!read) result = "Nothing was merged";
+    else if (merged.length) result = `${images ? `${result}; ` : ""}${decidedText(merged)}`;
     if (added) result = `${counted(added, "image")} added; ${result}`;
     warnings.unshift(...problems);
-    if (!added && !objects && !images && !identical && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
+    if (read && !added && !objects && !images && !identical && !merged.length && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
     showReport(result, warnings);
   } catch (error) {
     problem = error;
@@ -256,6 +259,15 @@ export async function openAnnotations(files) {
   if (image) openImage(image);
   hint(result);
   if (problem) handleError(problem, null);
+}
+
+/** Let the user decide about images that a saved project shares with the open one. */
+async function decide(merged) {
+  const { decideMerge } = await loadTransfer();
+  showBusy("");
+  const isDecided = await decideMerge(merged);
+  if (isDecided) showBusy("Merging the projects");
+  return isDecided;
 }
 
 /** Add the images in ZIP files that the project lacks; those above the limits as copies. */

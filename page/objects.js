@@ -1,5 +1,6 @@
 // The objects on an image with their clicks and boxes, and the undo history. Their masks are in masks.js.
 
+import { annotator } from "./annotator.js";
 import { cached } from "./cached.js";
 import { colourOf } from "./colours.js";
 import { Mask } from "./rle.js";
@@ -25,6 +26,7 @@ import { acceptsClicks, versionField } from "./versions.js";
  * @property {number} classId
  * @property {string[]} [review] why a mask that was followed to this image may be wrong, until a person has changed or confirmed it
  * @property {import("./following.js").Appearance} [appearance] of an object that was followed: as it was at first
+ * @property {string} [by] name of the person who made the object, or changed its mask last
  */
 
 /** Undo steps that are stored. */
@@ -35,6 +37,9 @@ export const NUMBERED_NAME = /^object (\d+)$/;
 
 /** A person has changed the mask: it is no longer in doubt, and is what later images are compared with. */
 const SEEN = { review: undefined, appearance: undefined };
+
+/** Fields that change the mask. */
+const MASK_CHANGES = ["points", "box", "candidate", "clip", "found", "drawn", "part"];
 
 /** Fields with a mask. */
 const MASK_FIELDS = ["found", "drawn"];
@@ -263,7 +268,7 @@ export class Objects {
 
   /** Remove the active object's clicks, box and mask. */
   clear() {
-    if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, proposal: false, drawn: null, part: null, candidate: 0 });
+    if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, proposal: false, drawn: null, part: null, candidate: 0, by: undefined });
   }
 
   /** Take a candidate of the active object's mask, or the automatic one. @param {0 | 1 | 2 | 3} candidate */
@@ -273,7 +278,9 @@ export class Objects {
 
   /** Change the active object as an undoable step. */
   change(fields) {
-    this.#step(withActiveFields(this.now, fields));
+    const isMade = this.active.proposal && fields.proposal === false;
+    const isSigned = isMade || MASK_CHANGES.some((name) => name in fields);
+    this.#step(withActiveFields(this.now, { ...(isSigned && { by: annotator() }), ...fields }));
   }
 
   /** Change an object's name or visibility in all states: not an undoable step. */
@@ -330,15 +337,32 @@ export class Objects {
     this.#step({ list, activeId: list.at(-1).id });
   }
 
+  /**
+   * Change, remove and add objects as one step, and select a new empty one.
+   * @param {{changed: Map<number, Partial<ImageObject>>, removed: Set<number>, added: Partial<ImageObject>[]}} changes
+   *   changed: fields by id; added: fields of each
+   */
+  reconcile({ changed, removed, added }) {
+    if (!changed.size && !removed.size && !added.length) return;
+    const isKept = (object) => !removed.has(object.id) && !isEmpty(object);
+    const kept = this.list.filter(isKept).map((object) => ({ ...object, ...changed.get(object.id) }));
+    const list = this.#append(kept, added.length + 1);
+    added.forEach((fields, index) => Object.assign(list[kept.length + index], fields));
+    this.#step({ list, activeId: list.at(-1).id });
+  }
+
   /** Give the active object a mask, its union with another object's, and remove that object. */
   merge(id, mask) {
     this.draw(mask);
     this.now = { ...this.now, list: this.list.filter((object) => object.id !== id) };
   }
 
-  /** Return the fields that make an object of a proposal, with the class of new objects. @param {ImageObject} object */
+  /**
+   * Return the fields of an object that gets a mask, also of a proposal, which gets the class of new objects.
+   * @param {ImageObject} object
+   */
   #accepting({ proposal, classId }) {
-    return { proposal: false, classId: proposal ? this.classId : classId };
+    return { proposal: false, classId: proposal ? this.classId : classId, by: annotator() };
   }
 
   /**

@@ -74,6 +74,7 @@ export class ObjectList {
   }
 
   #update({ item, pick, name, score, review, hide, remove }, object, isActive, mask) {
+    item.title = object.by ? `By ${object.by}` : "";
     item.classList.toggle("active", isActive);
     item.classList.toggle("hidden-object", object.hidden);
     item.classList.toggle("proposal", object.proposal === true);

@@ -69,7 +69,8 @@ export class Project {
 
   /**
    * Add an image. A name that is taken gets a number: files of annotations are named after their images.
-   * @param {{name: string, width: number, height: number, orientation: number, file: Blob, thumbnail: Blob}} image
+   * @param {{name: string, width: number, height: number, orientation: number, file: Blob, thumbnail: Blob,
+   *   original?: import("./copies.js").Original | null, reviewed?: boolean}} image
    * @returns {Promise<StoredImage>}
    * @throws {Error} the storage is full
    */

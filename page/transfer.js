@@ -7,9 +7,10 @@ import { imagesIn, PROJECT_FILE } from "./formats/images.js";
 import { baseName, cleanPath, FormatError, parseJson } from "./formats/project.js";
 import { unzip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
-import { splitImages, subsetFolder } from "./formats/split.js";
+import { partsOf, splitImages, subsetFolder } from "./formats/split.js";
 import { withoutIdentical } from "./identical.js";
 import { thumbnailOf } from "./imagelist.js";
+import { checkSameView, comparisonsOf, mergeImage, sameImage } from "./merging.js";
 import { counted } from "./notices.js";
 import { isMarked, Objects } from "./objects.js";
 import { isOrientation } from "./orientation.js";
@@ -23,9 +24,11 @@ import { ask } from "./workers.js";
  * @typedef {import("./project.js").Project} Project
  * @typedef {import("./store.js").StoredImage} StoredImage
  * @typedef {import("./formats/project.js").AnnotatedImage} AnnotatedImage
+ * @typedef {import("./merging.js").MergedImage} MergedImage
  */
 
-export { FORMATS, imagesIn };
+export { decidedText, decideMerge } from "./mergedialog.js";
+export { FORMATS, imagesIn, partsOf };
 
 const PROJECT_VERSION = 1;
 const MAX_PROJECT_BYTES = 2 ** 30;
@@ -90,9 +93,9 @@ function annotatedImage(image, work) {
     name: image.name,
     ...sizeOf(image),
     objects: (work?.shown ?? []).map(([id, record]) => {
-      const { classId, name } = objects.get(id);
+      const { classId, name, by } = objects.get(id);
       const { size, counts, score } = atFullSize(Mask.fromRecord(record), image.original).record;
-      return { categoryId: classId, name, rle: { size, counts }, score };
+      return { categoryId: classId, name, rle: { size, counts }, score, ...(by && { by }) };
     }),
   };
 }
@@ -103,13 +106,14 @@ function sizeOf({ width, height, original }) {
 }
 
 /**
- * Return the whole project, with images, objects and prompts, as a ZIP file.
+ * Return the project with some of its images, by default all, their objects and prompts, as a ZIP file.
  * @param {Project} project
+ * @param {StoredImage[]} [listed]
  * @returns {Promise<Blob>}
  */
-export async function exportProject(project) {
+export async function exportProject(project, listed = project.images) {
   const images = [], files = [];
-  for (const [index, image] of project.images.entries()) {
+  for (const [index, image] of listed.entries()) {
     const { name, width, height, orientation, counts, reviewed, file, original } = image;
     const path = `images/${index + 1}/${baseName(cleanPath(name))}`;
     const work = await project.work(image.id);
@@ -125,6 +129,21 @@ export async function exportProject(project) {
   return pack({ format: null, project: null, files: [{ path: PROJECT_FILE, content: JSON.stringify(document) }, ...files] });
 }
 
+/**
+ * Return a ZIP file with the project in parts, each a project as `exportProject` writes it, with all classes.
+ * @param {Project} project
+ * @param {{count: number, shared: number, seed: number}} parts as in `partsOf`
+ * @returns {Promise<Blob>}
+ * @throws {FormatError} there are too few images
+ */
+export async function exportParts(project, parts) {
+  const files = [];
+  for (const [index, images] of partsOf(project.images, parts).entries()) {
+    files.push({ path: `part-${index + 1}.zip`, content: await exportProject(project, images) });
+  }
+  return pack({ format: null, project: null, files });
+}
+
 /** Return the work without its undo steps: as JSON, each of them would repeat all objects. */
 function withoutHistory(work) {
   return { ...work, objects: { ...work.objects, past: [], future: [] } };
@@ -134,15 +153,17 @@ function withoutHistory(work) {
  * Add what files contain to the project: a project that `exportProject` wrote, or annotations of images of the project.
  * @param {Project} project
  * @param {File[]} files
- * @returns {Promise<{images: number, objects: number, identical: number, warnings: string[]}>} what was added; identical: objects left out because
- *   they are there already
+ * @param {(merged: MergedImage[]) => Promise<boolean>} decide sets the choices about images that the project and a saved
+ *   project both have; false: nothing is changed
+ * @returns {Promise<{images: number, objects: number, identical: number, warnings: string[], merged: MergedImage[]} | null>} what was
+ *   added or merged; identical: objects left out because they are there already; null: nothing, by decision
  * @throws {FormatError} nothing in the files can be read
  */
-export async function importFiles(project, files) {
+export async function importFiles(project, files, decide) {
   if (files.length === 1 && /\.zip$/i.test(files[0].name)) {
     const entries = await unzip(files[0]);
     const main = entries.find(({ path }) => path === PROJECT_FILE);
-    if (main) return importProject(project, main, entries);
+    if (main) return importProject(project, main, entries, decide);
   }
   const sources = files.map((file) => ({ path: file.webkitRelativePath || file.name, content: file }));
   const sizes = project.images.map((image) => ({ ...sizeOf(image), name: image.name, image }));
@@ -165,9 +186,9 @@ export async function importFiles(project, files) {
   const classIds = await project.addClasses(found.length ? read.classes : []);
   let objects = 0, images = 0, identical = 0;
   for (const [image, annotated] of found) {
-    const added = annotated.objects.map(({ categoryId, name, rle, score, isBox }) => {
+    const added = annotated.objects.map(({ categoryId, name, rle, score, by, isBox }) => {
       const drawn = scaled(Mask.fromSpans(Spans.decode(rle), score), image), box = isBox ? boxOf(drawn) : null;
-      return { drawn, classId: classIds.get(categoryId), ...(name && { name }), ...(box && { box }) };
+      return { drawn, classId: classIds.get(categoryId), ...(name && { name }), ...(by && { by }), ...(box && { box }) };
     });
     const { kept, ...counts } = await addObjects(project, image, added);
     objects += kept.length;
@@ -178,7 +199,7 @@ export async function importFiles(project, files) {
     }
   }
   await project.saveProject();
-  return { images, objects, identical, warnings };
+  return { images, objects, identical, warnings, merged: [] };
 }
 
 /** Return the box of an object whose mask is all of it, as a prompt, whose corners are pixels; null: it is too narrow for one. */
@@ -204,22 +225,54 @@ async function addObjects(project, image, added) {
   return sorted;
 }
 
-async function importProject(project, main, entries) {
+/**
+ * @param {Project} project
+ * @param {any} main entry of PROJECT_FILE
+ * @param {any[]} entries of the ZIP file
+ * @param {(merged: MergedImage[]) => Promise<boolean>} decide
+ */
+async function importProject(project, main, entries, decide) {
   if (main.size > MAX_PROJECT_BYTES) throw new FormatError(`${PROJECT_FILE} has more than ${MAX_PROJECT_BYTES} bytes`);
   const document = parseJson(new TextDecoder().decode(await main.bytes()), `${PROJECT_FILE} is not valid JSON`);
   if (document.version !== PROJECT_VERSION || !Array.isArray(document.images) || !Array.isArray(document.classes)) {
     throw new FormatError(`${PROJECT_FILE} is not a project of this page`);
   }
   const files = new Map(entries.map((entry) => [entry.path, entry]));
-  const ids = await project.addClasses(document.classes);
-  project.removedClassId = Math.max(project.removedClassId, Number(document.removedClassId) || 0);
-  let objects = 0;
-  const fileOf = async ({ path, type }) => {
+  const entryOf = (path) => {
     const entry = files.get(path);
     if (!entry) throw new FormatError(`the ZIP file has no ${path}`);
-    return new Blob([await entry.bytes()], { type });
+    return entry;
   };
-  for (const { name, width, height, reviewed, path, type, original, work, ...stored } of document.images) {
+  const fileOf = async ({ path, type }) => new Blob([await entryOf(path).bytes()], { type });
+
+  // Until the differences are decided, nothing is changed.
+  /** @type {any[]} */
+  const fresh = [];
+  /** @type {MergedImage[]} */
+  const merged = [];
+  for (const stored of document.images) {
+    const { name, width, height, reviewed, original, work } = stored;
+    const { size, bytes } = entryOf((original ?? stored).path);
+    const taken = new Set(merged.map(({ image }) => image));
+    const image = await sameImage(project.images.filter((own) => !taken.has(own)), { name, size, bytes });
+    if (work) checkWork(name, width, height, work);
+    if (!image) {
+      fresh.push(stored);
+      continue;
+    }
+    await checkSameView(image, stored);
+    const names = new Map(document.classes.map((category) => [category.id, category.name]));
+    const categoryOf = (id) => names.get(id) ?? project.categoryOf(project.classId).name;
+    const comparisons = await comparisonsOf(project, image, work, categoryOf);
+    merged.push({ image, name: image.name, reviewed: reviewed === true, comparisons });
+  }
+  if (merged.length && !(await decide(merged))) return null;
+
+  const ids = await project.addClasses(document.classes);
+  project.removedClassId = Math.max(project.removedClassId, Number(document.removedClassId) || 0);
+  for (const image of merged) await mergeImage(project, image);
+  let objects = 0;
+  for (const { name, width, height, reviewed, path, type, original, work, ...stored } of fresh) {
     const file = await fileOf({ path, type });
     const { picture, orientation, size } = await viewOf(file, { orientation: orientationOr(stored.orientation) });
     checkSize({ name, width, height }, size);
@@ -227,13 +280,22 @@ async function importProject(project, main, entries) {
     const full = original && { width: original.width, height: original.height, orientation: orientationOr(original.orientation), file: await fileOf(original) };
     const image = await project.add({ name, width, height, orientation, file, thumbnail, original: full, reviewed: reviewed === true });
     if (!work) continue;
-    checkWork(name, width, height, work);
     for (const object of work.objects.now.list) object.classId = ids.get(object.classId) ?? project.classId;
     await project.saveWork(image, work);
     objects += work.shown.length;
   }
   await project.saveProject();
-  return { images: document.images.length, objects, identical: 0, warnings: [] };
+  return { images: fresh.length, objects, identical: 0, warnings: [], merged };
+}
+
+function isTextList(value) {
+  return Array.isArray(value) && value.every((text) => typeof text === "string");
+}
+
+/** Return whether a value in a project file is an object's first appearance, with which `follow.js` compares later ones. */
+function isAppearance(value) {
+  const { firstArea, firstMean, firstColours } = value ?? {};
+  return Array.isArray(firstColours) && [firstArea, firstMean, ...firstColours].every(Number.isFinite);
 }
 
 /** Return an orientation in a project file; undefined, for the rule, if there is none: earlier versions wrote none. */
@@ -246,6 +308,13 @@ function checkWork(name, width, height, work) {
   try {
     new Objects(1).restore(work.objects);
     for (const [, record] of work.shown) Spans.decode(record);
+    const ids = new Set(work.objects.now.list.map(({ id }) => id));
+    if (!work.shown.every(([id]) => ids.has(id))) throw new Error("a mask has no object");
+    for (const object of work.objects.now.list) {
+      if (typeof object.by !== "string") delete object.by;
+      if (!isTextList(object.review)) delete object.review;
+      if (!isAppearance(object.appearance)) delete object.appearance;
+    }
     const sizes = work.shown.map(([, { size }]) => size);
     if (sizes.some(([h, w]) => h !== height || w !== width)) throw new Error("a mask has another size than the image");
   } catch (error) {

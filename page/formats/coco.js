@@ -5,7 +5,7 @@
 // are a pixel larger there; RLE is exact in both.
 
 import { numberOf, numbersOf } from "./numbers.js";
-import { FormatError, cleanPath, climbs, folderPath, idOf, readClasses } from "./project.js";
+import { FormatError, cleanPath, climbs, folderPath, idOf, readClasses, textOf } from "./project.js";
 import { polygonsOf } from "./polygons.js";
 import { rasterize, rasterizeBox } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
@@ -36,6 +36,8 @@ function documentOf(classes, images, segmentationOf) {
         iscrowd: 0,
         score: object.score ?? undefined,
         name: object.name,
+        // As CVAT writes attributes.
+        attributes: object.by ? { annotator: object.by } : undefined,
       };
     })
   );
@@ -80,7 +82,8 @@ export async function readCoco(document, path, builder) {
       const category = categoryOf(annotation.category_id, categories, builder);
       const name = typeof annotation.name === "string" ? annotation.name : category;
       const mask = maskOf(annotation, image, builder);
-      builder.add(image, mask, { category, name, score: numberOf(annotation.score) }, "annotation");
+      const by = textOf(annotation.attributes?.annotator) ?? undefined;
+      builder.add(image, mask, { category, name, score: numberOf(annotation.score), by }, "annotation");
     };
     await builder.addOrWarn(`${image.name}: an annotation`, add, image);
   }

@@ -12,6 +12,7 @@ import { numberOf } from "./numbers.js";
  * @property {Rle} rle
  * @property {number | null} score
  * @property {true} [isBox] the mask is the whole of a box that has none
+ * @property {string} [by] name of the annotator
  * @typedef {{name: string, width: number, height: number}} ImageSize name: file name, possibly with a folder
  * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val", isIncomplete?: boolean}}
  *   AnnotatedImage
@@ -437,16 +438,17 @@ export class ProjectBuilder {
    * Add an object, unless its mask is empty.
    * @param {AnnotatedImage} image
    * @param {import("./spans.js").Spans} spans its mask
-   * @param {{category: string, name: string, score: number | null}} fields category: name of its class
+   * @param {{category: string, name: string, score: number | null, by?: string}} fields category: name of its class; by: of
+   *   the annotator
    * @param {string} kind what the format calls an object
    */
-  add(image, spans, { category, name, score }, kind) {
+  add(image, spans, { category, name, score, by }, kind) {
     if (!spans.area) {
       this.leaveOut(image, `an empty ${kind} was left out`);
       return;
     }
     if (++this.#objects > MAX_OBJECTS) throw new FormatError(`at most ${MAX_OBJECTS} objects can be read`);
-    const object = { categoryId: this.category(category), name, rle: spans.encode(), score };
+    const object = { categoryId: this.category(category), name, rle: spans.encode(), score, ...(by && { by }) };
     image.objects.push(spans.isBox ? { ...object, isBox: true } : object);
   }
 

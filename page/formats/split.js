@@ -1,4 +1,4 @@
-// The split of a data set into images for training and images for validation.
+// The split of a data set into images for training and images for validation, and of a project into parts.
 
 import { crc32 } from "./bytes.js";
 import { FormatError, imagePaths } from "./project.js";
@@ -18,9 +18,39 @@ import { FormatError, imagePaths } from "./project.js";
 export function splitImages(images, { share, seed }) {
   if (!share) return;
   if (images.length < 2) throw new FormatError("A split for validation needs at least two images: set its share to 0 %.");
-  const ranked = images.map((image) => ({ image, rank: hash(`${seed}/${image.name}`) })).sort((one, other) => one.rank - other.rank);
   const count = Math.min(Math.max(Math.round(share * images.length), 1), images.length - 1);
-  ranked.forEach(({ image }, index) => (image.subset = index < count ? "val" : "train"));
+  ranked(images, seed).forEach((image, index) => (image.subset = index < count ? "val" : "train"));
+}
+
+/**
+ * Return the images of each part of a project that several people share. The shared images are in all parts, and every other
+ * image is in one. Equal seeds give equal parts.
+ * @template {{name: string}} T
+ * @param {T[]} images
+ * @param {{count: number, shared: number, seed: number}} parts
+ * @returns {T[][]} in the order of `images`
+ * @throws {FormatError} a part would have no image of its own; it needs none if all images are shared
+ */
+export function partsOf(images, { count, shared, seed }) {
+  const own = images.length - shared;
+  if (own < 0) throw new FormatError(`The project has ${images.length} images: ${shared} cannot be in every part.`);
+  if (own > 0 && own < count) {
+    throw new FormatError(`There are ${own} images to divide, too few for ${count} parts: each needs one of its own.`);
+  }
+  const ranks = new Map(ranked(images, seed).map((image, index) => [image, index - shared]));
+  const isIn = (image, part) => ranks.get(image) < 0 || ranks.get(image) % count === part;
+  return Array.from({ length: count }, (_, part) => images.filter((image) => isIn(image, part)));
+}
+
+/**
+ * Return images in the order of a hash of the seed and their names.
+ * @template {{name: string}} T
+ * @param {T[]} images
+ * @param {number} seed
+ */
+function ranked(images, seed) {
+  const ranks = images.map((image) => ({ image, rank: hash(`${seed}/${image.name}`) }));
+  return ranks.sort((one, other) => one.rank - other.rank).map(({ image }) => image);
 }
 
 /** Return a whole number below 2 ** 32 that looks random: the CRC, mixed as MurmurHash3 does at its end. */

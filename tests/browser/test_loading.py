@@ -58,9 +58,9 @@ def test_code_that_cannot_be_loaded_is_an_error_until_it_can(
     with open_page(script=NEVER_IDLE) as driver:
         driver.open(photo)
         driver.page.route("**/transfer.js", lambda route: route.abort())
-        driver.press_button("Export dataset…")
+        driver.press_button("Export")
         expect(driver.page.locator("#alert")).to_contain_text("could not be loaded")
         expect(driver.page.locator("#export")).to_be_hidden()
         driver.page.unroute("**/transfer.js")
-        driver.press_button("Export dataset…")
+        driver.press_button("Export")
         expect(driver.page.locator("#export")).to_be_visible()

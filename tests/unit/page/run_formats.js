@@ -1,5 +1,6 @@
 // Runs the page's formats for the tests: a call as JSON on stdin, its result as JSON on stdout.
 
+import { agreementOf, agreementTable, compared, differenceOf, pairsOf } from "../../../page/agreement.js";
 import { maskInput, withClicks } from "../../../page/drawn.js";
 import { decodeBrush, encodeBrush } from "../../../page/formats/brush_rle.js";
 import { firstTarget, judge, promptsFor } from "../../../page/follow.js";
@@ -10,7 +11,7 @@ import { FormatError } from "../../../page/formats/project.js";
 import { rasterize } from "../../../page/formats/rasterize.js";
 import { encodePng } from "../../../page/formats/png.js";
 import { Spans } from "../../../page/formats/spans.js";
-import { splitImages } from "../../../page/formats/split.js";
+import { partsOf, splitImages } from "../../../page/formats/split.js";
 import { withoutIdentical } from "../../../page/identical.js";
 import { scaling, smoothed, spansAbove } from "../../../page/localmasks.js";
 import { layoutOf, turnedSize, turnedValues, withOrientation } from "../../../page/orientation.js";
@@ -29,6 +30,19 @@ const decoded = (files) => files.map(({ path, content }) => ({ path, content: Ui
 
 const CALLS = {
   split: ({ images, split }) => (splitImages(images, split), images),
+  parts: ({ images, parts }) => partsOf(images, parts),
+  /** Compare the objects on one image; those of a comparison are named by their indices. */
+  compared({ images: [image] }) {
+    const [mine, theirs] = [image.mine, image.theirs].map((objects) => objects.map((object) => ({ ...object, mask: maskOf(object.mask) })));
+    const comparisons = compared(mine, theirs);
+    const indexIn = (objects, object) => (object ? objects.indexOf(object) : null);
+    return {
+      comparisons: comparisons.map((one) => ({ ...one, mine: indexIn(mine, one.mine), theirs: indexIn(theirs, one.theirs), difference: differenceOf(one) })),
+      agreement: agreementOf(comparisons),
+      pairs: pairsOf(comparisons),
+      table: agreementTable([{ name: image.name, comparisons }]),
+    };
+  },
   async write({ format, project, options }) {
     const files = await FORMATS[format].write(project, options);
     return Promise.all(files.map(async ({ path, content }) => ({ path, content: (await bytes(content)).toBase64() })));
