@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pycocotools import mask as rle_tools
 
-from mobile_sam_client._datasets.values import DatasetError
+from mobile_sam_client._datasets.values import check_size
 from mobile_sam_client._exports import coco_fields
 from mobile_sam_client._images import displayed_wh
 from mobile_sam_client._prompts import Prompt, request_fields
@@ -90,14 +90,6 @@ async def segment_shapes(
         else:
             fields.append({"note": note})
     return size_wh, masks, fields
-
-
-def check_size(request: Mapping[str, Any], size_wh: tuple[int, int]) -> None:
-    """Raise `DatasetError` if the shapes of a request are for an image of another size."""
-    expected = request["size_wh"]
-    if expected and tuple(expected) != size_wh:
-        sizes = "the data set says {} x {} pixels, but the displayed image has {} x {}"
-        raise DatasetError(sizes.format(*expected, *size_wh))
 
 
 def with_masks(

@@ -18,8 +18,7 @@ from mobile_sam_client._datasets.coco_masks import box_mask, read_segmentation
 from mobile_sam_client._datasets.dataset import Dataset, DatasetImage, DatasetObject
 from mobile_sam_client._datasets.label_studio_masks import LABEL_CONFIG, read_label_studio_masks
 from mobile_sam_client._datasets.label_studio_tasks import Region, label_config, task
-from mobile_sam_client._datasets.values import DatasetError
-from mobile_sam_client._shapes import check_size
+from mobile_sam_client._datasets.values import DatasetError, check_size
 
 Masked = tuple[DatasetObject, BoolMask]
 """An object with its mask, (H, W) bool."""

@@ -18,9 +18,15 @@ from mobile_sam_client._datasets.label_studio import (
     read_tasks,
 )
 from mobile_sam_client._datasets.polygon_masks import fill
-from mobile_sam_client._datasets.values import DatasetError, json_list, member, number, shown
+from mobile_sam_client._datasets.values import (
+    DatasetError,
+    check_size,
+    json_list,
+    member,
+    number,
+    shown,
+)
 from mobile_sam_client._datasets.voc import parse_xml
-from mobile_sam_client._shapes import check_size
 
 LABEL_CONFIG = "label_config.xml"
 """File of the labelling configuration beside the tasks, which has the classes' colours and ids."""

@@ -17,6 +17,14 @@ MAX_SHOWN = 80
 """Characters of a value that a message shows."""
 
 
+def check_size(request: Mapping[str, Any], size_wh: tuple[int, int]) -> None:
+    """Raise `DatasetError` if the shapes of a request are for an image of another size."""
+    expected = request["size_wh"]
+    if expected and tuple(expected) != size_wh:
+        sizes = "the data set says {} x {} pixels, but the displayed image has {} x {}"
+        raise DatasetError(sizes.format(*expected, *size_wh))
+
+
 def shown(value: Any) -> str:
     """Return a value for a message, as JSON has it."""
     text = json.dumps(value, ensure_ascii=False)

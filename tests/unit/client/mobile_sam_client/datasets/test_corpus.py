@@ -18,8 +18,7 @@ from mobile_sam_client._commands.annotation_masks import masked_images
 from mobile_sam_client._datasets.dataset import Dataset
 from mobile_sam_client._datasets.label_studio_masks import read_label_studio_masks
 from mobile_sam_client._datasets.readers import READERS, read_dataset
-from mobile_sam_client._datasets.values import DatasetError
-from mobile_sam_client._shapes import check_size
+from mobile_sam_client._datasets.values import DatasetError, check_size
 
 CORPUS = Path(__file__).parents[4] / "formats"
 FILES = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "webp": "WEBP"}
