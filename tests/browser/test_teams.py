@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image, ImageOps
@@ -80,7 +81,7 @@ def saved_parts(driver: PageDriver, count: int, shared: int) -> dict[str, bytes]
     return {path: archive.read(path) for path in archive.namelist()}
 
 
-def project_in(content: bytes) -> dict:
+def project_in(content: bytes) -> Any:
     """Return the document of a project file."""
     return json.loads(zipfile.ZipFile(io.BytesIO(content)).read("project.json"))
 

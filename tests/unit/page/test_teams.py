@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def labelled(x: int, width: int, category: str = "cat", **fields: str) -> dict:
     return {"mask": rle(mask), "category": category, "name": "object 1", **fields}
 
 
-def compared(mine: list[dict], theirs: list[dict]) -> dict:
+def compared(mine: list[dict], theirs: list[dict]) -> Any:
     """Return the comparisons, with what the page says about them."""
     return run("compared", images=[{"name": "a.png", "mine": mine, "theirs": theirs}])
 
@@ -139,7 +140,7 @@ def test_attributes_of_coco_that_are_no_name_are_ignored():
     project = project_of()
     files = write("coco", project)
     document = json.loads(files["annotations/instances.json"])
-    values = [None, [], {"annotator": {"id": 3}}, {"annotator": " "}]
+    values: list[Any] = [None, [], {"annotator": {"id": 3}}, {"annotator": " "}]
     for annotation, attributes in zip(document["annotations"], values, strict=False):
         annotation["attributes"] = attributes
     content = {"annotations/instances.json": json.dumps(document)}
