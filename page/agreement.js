@@ -117,7 +117,8 @@ export function agreementTable(images) {
   return rows.map((row) => `${row.map(quoted).join(",")}\r\n`).join("");
 }
 
-/** Return a field of CSV. */
+/** Return a field of CSV. Spreadsheets would take some names for formulas: an apostrophe makes them text. */
 function quoted(text) {
+  if (/^[=+@-]/.test(text)) return quoted(`'${text}`);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

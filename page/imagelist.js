@@ -55,6 +55,7 @@ export class ImageList {
   constructor(actions) {
     this.actions = actions;
     this.#rows = new Rows(element("image-list"), (image) => this.#row(image));
+    new ResizeObserver(() => this.#reveal()).observe(element("image-list"));
     for (const id of ["image-search", "image-filter"]) element(id).addEventListener("input", () => this.show(this.#images, this.#openId));
   }
 
@@ -80,7 +81,12 @@ export class ImageList {
     element("previous-image").toggleAttribute("disabled", at <= 0);
     element("next-image").toggleAttribute("disabled", at < 0 || at === listed.length - 1);
     element("reviewed").toggleAttribute("disabled", at < 0);
-    this.#rows.get(openId)?.open.scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.#reveal();
+  }
+
+  /** Scroll to the open image. */
+  #reveal() {
+    this.#rows.get(this.#openId)?.open.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   /** Return the image after another one in the list, if there is one. @param {StoredImage} image */

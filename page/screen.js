@@ -62,7 +62,8 @@ export class Screen {
 
   /** Bring an object to the front together with the active one; null resets this. */
   highlight(id) {
-    if (id === this.#highlighted) return;
+    // The pointer also leaves a row when the image is closed.
+    if (id === this.#highlighted || !this.#session) return;
     this.#highlighted = id;
     this.paint();
   }

@@ -61,7 +61,7 @@ class PageDriver:
         self.one_click = False
         self.errors: list[str] = []
         self.requests: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", lambda error: self.errors.append(str(error.stack)))
         page.on("request", lambda request: self.requests.append(request.url))
 
     @classmethod
@@ -101,7 +101,7 @@ class PageDriver:
         }
         driver.page.unroute_all(behavior="ignoreErrors")
         context.close()
-        assert driver.errors == []
+        assert driver.errors == [], driver.errors
         assert hosts == {urlsplit(server.url).netloc}
 
     def open(self, path: Path) -> None:

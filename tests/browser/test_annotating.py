@@ -194,6 +194,7 @@ class Annotator:
         no other.
         """
         before = self.expected[self.name]
+        expect(self.driver.page.locator("#saved")).to_have_text("Saved")
         self.driver.page.reload()
         self.arrive()
         self.driver.page.get_by_role("application").focus()

@@ -53,8 +53,14 @@ def test_smaller_copy_is_exported_and_imported_at_full_size(open_page, photo, tm
             expect(driver.page.locator(f"#{button}")).to_be_disabled()
         (tmp_path / "coco.json").write_text(json.dumps(coco))
         driver.page.set_input_files("#annotations", tmp_path / "coco.json")
+        identical = "0 objects in 0 images added; 1 identical one was there already"
+        expect(driver.page.locator("#hint")).to_have_text(identical)
+        driver.press_button("Delete object 1")
+        driver.page.set_input_files("#annotations", tmp_path / "coco.json")
         expect(driver.page.locator("#hint")).to_have_text("1 object in 1 image added")
-        driver.page.locator("#objects .pick").nth(1).click()
+        driver.page.locator("#objects li").filter(
+            has=driver.page.locator(".score:not(:empty)")
+        ).click()
         assert np.array_equal(driver.visible_mask(), shown)
 
 

@@ -147,7 +147,7 @@ def work(ann: PageDriver, bo: PageDriver, tmp_path: Path) -> Shared:
     (tmp_path / "part-2.zip").write_bytes(parts["part-2.zip"])
     bo.page.set_input_files("#annotations", tmp_path / "part-2.zip")
     expect(bo.page.locator("#image-list li")).to_have_count(2)
-    bo.page.wait_for_selector("#about:not(:empty)")
+    bo.wait_encoded(Path(shared))
     name(bo, "Bo")
     open_image(bo, shared)
     use_class(bo, 2)
