@@ -53,6 +53,18 @@ export const LOOKS_DIFFERENT = "looks different";
  * @property {number} cost mean difference of its colour values from the last image, and what the movement costs
  */
 
+/**
+ * What is known of an object from the images that it was followed on.
+ * @typedef {Pick<Target, "firstArea" | "firstMean" | "firstColours" | "steps" | "meanCost">} Track
+ */
+
+/** Return whether a value, such as one in a file, is a track. @param {any} value */
+export function isTrack(value) {
+  const { firstArea, firstMean, firstColours, steps, meanCost } = value ?? {};
+  const isComplete = Array.isArray(firstColours) && firstColours.length === LEVELS ** 3;
+  return isComplete && [firstArea, firstMean, ...firstColours, steps, meanCost].every(Number.isFinite);
+}
+
 /** Return the size of the small picture of an image. @param {{width: number, height: number}} image */
 export function smallSize({ width, height }) {
   const longest = Math.max(width, height);

@@ -4,15 +4,13 @@ import { identityOf } from "./copying.js";
 import { service, session } from "./current.js";
 import { canvasOf } from "./dom.js";
 import { mend } from "./edits.js";
-import { firstTarget, judge, promptsFor, smallSize } from "./follow.js";
+import { firstTarget, judge, LOOKS_DIFFERENT, nextTarget, promptsFor, smallSize } from "./follow.js";
 import { imageList, openImage, remoteOf } from "./images.js";
 import { counted, say, showBusy } from "./notices.js";
 import { maskOptions } from "./options.js";
 import { handleError } from "./requests.js";
 import { acceptsClicks, versionField } from "./versions.js";
 import { viewOf } from "./view.js";
-
-/** @typedef {Pick<import("./follow.js").Target, "firstArea" | "firstMean" | "firstColours">} Appearance of an object where it was followed from at first */
 
 /** Open the next image with the objects of this one where the model finds them. Those in doubt are marked for review. */
 export async function follow() {
@@ -62,18 +60,19 @@ async function smallPicture(picture, image) {
 async function find({ object, mask }, { before, after, next, remote }) {
   const first = firstTarget(before, mask);
   if (!first) return { ...identityOf(object), drawn: mask, review: ["too small to be followed"] };
-  const target = { ...first, ...object.appearance };
+  const target = { ...first, ...object.track };
   const question = promptsFor(target, after, next), { pos_coords, box } = question.fields;
   const prompts = acceptsClicks() ? { pos_coords, box } : { box };
   const [answer] = await service.segment(remote, { ...prompts, ...maskOptions(next), ...versionField() });
-  const reasons = judge(target, question, after, answer);
+  const reasons = judge(target, question, after, answer), isLikely = reasons.every((reason) => reason === LOOKS_DIFFERENT);
+  const { firstArea, firstMean, firstColours, steps, meanCost } = isLikely ? nextTarget(target, question, after, answer) : target;
   const points = acceptsClicks() ? pos_coords.map(([x, y]) => ({ x: Math.floor(x), y: Math.floor(y), label: 1 })) : [];
   return {
     ...identityOf(object),
     drawn: answer.area ? answer : mask,
     points,
     settled: points.length,
-    appearance: { firstArea: target.firstArea, firstMean: target.firstMean, firstColours: target.firstColours },
+    track: { firstArea, firstMean, firstColours, steps, meanCost },
     ...(reasons.length && { review: reasons }),
   };
 }

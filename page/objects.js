@@ -25,7 +25,7 @@ import { acceptsClicks, versionField } from "./versions.js";
  * @property {number} [version] version of the model that is asked for the mask; undefined: the one in use
  * @property {number} classId
  * @property {string[]} [review] why a mask that was followed to this image may be wrong, until a person has changed or confirmed it
- * @property {import("./following.js").Appearance} [appearance] of an object that was followed: as it was at first
+ * @property {import("./follow.js").Track} [track] of an object that was followed
  * @property {string} [by] name of the person who made the object, or changed its mask last
  */
 
@@ -36,7 +36,7 @@ const MAX_STORED_STEPS = 100;
 export const NUMBERED_NAME = /^object (\d+)$/;
 
 /** A person has changed the mask: it is no longer in doubt, and is what later images are compared with. */
-const SEEN = { review: undefined, appearance: undefined };
+const SEEN = { review: undefined, track: undefined };
 
 /** Fields that change the mask. */
 const MASK_CHANGES = ["points", "box", "candidate", "clip", "found", "drawn", "part"];

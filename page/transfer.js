@@ -1,6 +1,7 @@
 // The project as files: annotations in other programs' formats, and the whole project to go on with elsewhere.
 
 import { atFullSize, download, fileName } from "./exports.js";
+import { isTrack } from "./follow.js";
 import { writeCoco } from "./formats/coco.js";
 import { FORMATS, readProject } from "./formats/formats.js";
 import { imagesIn, PROJECT_FILE } from "./formats/images.js";
@@ -292,12 +293,6 @@ function isTextList(value) {
   return Array.isArray(value) && value.every((text) => typeof text === "string");
 }
 
-/** Return whether a value in a project file is an object's first appearance, with which `follow.js` compares later ones. */
-function isAppearance(value) {
-  const { firstArea, firstMean, firstColours } = value ?? {};
-  return Array.isArray(firstColours) && [firstArea, firstMean, ...firstColours].every(Number.isFinite);
-}
-
 /** Return an orientation in a project file; undefined, for the rule, if there is none: earlier versions wrote none. */
 function orientationOr(value) {
   return isOrientation(value) ? value : undefined;
@@ -313,7 +308,7 @@ function checkWork(name, width, height, work) {
     for (const object of work.objects.now.list) {
       if (typeof object.by !== "string") delete object.by;
       if (!isTextList(object.review)) delete object.review;
-      if (!isAppearance(object.appearance)) delete object.appearance;
+      if (!isTrack(object.track)) delete object.track;
     }
     const sizes = work.shown.map(([, { size }]) => size);
     if (sizes.some(([h, w]) => h !== height || w !== width)) throw new Error("a mask has another size than the image");
