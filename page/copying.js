@@ -38,7 +38,7 @@ function selected() {
 /** Return whether a mask fits on an image; say so if it does not. */
 function fits(mask, { width, height }, what) {
   const isSame = width === mask.width && height === mask.height;
-  if (!isSame) say(`${what} has another size: ${width} x ${height}, not ${mask.width} x ${mask.height}`);
+  if (!isSame) say(`Nothing copied: ${what} has another size, ${width} x ${height}, not ${mask.width} x ${mask.height}`);
   return isSame;
 }
 
@@ -62,8 +62,9 @@ export function pasteObject() {
 }
 
 /** Open the next image, and add copies of all objects of this one. */
-export function copyToNext() {
+export async function copyToNext() {
   mend.settle();
+  await session.masks.settled();
   const { annotated, image } = session, next = imageList.after(image);
   if (!next) say("This is the last image of the list");
   else if (!annotated.length) say("This image has no objects to copy");

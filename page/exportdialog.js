@@ -1,7 +1,8 @@
 // The dialog that exports annotations or the whole project, and the opening of such files.
 
+import { annotator } from "./annotator.js";
 import { element, radio } from "./dom.js";
-import { download } from "./exports.js";
+import { download, fileName } from "./exports.js";
 import { loadTransfer } from "./later.js";
 import { counted, showBusy } from "./notices.js";
 
@@ -44,7 +45,7 @@ export function connectExports(project, actions) {
     };
     run(make, `annotations-${format.value}.zip`);
   });
-  element("save-project").addEventListener("click", () => run(async () => (await loadTransfer()).exportProject(project), "project.zip"));
+  element("save-project").addEventListener("click", () => run(async () => (await loadTransfer()).exportProject(project), `${fileName("project", ...[annotator()].filter(Boolean))}.zip`));
   const [count, shared, partsSeed] = ["count", "shared", "seed"].map((name) => element(`parts-${name}`));
   element("save-parts").addEventListener("click", async () => {
     count.setCustomValidity("");

@@ -15,11 +15,12 @@ import { viewOf } from "./view.js";
 /** Open the next image with the objects of this one where the model finds them. Those in doubt are marked for review. */
 export async function follow() {
   mend.settle();
+  await session.masks.settled();
   const current = session, next = imageList.after(current.image);
   const objects = current.annotated.filter(({ object }) => !object.review), waiting = current.annotated.length - objects.length;
   if (!next) say("This is the last image of the list");
   else if (!objects.length) say(waiting ? "Review the marked objects first: correct them, or press Review" : "This image has no objects to follow");
-  else if (next.width !== current.width || next.height !== current.height) say(`The next image has another size: ${next.width} x ${next.height}`);
+  else if (next.width !== current.width || next.height !== current.height) say(`Nothing followed: the next image has another size, ${next.width} x ${next.height}`);
   else await followTo(next, objects, waiting);
 }
 

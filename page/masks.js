@@ -25,6 +25,8 @@ export class Masks {
   #last = new Map();
   /** The request in flight, by object id. */
   #requests = new Map();
+  /** @type {Set<Promise<any>>} all requests that are not done */
+  #running = new Set();
   /** @type {{key: string, masks: Promise<Mask[]>} | null} the latest preview, answered or in flight; null: it failed */
   #previewed = null;
 
@@ -139,7 +141,18 @@ export class Masks {
    * @returns {Promise<{milliseconds: number, isHere: boolean}>} response time, and whether the mask was made in this browser
    * @throws {DOMException} AbortError: the object has changed in the meantime
    */
-  async request(object) {
+  request(object) {
+    const run = this.#run(object).finally(() => this.#running.delete(run));
+    this.#running.add(run);
+    return run;
+  }
+
+  /** Wait until no mask is on its way. */
+  async settled() {
+    while (this.#running.size) await Promise.allSettled([...this.#running]);
+  }
+
+  async #run(object) {
     this.#requests.get(object.id)?.controller.abort();
     const controller = new AbortController();
     const key = this.#keyOf(object);

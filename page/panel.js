@@ -1,6 +1,7 @@
 // The list of objects in the side panel.
 
 import { create, createButton, element, icon } from "./dom.js";
+import { isEmpty } from "./objects.js";
 import { nameField, Rows, showName } from "./rows.js";
 
 const SCORE_TITLE = "The model's own estimate of the mask's quality";
@@ -60,6 +61,12 @@ export class ObjectList {
     const pick = createButton("pick", () => actions.select(id));
     const name = nameField((name) => actions.rename(id, name));
     name.addEventListener("focus", () => actions.select(id));
+    // The first press selects the object and leaves the keys to the image; the next one changes the name.
+    name.addEventListener("mousedown", (event) => {
+      if (item.classList.contains("active") || document.activeElement === name) return;
+      event.preventDefault();
+      actions.select(id);
+    });
     const score = create("span", { className: "score", title: SCORE_TITLE });
     const category = create("span", { className: "category" });
     const review = createButton("review", () => actions.confirm(id), { textContent: "Review" });
@@ -76,6 +83,7 @@ export class ObjectList {
   #update({ item, pick, name, score, review, hide, remove }, object, isActive, mask) {
     item.title = object.by ? `By ${object.by}` : "";
     item.classList.toggle("active", isActive);
+    item.classList.toggle("empty", isEmpty(object));
     item.classList.toggle("hidden-object", object.hidden);
     item.classList.toggle("proposal", object.proposal === true);
     Object.assign(pick, { ariaPressed: String(isActive), ariaLabel: `Select ${object.name}` });

@@ -8,6 +8,7 @@ import { Store } from "./store.js";
 /** Time without changes after which the work is saved. */
 const SAVE_DELAY_MS = 300;
 const FIRST_CLASS = { id: 1, name: "object", color: colourOf(1) };
+const HAS_KEYS = window.matchMedia("(hover: hover)").matches;
 const LOCK = "mobile-sam-project", LOCK_TIMEOUT_MS = 5000;
 
 /**
@@ -28,8 +29,8 @@ export class Project {
   removedClassId = 0;
   /** @type {number | null} id of the image that was opened last */
   imageId = null;
-  /** Whether a click beside the selected object begins the next one. */
-  oneClick = true;
+  /** Whether a click beside the selected object begins the next one; at first not on touch screens, which have no Shift. */
+  oneClick = HAS_KEYS;
   /** @type {SaveState} */
   state = "saved";
   #store = new Store(null);
@@ -128,7 +129,7 @@ export class Project {
   async clear() {
     this.#changed.clear();
     await this.#write(() => this.#store.clear());
-    Object.assign(this, { images: [], classes: [FIRST_CLASS], classId: FIRST_CLASS.id, removedClassId: 0, imageId: null, oneClick: true });
+    Object.assign(this, { images: [], classes: [FIRST_CLASS], classId: FIRST_CLASS.id, removedClassId: 0, imageId: null, oneClick: HAS_KEYS });
   }
 
   /** Save the work on the open image soon. */

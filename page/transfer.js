@@ -195,6 +195,9 @@ export async function importFiles(project, files, decide) {
     objects += kept.length;
     images += kept.length ? 1 : 0;
     identical += counts.identical;
+    if (counts.similar) {
+      warnings.push(`${image.name}: ${counted(counts.similar, "object")} added on top of almost equal ones of the same class. Undo on this image takes them back`);
+    }
     if (counts.otherClass) {
       warnings.push(`${image.name}: ${counted(counts.otherClass, "object")} added with the mask of an object of another class`);
     }

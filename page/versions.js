@@ -32,7 +32,8 @@ export function acceptsClicks() {
 
 /** Tell what the weights in use accept. */
 export function hintAtPrompts() {
-  if (acceptsClicks()) hint("Click an object, or drag a box around it", "(Shift + click: the next object)");
+  const shiftClick = element("one-click").checked ? "more of the same object" : "the next object";
+  if (acceptsClicks()) hint("Click an object, or drag a box around it", `(Shift + click: ${shiftClick})`);
   else hint(`${ONLY_BOXES}: drag one around an object`);
 }
 

@@ -127,4 +127,4 @@ def test_follow_says_why_it_cannot(series, tmp_path):
     expect(hint).to_have_text("This image has no objects to follow")
     series.click(*disc_at(FRAMES - 1))
     series.press("l")
-    expect(hint).to_have_text("The next image has another size: 300 x 200")
+    expect(hint).to_have_text("Nothing followed: the next image has another size, 300 x 200")

@@ -9,7 +9,7 @@ SHAPES = shapes(160, 120)
 DISC, HOLE = (rle(SHAPES[name]) for name in ("disc", "hole"))
 BOX = [10, 10, 40, 30]
 MOVED = rle(np.roll(SHAPES["disc"], 1, axis=1))
-NOTHING = {"kept": [], "identical": 0, "otherClass": 0, "replaced": []}
+NOTHING = {"kept": [], "identical": 0, "similar": 0, "otherClass": 0, "replaced": []}
 
 
 def added(name: str, mask: dict, class_id: int = 1, **fields: object) -> dict:
