@@ -177,12 +177,12 @@ def test_settings_are_complete():
 
 
 def test_systemd_unit_is_valid(tmp_path):
-    (unit,) = (block.code for block in BLOCKS["docs/deployment.md"] if block.language == "ini")
+    unit = (ROOT / "deploy" / "systemd" / "mobile-sam.service").read_text()
     program = tmp_path / ".venv" / "bin" / "bentoml"
     program.parent.mkdir(parents=True)
     program.touch(0o755)
     file = tmp_path / "mobile-sam.service"
-    file.write_text(unit.replace("/opt/mobile-sam-triton", str(tmp_path)))
+    file.write_text(unit.replace("/opt/mobile-sam/current", str(tmp_path)))
     checked = subprocess.run(
         [require("systemd-analyze"), "verify", file],
         capture_output=True,
