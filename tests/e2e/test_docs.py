@@ -121,7 +121,7 @@ def test_openapi_examples_and_models_match_the_real_responses(official_server):
 @every_page
 def test_make_commands_use_targets_and_variables_of_the_makefile(page):
     makefile = (ROOT / "Makefile").read_text()
-    lines = re.findall(r"^([\w -]+?)( \?=|:)", makefile, re.MULTILINE)
+    lines = re.findall(r"^([\w /-]+?)( \?=|:)", makefile, re.MULTILINE)
     defined = {name + sign[2:] for names, sign in lines for name in names.split()}
     code = "\n".join(block.code for block in BLOCKS[page] if block.language == "sh")
     words = " ".join(MAKE_COMMAND.findall(code) + MAKE_SPAN.findall(TEXTS[page])).split()
