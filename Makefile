@@ -55,7 +55,7 @@ OTHERS := tests/browser tests/containers tests/integrations tests/storage
 # Slow ones of these run by container-test or family-test.
 ELSEWHERE := tests/containers tests/unit/sam_onnx
 
-.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-compare page-load capacity capacity-measure scale quality follow-quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage text-test s3-test batch-test family-test check audit chaos chaos-full bench bench-full bench-peers bench-compare page-load capacity capacity-measure scale quality follow-quality gate gpu-check run-gpu-check try-label-studio weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-family env-compose bento image container-test image-test compose-test fresh-test production-test lock clean
 
 help:
 	@for group in use develop measure; do \
@@ -232,7 +232,7 @@ image: ## use: build the container image for HARDWARE (cpu or gpu) with WEIGHTS 
 	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS="$(WEIGHTS)" $(BUILD_OPTIONS) --tag mobile-sam-triton:$(HARDWARE) .
 
 # Their output is shown as it comes: seconds of each step. The tests in the empty Debian run beside the others.
-container-test: env-compose ## develop: run image-test and compose-test, and fresh-test beside them; 10 to 15 minutes
+container-test: env-compose ## develop: run image-test, compose-test and production-test, and fresh-test beside them; 15 to 20 minutes
 	@$(RUN) pytest --capture=no tests/containers
 
 image-test: env-dev ## develop: build and run the images with Docker, as root on Debian; needs docker.io, debootstrap; 4 minutes
@@ -243,6 +243,9 @@ compose-test: env-compose ## develop: run the services of docker-compose.yml, as
 
 fresh-test: env-dev ## develop: run `make serve` and `make test`, as committed, in an empty Debian, as image-test runs the images; 5 minutes
 	@$(RUN) pytest --capture=no tests/containers/test_fresh.py
+
+production-test: env-dev ## develop: type docs/production.md into an empty Debian with systemd, as image-test runs the images; 6 minutes
+	@$(RUN) pytest --capture=no tests/containers/test_production.py
 
 # uv.lock names the index, so that it is not committed: the requirements files have its versions and hashes.
 EXPORT := uv export --quiet --frozen --no-header --no-annotate --no-emit-project --no-default-groups
