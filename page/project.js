@@ -8,7 +8,6 @@ import { Store } from "./store.js";
 /** Time without changes after which the work is saved. */
 const SAVE_DELAY_MS = 300;
 const FIRST_CLASS = { id: 1, name: "object", color: colourOf(1) };
-const HAS_KEYS = window.matchMedia("(hover: hover)").matches;
 const LOCK = "mobile-sam-project", LOCK_TIMEOUT_MS = 5000;
 
 /**
@@ -30,7 +29,7 @@ export class Project {
   /** @type {number | null} id of the image that was opened last */
   imageId = null;
   /** Whether a click beside the selected object begins the next one; at first not on touch screens, which have no Shift. */
-  oneClick = HAS_KEYS;
+  oneClick = hasKeys();
   /** @type {SaveState} */
   state = "saved";
   #store = new Store(null);
@@ -129,7 +128,7 @@ export class Project {
   async clear() {
     this.#changed.clear();
     await this.#write(() => this.#store.clear());
-    Object.assign(this, { images: [], classes: [FIRST_CLASS], classId: FIRST_CLASS.id, removedClassId: 0, imageId: null, oneClick: HAS_KEYS });
+    Object.assign(this, { images: [], classes: [FIRST_CLASS], classId: FIRST_CLASS.id, removedClassId: 0, imageId: null, oneClick: hasKeys() });
   }
 
   /** Save the work on the open image soon. */
@@ -282,6 +281,11 @@ export class Project {
     this.state = state;
     this.onState(state, reason);
   }
+}
+
+/** Return whether there is likely a keyboard. */
+function hasKeys() {
+  return window.matchMedia("(hover: hover)").matches;
 }
 
 /**

@@ -207,6 +207,21 @@ def test_click_after_a_reload_begins_an_object_of_the_class_that_a_key_chooses(o
         expect(rows.locator(".category")).to_have_text(["object", "box"])
 
 
+def test_first_press_on_a_name_selects_the_object_and_leaves_the_keys_to_the_image(clicked):
+    clicked.add_class("box")
+    clicked.press("1")
+    clicked.press("Escape")
+    name = clicked.page.get_by_label("Name of object 1")
+    name.click()
+    clicked.press("2")
+    expect(name).to_have_value("object 1")
+    expect(clicked.page.locator("#objects .category").first).to_have_text("box")
+    name.click()
+    clicked.page.keyboard.press("End")
+    clicked.page.keyboard.type("2")
+    expect(name).to_have_value("object 12")
+
+
 def test_negative_click_that_changes_nothing_on_a_drawing_says_so(opened):
     opened.press("g")
     opened.drag((20, 20), (70, 70))

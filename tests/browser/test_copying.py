@@ -85,7 +85,9 @@ def test_copied_object_is_pasted_as_a_drawn_mask_on_this_image_and_the_next(seri
     assert np.array_equal(series.visible_mask(), mask)
     go(series, "d", "3.png")
     series.press("Control+v")
-    expect(hint).to_have_text("Nothing copied: this image has another size, 240 x 160, not 480 x 320")
+    expect(hint).to_have_text(
+        "Nothing copied: this image has another size, 240 x 160, not 480 x 320"
+    )
     assert names(series) == []
 
 
@@ -128,7 +130,9 @@ def test_all_objects_are_copied_to_the_next_image_where_undo_removes_them(series
     series.page.get_by_role("button", name="Select yolk").click()
     assert np.array_equal(series.visible_mask(), disc)
     series.press_button("All to next")
-    expect(hint).to_have_text("Nothing copied: the next image has another size, 240 x 160, not 480 x 320")
+    expect(hint).to_have_text(
+        "Nothing copied: the next image has another size, 240 x 160, not 480 x 320"
+    )
     series.expect_image("2.png")
     series.press("Control+z")
     assert names(series) == ["object 1"]

@@ -104,6 +104,21 @@ def test_review_ends_by_the_button_by_a_change_and_returns_with_undo(series):
     expect(review).to_have_count(0)
 
 
+def test_follow_waits_for_masks_that_are_on_their_way(series):
+    held = series.hold("**/mobile_sam")
+    series.press("n")
+    series.page.mouse.click(*series.screen_xy(30, 290))
+    series.wait_for(lambda: bool(held))
+    series.page.keyboard.press("l")
+    series.page.wait_for_timeout(300)
+    series.expect_image("00.png")
+    series.page.unroute("**/mobile_sam")
+    for route in held:
+        route.continue_()
+    series.expect_image("01.png")
+    expect(series.page.locator("#hint")).to_contain_text("3 objects followed")
+
+
 def test_marks_of_review_survive_a_reload(series):
     for number in range(1, LAST_WITH_BOX + 2):
         follow(series, number)

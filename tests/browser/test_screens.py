@@ -134,6 +134,16 @@ def test_image_and_controls_are_on_the_screen_in_every_window(clicked):
         assert clicked.page.evaluate(MAIN_WIDTH) <= size["width"], size
 
 
+def test_export_dialog_fits_a_phone(phone):
+    phone.press_button("Export")
+    dialog = phone.page.get_by_role("dialog", name="Export")
+    assert dialog.evaluate("one => one.scrollWidth <= one.clientWidth")
+    for control in dialog.locator("button, input:not([type=hidden]), select").all():
+        box = control.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= SIZE["width"]
+
+
 def test_phone_has_the_classes_in_reach_of_the_thumb(phone):
     for name in ("boat", "balloon"):
         phone.press_button("Class")

@@ -28,6 +28,7 @@ USES = {
     "utils/background/encoder.py": "the time of a file, which is set by the monotonic clock",
     "utils/inference/contents.py": "whether a file has changed",
     "utils/observability/logs.py": "the time of a log line",
+    "utils/page_version.py": "whether a file has changed",
     "utils/triton/installation.py": "whether a file has changed",
     "utils/triton/snapshot.py": "whether a file has changed",
 }

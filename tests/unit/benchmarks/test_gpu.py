@@ -107,6 +107,7 @@ def test_without_a_gpu_the_command_fails_and_names_the_way_to_try_it(monkeypatch
     assert "no NVIDIA GPU" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_run_tests_reports_each_line_and_whether_all_passed(tmp_path):
     file = tmp_path / "test_it.py"
     file.write_text("def test_good(): pass\n\ndef test_bad(): assert not 'a reason'\n")

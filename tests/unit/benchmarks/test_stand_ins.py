@@ -17,6 +17,8 @@ from orchestrator.networks import (
 )
 from triton_backends.common.onnxruntime_engine import signature
 
+pytestmark = pytest.mark.slow
+
 SIZE_HW, CLICK = (60, 90), (45, 30)
 GRID = recording.POINTS_PER_SIDE**2
 NETWORKS = [

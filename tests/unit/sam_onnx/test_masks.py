@@ -73,8 +73,8 @@ def make(resize) -> Callable[..., dict[str, np.ndarray]]:
 @pytest.mark.parametrize(
     ("size_hw", "frame_hw"),
     [
-        pytest.param((1200, 1800), (683, 1024), id="photograph"),
-        pytest.param((1801, 1203), (1024, 684), id="portrait of odd sizes"),
+        pytest.param((1200, 1800), (683, 1024), id="photograph", marks=pytest.mark.slow),
+        pytest.param((1801, 1203), (1024, 684), id="portrait of odd sizes", marks=pytest.mark.slow),
         pytest.param((100, 77), (1024, 788), id="small"),
         pytest.param((1, 1), (1024, 1024), id="a pixel"),
         pytest.param((3, 2000), (2, 1024), id="a strip"),
