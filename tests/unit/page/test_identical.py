@@ -23,13 +23,17 @@ def known(mask: dict, class_id: int = 1, **fields: object) -> dict:
 CASES = {
     "same mask and class": ([added("a", DISC)], [known(DISC)], {"identical": 1}),
     "other class": ([added("a", DISC, 2)], [known(DISC)], {"kept": ["a"], "otherClass": 1}),
-    "almost the same mask": ([added("a", HOLE)], [known(DISC)], {"kept": ["a"], "similar": 1}),
-    "almost the same mask of another class": (
-        [added("a", HOLE, 2)],
+    "other mask": ([added("a", HOLE)], [known(DISC)], {"kept": ["a"]}),
+    "same area one pixel beside": (
+        [added("a", MOVED)],
+        [known(DISC)],
+        {"kept": ["a"], "similar": 1},
+    ),
+    "same area one pixel beside, of another class": (
+        [added("a", MOVED, 2)],
         [known(DISC)],
         {"kept": ["a"]},
     ),
-    "same area elsewhere": ([added("a", MOVED)], [known(DISC)], {"kept": ["a"]}),
     "within the import": (
         [added("a", DISC), added("b", DISC), added("c", DISC, 2)],
         [],
