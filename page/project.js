@@ -285,7 +285,7 @@ export class Project {
 
 /** Return whether there is likely a keyboard. */
 function hasKeys() {
-  return window.matchMedia("(hover: hover)").matches;
+  return globalThis.matchMedia?.("(hover: hover)").matches ?? true; // outside of a browser, in tests
 }
 
 /**

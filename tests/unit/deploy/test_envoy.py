@@ -105,11 +105,14 @@ def test_documented_proxies_wait_longer_than_a_service_whose_limit_is_fixed():
     deploy = CONFIGURATION.parents[2]
     settings = (deploy / "base" / "settings.env").read_text()
     assert f"MOBILE_SAM_INFERENCE_TIMEOUT={INFERENCE_TIMEOUT_S:g}\n" in settings
-    pages = (ROOT / "docs" / "deployment.md", deploy / "components" / "ingress" / "ingress.yaml")
-    for page in pages:
-        (seconds,) = re.findall(r"proxy[-_]read[-_]timeout:? (\d+)s", page.read_text())
-        assert int(seconds) >= INFERENCE_TIMEOUT_S + PROXY_MARGIN_S, page
-    assert f"`MOBILE_SAM_INFERENCE_TIMEOUT={INFERENCE_TIMEOUT_S:g}`" in pages[0].read_text()
+    nginx = ROOT / "deploy" / "nginx" / "mobile-sam.conf"
+    for file in (nginx, deploy / "components" / "ingress" / "ingress.yaml"):
+        (seconds,) = re.findall(r"proxy[-_]read[-_]timeout:? (\d+)s", file.read_text())
+        assert int(seconds) >= INFERENCE_TIMEOUT_S + PROXY_MARGIN_S, file
+    page, unit = ROOT / "docs" / "deployment.md", ROOT / "deploy" / "systemd" / "settings"
+    fixed = f"MOBILE_SAM_INFERENCE_TIMEOUT={INFERENCE_TIMEOUT_S:g}"
+    assert f"`{fixed}`" in page.read_text()
+    assert f"{fixed}\n" in unit.read_text()
 
 
 @pytest.mark.parametrize(
