@@ -1,4 +1,4 @@
-"""nginx, configured as docs/deployment.md has it but without TLS, in front of a service on this
+"""nginx, configured as deploy/nginx/mobile-sam.conf but without TLS, in front of a service on this
 machine.
 
 with running(folder, server.port) as proxy:
