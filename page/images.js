@@ -265,6 +265,7 @@ export async function openAnnotations(files) {
 async function decide(merged) {
   const { decideMerge } = await loadTransfer();
   showBusy("");
+  element("welcome").hidden = true; // the open image comes back
   const isDecided = await decideMerge(merged);
   if (isDecided) showBusy("Merging the projects");
   return isDecided;
