@@ -33,6 +33,11 @@ let job = null;
 const redrawn = new Set();
 /** @type {Map<number, number[] | null | undefined>} values that the service shows as 0 and 255 in images of 16 bits, by id, if it has other ones */
 const ranges = new Map();
+/**
+ * Settled when no files with annotations are being read. Until then no image is opened or removed: what is drawn on it
+ * meanwhile would be overwritten.
+ */
+let reading = Promise.resolve();
 
 /**
  * Add images to the project and open the first of them. Files that cannot be added are listed.
@@ -114,7 +119,8 @@ export function openSample(file) {
 export async function openImage(image, copies = []) {
   const request = ++openCount;
   latest = { request, id: image.id };
-  if (image.id === session?.image.id) return;
+  await reading;
+  if (request !== openCount || image.id === session?.image.id) return;
   mend.settle();
   connection.drop(everything);
   hideError();
@@ -196,6 +202,7 @@ export function toggleReviewed() {
 async function removeImage(image) {
   const count = total(image.counts);
   if (count && !window.confirm(`Remove ${image.name} and its ${counted(count, "object")}? This cannot be undone.`)) return;
+  await reading;
   const at = project.images.indexOf(image), isOpen = image.id === session?.image.id;
   await project.remove(image.id);
   const next = project.images[Math.min(at, project.images.length - 1)];
@@ -215,6 +222,7 @@ function closeImage() {
 
 export async function clearProject() {
   if (!window.confirm(`Remove all ${project.images.length} images with their objects from this browser? This cannot be undone.`)) return;
+  await reading;
   closeImage();
   await project.clear();
   cancelAhead();
@@ -230,16 +238,11 @@ function followSession() {
 
 /** Add annotations, with the images in their ZIP files, or a saved project to the project. */
 export async function openAnnotations(files) {
-  let problem = null, result = "", open = null;
+  let problem = null, result = "";
   try {
-    const { decidedText, importFiles } = await loadTransfer();
+    const { decidedText } = await loadTransfer();
     const { added, problems } = await addMissingImages(files);
-    open = session?.image;
-    mend.settle();
-    showBusy("Reading the files");
-    await project.flush();
-    if (open) closeImage();
-    const read = await importFiles(project, files, decide);
+    const read = await importWhileClosed(files);
     const { images, objects, identical, warnings, merged } = read ?? { images: 0, objects: 0, identical: 0, warnings: [], merged: [] };
     result = `${counted(objects, "object")} in ${counted(images, "image")} added`;
     if (identical) result += `; ${identical === 1 ? "1 identical one was" : `${identical} identical ones were`} there already`;
@@ -255,10 +258,23 @@ export async function openAnnotations(files) {
   showBusy("");
   showImages();
   showClasses();
-  const image = open ?? project.images[0];
-  if (image) openImage(image);
+  const image = lastOpened(), isOtherChosen = latest.request === openCount; // it waits for the end of the reading
+  if (image && !isOtherChosen) openImage(image);
   hint(result);
   if (problem) handleError(problem, null);
+}
+
+/** Import files after earlier ones, and let no image be opened or removed until then. */
+function importWhileClosed(files) {
+  const imported = reading.then(async () => {
+    const { importFiles } = await loadTransfer();
+    showBusy("Reading the files");
+    closeImage();
+    await project.flush();
+    return await importFiles(project, files, decide);
+  });
+  reading = imported.then(() => {}, () => {});
+  return imported;
 }
 
 /** Let the user decide about images that a saved project shares with the open one. */
@@ -334,8 +350,13 @@ function cancelAhead() {
 async function resume() {
   await loaded;
   showProject();
-  const image = project.images.find(({ id }) => id === project.imageId) ?? project.images[0];
+  const image = lastOpened();
   if (image && !session) await openImage(image);
+}
+
+/** @returns {import("./store.js").StoredImage | undefined} the image that was opened last, or the first one */
+function lastOpened() {
+  return project.images.find(({ id }) => id === project.imageId) ?? project.images[0];
 }
 
 const started = start(), loaded = project.load();

@@ -193,7 +193,7 @@ export class Service {
         if (!error.retryAfter || !left || (error.status === 429 && error.retryAfter > MAX_RETRY_WAIT_S)) throw error;
         const seconds = Math.min(error.retryAfter, MAX_RETRY_WAIT_S);
         this.connection.refuse();
-        this.onWait(error.status === 429 ? error.message : "The service is busy.", seconds);
+        this.onWait(waitReason(error), seconds);
         await Promise.race([new Promise((resolve) => setTimeout(resolve, 1000 * seconds)), aborted(signal)]);
       }
     }
@@ -220,6 +220,12 @@ export class Service {
     }
     throw problem;
   }
+}
+
+/** Return why a request has to wait, as a sentence. @param {Problem} error */
+function waitReason({ status, slug, message }) {
+  if (status === 429) return message;
+  return slug === "stopping" ? "The service is stopping." : "The service is busy.";
 }
 
 /** Compare what an answer says about an image with what the page sent and draws. */

@@ -104,6 +104,15 @@ def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent
     expect(opened.page.get_by_role("alert")).to_be_hidden()
 
 
+def test_stopping_service_is_not_called_busy(opened):
+    stopping = problem(503, "stopping", "Stops", "the service is stopping", **{"Retry-After": "1"})
+    opened.page.route("**/mobile_sam", lambda route: route.fulfill(**stopping))
+    opened.page.mouse.click(*opened.screen_xy(*DISC))
+    expect(opened.page.locator("#busy")).to_have_text("The service is stopping. Retrying in 1 s")
+    opened.page.unroute("**/mobile_sam")
+    opened.wait_for(lambda: opened.visible_mask().any())
+
+
 def test_api_key_is_requested_used_and_stored_for_the_tab(driver, photo):
     unauthorized = problem(
         401, "unauthorized", "An API key is needed", "got no key", **{"WWW-Authenticate": "Bearer"}

@@ -229,6 +229,40 @@ def test_two_people_annotate_parts_and_one_merges_and_decides(ann, bo, work):
     assert without_masks(exported(ann)) == sorted([(own, "disc", "Bo"), (shared, "disc", "Ann")])
 
 
+HOLD_FILES = """() => {
+  const read = Blob.prototype.arrayBuffer, view = document.getElementById("view");
+  const gate = new Promise((resolve) => { window.release = resolve; });
+  window.held = 0;
+  Blob.prototype.arrayBuffer = async function () {
+    if (view.hidden) { held++; await gate; }
+    return read.call(this);
+  };
+}"""
+"""Holds the reading of files back while no image is open."""
+
+
+def test_image_chosen_while_a_project_is_read_opens_after_the_merge_with_all_objects(ann, tmp_path):
+    open_image(ann, "one.png")
+    ann.click(*DISC)
+    theirs = saved_project(ann, tmp_path / "theirs.zip")
+    ann.press("Delete")
+    open_image(ann, "two.png")
+    ann.page.evaluate(HOLD_FILES)
+    ann.page.set_input_files("#annotations", theirs)
+    ann.wait_for(lambda: ann.page.evaluate("held > 0"))
+    ann.page.locator("#image-list li", has_text="one.png").get_by_role("button").first.click()
+    expect(ann.page.locator("#busy-text")).to_have_text("Reading the files")
+    expect(ann.page.locator("#view")).to_be_hidden()
+    ann.page.evaluate("release()")
+    dialog = ann.page.get_by_role("dialog", name="Merge projects")
+    dialog.get_by_role("button", name="All theirs").click()
+    dialog.get_by_role("button", name="Apply").click()
+    ann.expect_image("one.png")
+    assert len(exported(ann)) == 1
+    ann.click(*RED)
+    assert len(exported(ann)) == 2
+
+
 def test_buttons_take_all_of_one_side(ann, tmp_path):
     open_image(ann, "one.png")
     use_class(ann, 1)
