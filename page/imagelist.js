@@ -77,7 +77,8 @@ export class ImageList {
       this.showState(image);
     });
     const at = listed.findIndex(({ id }) => id === openId), hidden = images.length - listed.length;
-    element("image-position").textContent = (at < 0 ? "" : `${at + 1} of ${listed.length}`) + (hidden ? ` (${hidden} hidden)` : "");
+    element("image-position").textContent = at < 0 ? "" : `${at + 1} of ${listed.length}`;
+    element("images-hidden").textContent = hidden ? `${counted(hidden, "image")} hidden` : "";
     element("previous-image").toggleAttribute("disabled", at <= 0);
     element("next-image").toggleAttribute("disabled", at < 0 || at === listed.length - 1);
     element("reviewed").toggleAttribute("disabled", at < 0);

@@ -119,11 +119,12 @@ export function openSample(file) {
 export async function openImage(image, copies = []) {
   const request = ++openCount;
   latest = { request, id: image.id };
+  if (image.id === session?.image.id) return;
+  hideError();
   await reading;
-  if (request !== openCount || image.id === session?.image.id) return;
+  if (request !== openCount) return;
   mend.settle();
   connection.drop(everything);
-  hideError();
   try {
     const wanted = { orientation: image.orientation, range: ranges.get(image.id) };
     const [work, view] = await Promise.all([project.work(image.id), viewOf(image.file, wanted)]);
