@@ -7,6 +7,10 @@
 Chromium opens `/ui` through a proxy that delays each direction by 75 ms, also the opening of a
 connection. It is as quick as the machine otherwise. A first visit has an empty cache. The page is
 usable when its script has run: it then asks for `/info`.
+
+If nginx is installed, this checkout is also opened through it, with deploy/nginx and TLS, by
+HTTP/1.1 and by HTTP/2. Chromium keeps no files of a host whose certificate nobody trusts, so a
+second visit is like a first one there.
 """
 
 import argparse
@@ -29,11 +33,12 @@ from benchmarks.compare import BASELINE, OURS, checked_out, repository_of
 from benchmarks.machine import describe_machine
 from benchmarks.service import BUILTIN, CACHE, running_checkout
 from benchmarks.stats import table
-from harness import ROOT, free_ports
+from harness import ROOT, free_ports, nginx
 from harness.browser import chromium
 
 ONE_WAY_S = 0.075
 ROUNDS = 5
+NGINX = {"HTTP/1.1": nginx.HTTP1, "HTTP/2": nginx.HTTP2}
 HEADER = ("page", "visit", "requests", "from the cache", "usable, median s", "fastest", "slowest")
 
 
@@ -147,12 +152,19 @@ def visit(context: BrowserContext, url: str) -> Visit:
     return Visit(sent, kept, later, usable_s)
 
 
+@contextmanager
+def behind_nginx(service_port: int, folder: Path, protocol: str) -> Iterator[str]:
+    """Yield the URL of nginx with TLS in front of a service, with a delay in each direction."""
+    with nginx.running(folder, service_port, protocol) as proxy, delayed(proxy.port) as url:
+        yield url.replace("http://", "https://")
+
+
 def measure(browser: Browser, urls: dict[str, str], rounds: int) -> str:
     """Return the table of the pages at these URLs, which take turns."""
     visits: dict[tuple[str, str], list[Visit]] = {}
     for _ in range(rounds):
         for name, url in urls.items():
-            context = browser.new_context()
+            context = browser.new_context(ignore_https_errors=True)
             for which in ("first", "second"):
                 visits.setdefault((name, which), []).append(visit(context, url))
             context.close()
@@ -184,6 +196,11 @@ def main() -> None:
             repository = repository_of(root, BUILTIN)
             server = stack.enter_context(running_checkout(root, repository, folder))
             urls[name] = stack.enter_context(delayed(server.port))
+            if name != OURS or not nginx.installed():
+                continue
+            for version, protocol in NGINX.items():
+                proxy = behind_nginx(server.port, folder / version.replace("/", "-"), protocol)
+                urls[f"{name}, nginx, {version}"] = stack.enter_context(proxy)
         browser = stack.enter_context(chromium())
         print(describe_machine(versions=False), f"Load average: {os.getloadavg()[0]:.1f}.")
         print(f"{2000 * ONE_WAY_S:.0f} ms to the service and back, {ROUNDS} rounds")
