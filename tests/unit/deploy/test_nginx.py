@@ -28,7 +28,7 @@ class HoldingServer(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.waiting: Counter[str] = Counter()
+        self.paths: list[str] = []
         self.release = threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.server.waiting["all"] += 1
+        self.server.paths.append(self.path)
         self.server.release.wait(60)
         self.send_response(200)
         self.send_header("Content-Length", "0")
@@ -69,7 +69,15 @@ def url(tmp_path: Path, service: HoldingServer) -> Iterator[str]:
 @contextmanager
 def requested(url: str) -> Iterator[Iterator[str]]:
     """Send requests at once by one connection; yield the lines "STATUS HTTP-VERSION" as they come."""
-    command = ["curl", "--silent", "--insecure", "--http2", "--parallel", "--parallel-max", "300"]
+    command = [
+        "curl",
+        "--no-progress-meter",
+        "--insecure",
+        "--http2",
+        "--parallel",
+        "--parallel-max",
+        "300",
+    ]
     shown = ["--output", "/dev/null", "--write-out", "%{stderr}%{http_code} %{http_version}\n"]
     with subprocess.Popen(
         [*command, *shown, f"{url}?[1-{AT_ONCE}]"], stderr=subprocess.PIPE, text=True
@@ -80,7 +88,7 @@ def requested(url: str) -> Iterator[Iterator[str]]:
 
 def test_all_files_of_the_page_are_passed_on_at_once(url, service):
     with requested(f"{url}/ui/a/app.js") as answers:
-        wait_until(lambda: service.waiting["all"] == AT_ONCE)
+        wait_until(lambda: len(service.paths) == AT_ONCE)
         service.release.set()
         assert Counter(answers) == {"200 2\n": AT_ONCE}
 
@@ -88,7 +96,7 @@ def test_all_files_of_the_page_are_passed_on_at_once(url, service):
 def test_requests_of_one_address_are_limited(url, service):
     with requested(f"{url}/embeddings/a") as answers:
         refused = [next(answers) for _ in range(AT_ONCE - LIMIT)]
-        wait_until(lambda: service.waiting["all"] == LIMIT)
+        wait_until(lambda: len(service.paths) == LIMIT)
         service.release.set()
         assert {*refused} == {"503 2\n"}
         assert Counter(answers) == {"200 2\n": LIMIT}
