@@ -22,7 +22,7 @@ from benchmarks.service import BUILTIN, OFFICIAL, running
 from benchmarks.stats import seconds, table
 from harness.load import Request, json_request, open_loop
 from harness.repository import prepare
-from harness.server import Server, cpu_seconds, resident_bytes
+from harness.server import Server, cpu_seconds, proportional_bytes
 
 FILE = Path(__file__).with_suffix(".yaml")
 ASSUMPTIONS, FIGURES = yaml.safe_load(FILE.read_text()).values()
@@ -131,7 +131,7 @@ def measure(server: Server) -> dict[str, float]:
         "prompt_s": prompt,
         "embedding_s": embedding,
         "idle_cores": idle,
-        "memory_bytes": resident_bytes(server.family()),
+        "memory_bytes": proportional_bytes(server.family()),
         "embedding_bytes": len(server.send(embeddings[0]).content),
         "prompt_in_bytes": len(prompts[0].data()),
         "prompt_out_bytes": len(server.send(prompts[0]).content),

@@ -164,7 +164,7 @@ def measure(browser: Browser, urls: dict[str, str], rounds: int) -> str:
     visits: dict[tuple[str, str], list[Visit]] = {}
     for _ in range(rounds):
         for name, url in urls.items():
-            context = browser.new_context(ignore_https_errors=True)
+            context = browser.new_context()
             for which in ("first", "second"):
                 visits.setdefault((name, which), []).append(visit(context, url))
             context.close()
@@ -201,7 +201,7 @@ def main() -> None:
             for version, protocol in NGINX.items():
                 proxy = behind_nginx(server.port, folder / version.replace("/", "-"), protocol)
                 urls[f"{name}, nginx, {version}"] = stack.enter_context(proxy)
-        browser = stack.enter_context(chromium())
+        browser = stack.enter_context(chromium("--ignore-certificate-errors"))
         print(describe_machine(versions=False), f"Load average: {os.getloadavg()[0]:.1f}.")
         print(f"{2000 * ONE_WAY_S:.0f} ms to the service and back, {ROUNDS} rounds")
         print(measure(browser, urls, ROUNDS))

@@ -17,8 +17,11 @@ def find_chromium() -> str | None:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*arguments: str) -> Iterator[Browser]:
     """Start a browser.
+
+    Args:
+        arguments: further ones of its command line.
 
     Raises:
         FileNotFoundError: there is no Chromium on PATH.
@@ -30,6 +33,7 @@ def chromium() -> Iterator[Browser]:
         )
     with sync_playwright() as playwright:
         # The sandbox does not work for root or in containers; only this project's pages are opened.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        options = ["--no-sandbox", *arguments]
+        browser = playwright.chromium.launch(executable_path=program, args=options)
         yield browser
         browser.close()

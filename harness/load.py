@@ -199,13 +199,19 @@ def closed_loop(port: int, requests: Sequence[Request], callers: int = 1) -> Rep
 
 
 def open_loop(port: int, requests: Sequence[Request], rate: float) -> Replies:
-    """Send evenly spaced requests, `rate` per second, whether or not earlier ones are answered."""
+    """Send evenly spaced requests, `rate` per second, whether or not earlier ones are answered.
+
+    A request that met a closed idle connection is sent again, as HTTP clients do.
+    """
     replies, idle, began = Replies(), deque[Connection](), time.monotonic()
 
     async def ask(number: int, request: Request) -> None:
         await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
         connection = idle.pop() if idle else Connection(port)
-        replies.all.append(await connection.ask(request))
+        reply = await connection.ask(request)
+        if reply.reason == "closed":
+            reply = await connection.ask(request)
+        replies.all.append(reply)
         idle.append(connection)
         if len(replies.all) == len(requests):
             for unused in idle:

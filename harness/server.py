@@ -191,6 +191,16 @@ def cpu_seconds(processes: list[psutil.Process]) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in processes if process.is_running())
 
 
+def proportional_bytes(processes: list[psutil.Process]) -> int:
+    """Return the sum of the processes' proportional set sizes: a shared page counts once."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(OSError):
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+    return total
+
+
 def resident_bytes(processes: list[psutil.Process]) -> int:
     """Return the sum of the processes' resident memory; shared pages count in each."""
     total = 0

@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import psutil
 
 from harness import Server
+from harness.server import proportional_bytes
 
 Sample = TypeVar("Sample")
 
@@ -28,12 +28,7 @@ def left_over(processes: list[psutil.Process], seconds: float) -> list[str]:
 
 def memory(server: Server) -> int:
     """Return the service's memory in bytes: proportional set sizes and memory files."""
-    total = 0
-    for process in server.family():
-        with contextlib.suppress(OSError):
-            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-            total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
-    return total + memory_files(server)
+    return proportional_bytes(server.family()) + memory_files(server)
 
 
 def memory_files(server: Server) -> int:

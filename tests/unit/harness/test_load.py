@@ -86,3 +86,14 @@ def test_outcome_tells_a_missing_server_from_a_lost_answer():
         threading.Thread(target=lambda: server.accept()[0].close(), daemon=True).start()  # noqa: PLW0108
         found = closed_loop(server.getsockname()[1], [Request("/")])
     assert found.reasons() == {"lost": 1}
+
+
+def test_request_on_a_closed_idle_connection_is_sent_again(handler, port, monkeypatch):
+    def answer_and_hang_up(self):
+        self.close_connection = True  # without saying so in a header
+        Echo.do_POST(self)
+
+    monkeypatch.setattr(handler, "do_POST", answer_and_hang_up)
+    found = open_loop(port, [Request("/", b"200")] * 3, rate=4)
+    assert found.reasons() == {"ok": 3}
+    assert len(handler.connections) == 3
