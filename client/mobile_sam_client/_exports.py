@@ -82,7 +82,7 @@ class Exports:
         try:
             import supervision  # noqa: PLC0415 (optional, and slow to import)
         except ImportError:
-            extra = "mobile-sam-client[supervision]"
+            extra = "./client[supervision]"
             command = f"pip install '{extra}'"
             raise ImportError(f"to_supervision needs another package: {command}") from None
         results = self._results()

@@ -143,7 +143,7 @@ def _from_heic(file: bytes) -> bytes:
     try:
         import pillow_heif  # noqa: PLC0415 (optional)
     except ImportError:
-        command = "pip install 'mobile-sam-client[heic]'"
+        command = "pip install './client[heic]'"
         raise ValueError(f"image: HEIC needs another package: {command}") from None
     pillow_heif.register_heif_opener()
     with _opened(file) as opened:

@@ -37,7 +37,7 @@ try:
     import onnxruntime
 except ImportError as error:
     raise ImportError(
-        "local decoding needs other packages: pip install 'mobile-sam-client[local]'"
+        "local decoding needs other packages: pip install './client[local]'"
     ) from error
 
 MAX_IMAGES = 32

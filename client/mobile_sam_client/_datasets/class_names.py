@@ -69,7 +69,7 @@ def _names_in_yaml(data: Dataset, file: str) -> dict[int, str]:
     try:
         from mobile_sam_client._datasets.yaml_text import load_text  # noqa: PLC0415 (optional)
     except ImportError:
-        extra = "mobile-sam-client[yolo]"
+        extra = "./client[yolo]"
         raise DatasetError(f"YAML needs another package: pip install '{extra}'") from None
     document = load_text(data.text(file, MAX_YAML_BYTES))
     if not isinstance(document, dict) or "names" not in document:

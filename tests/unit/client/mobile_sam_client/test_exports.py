@@ -30,7 +30,7 @@ def test_detections_have_masks_boxes_and_scores():
 
 def test_error_without_supervision_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "supervision", None)
-    with pytest.raises(ImportError, match=r"pip install 'mobile-sam-client\[supervision\]'$"):
+    with pytest.raises(ImportError, match=r"pip install '\./client\[supervision\]'$"):
         segmentation(RINGS).to_supervision()
 
 

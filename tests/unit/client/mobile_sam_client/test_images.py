@@ -49,7 +49,7 @@ def test_heic_is_sent_as_jpeg_with_the_extra(monkeypatch):
     assert displayed_pixels(buffer.getvalue())[30, 40].tolist() == pytest.approx([255, 0, 0], abs=3)
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     with pytest.raises(
-        ValueError, match=r"HEIC needs another package: pip install 'mobile-sam-client\[heic\]'"
+        ValueError, match=r"HEIC needs another package: pip install '\./client\[heic\]'"
     ):
         load_source(buffer.getvalue())
 

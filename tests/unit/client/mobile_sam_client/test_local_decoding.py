@@ -164,7 +164,7 @@ def test_number_of_embeddings_is_limited(make, service, monkeypatch):
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "mobile_sam_client._local_decoding")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ImportError, match=r"pip install 'mobile-sam-client\[local\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\./client\[local\]'"):
         Client(local=True)
 
 
