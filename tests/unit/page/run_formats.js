@@ -3,7 +3,7 @@
 import { agreementOf, agreementTable, compared, differenceOf, pairsOf } from "../../../page/agreement.js";
 import { maskInput, withClicks } from "../../../page/drawn.js";
 import { decodeBrush, encodeBrush } from "../../../page/formats/brush_rle.js";
-import { firstTarget, judge, promptsFor } from "../../../page/follow.js";
+import { firstTarget, judge, LOOKS_DIFFERENT, nextTarget, promptsFor } from "../../../page/follow.js";
 import { FORMATS, readProject } from "../../../page/formats/formats.js";
 import { imagesIn } from "../../../page/formats/images.js";
 import { polygonsOf } from "../../../page/formats/polygons.js";
@@ -87,12 +87,15 @@ const CALLS = {
   rounded: ({ regions, image }) => regions.map((region) => rounded(region, image)),
   maskInput: ({ mask, isSquashed }) => maskInput(maskOf(mask), isSquashed),
   withClicks: ({ drawn, sent, answer, clicks }) => withClicks(maskOf(drawn), maskOf(sent ?? drawn), maskOf(answer), clicks).record,
-  follow({ pictures: [before, after], mask, answer }) {
-    const target = firstTarget(before, Mask.fromRecord(mask));
+  follow({ pictures: [first, ...pictures], mask, answers }) {
+    let target = firstTarget(first, Mask.fromRecord(mask));
     if (!target) return null;
-    const question = promptsFor(target, after, { width: mask.size[1], height: mask.size[0] });
-    const reasons = judge(target, question, after, Mask.fromRecord(answer));
-    return { question, expected: [...question.expected], reasons };
+    return pictures.map((picture, index) => {
+      const question = promptsFor(target, picture, { width: mask.size[1], height: mask.size[0] });
+      const answer = Mask.fromRecord(answers[index]), reasons = judge(target, question, picture, answer);
+      if (reasons.every((reason) => reason === LOOKS_DIFFERENT)) target = nextTarget(target, question, picture, answer);
+      return { question, expected: [...question.expected], reasons };
+    });
   },
   upsample({ logits, threshold, image, valid, isSquashed, region: [x0, y0, x1, y1] }) {
     const scalings = [x1 - x0, y1 - y0].map((size, axis) => scaling(size, valid[axis], isSquashed));

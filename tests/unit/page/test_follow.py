@@ -8,10 +8,12 @@ import pytest
 from benchmarks.sequences import SCENES, render
 from mobile_sam_client._follow import _box
 from mobile_sam_client._following import (
+    LOOKS_DIFFERENT,
     Question,
     Target,
     first_target,
     judge,
+    next_target,
     prompts_for,
     small_mask,
     small_picture,
@@ -59,11 +61,11 @@ def test_page_follows_as_the_client_does(name, frame):
             continue
         for given, score in ((answer, 0.9), (~mask, 0.4)):
             _, question, reasons = by_client(before, after, mask, given, score)
-            page = run(
+            (page,) = run(
                 "follow",
                 pictures=[rgba(small_picture(before)), rgba(small_picture(after))],
                 mask=record(mask, 1.0),
-                answer=record(given, score),
+                answers=[record(given, score)],
             )
             assert page["question"]["fields"]["box"] == pytest.approx(question.box)
             assert page["question"]["fields"]["pos_coords"] == [
@@ -75,8 +77,40 @@ def test_page_follows_as_the_client_does(name, frame):
         assert "low score" in reasons
 
 
+def square_at(x: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return an image of a square with a texture, and its mask."""
+    image = np.full((192, 256, 3), 110, np.uint8)
+    texture = np.random.default_rng(seed).integers(-35, 35, (40, 40, 3))
+    image[70:110, x : x + 40] = np.clip(texture + np.array([150, 120, 100]), 0, 255)
+    mask = np.zeros((192, 256), bool)
+    mask[70:110, x : x + 40] = True
+    return image, mask
+
+
+def test_page_finds_as_the_client_does_that_an_object_looks_different():
+    shown = [square_at(100 + 3 * step, seed) for step, seed in enumerate((1, 1, 1, 2, 2))]
+    pictures = [small_picture(image) for image, _ in shown]
+    first = shown[0][1]
+    target = first_target(pictures[0], small_mask(first), _box(first), int(first.sum()))
+    expected = []
+    for picture, (_, mask) in zip(pictures[1:], shown[1:], strict=True):
+        question = prompts_for(target, picture, 256, 192)
+        answer = {"mask": small_mask(mask), "area": int(mask.sum())}
+        reasons = judge(target, question, picture, **answer, score=0.9)
+        target = next_target(target, question, picture, **answer, box_xyxy=_box(mask))
+        expected.append((reasons, pytest.approx(question.cost)))
+    page = run(
+        "follow",
+        pictures=[rgba(picture) for picture in pictures],
+        mask=record(first, 1.0),
+        answers=[record(mask, 0.9) for _, mask in shown[1:]],
+    )
+    assert [(step["reasons"], step["question"]["cost"]) for step in page] == expected
+    assert [reasons for reasons, _ in expected] == [[], [], [LOOKS_DIFFERENT], []]
+
+
 def test_page_does_not_follow_an_empty_mask():
     empty = np.zeros((40, 60), bool)
     picture = rgba(small_picture(np.zeros((40, 60, 3), np.uint8)))
     mask = {**rle(empty), "score": 1.0, "area": 0, "box": [0, 0, 0, 0]}
-    assert run("follow", pictures=[picture, picture], mask=mask, answer=mask) is None
+    assert run("follow", pictures=[picture, picture], mask=mask, answers=[mask]) is None
