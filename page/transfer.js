@@ -5,7 +5,7 @@ import { isTrack } from "./follow.js";
 import { writeCoco } from "./formats/coco.js";
 import { FORMATS, readProject } from "./formats/formats.js";
 import { imagesIn, PROJECT_FILE } from "./formats/images.js";
-import { baseName, cleanPath, FormatError, parseJson } from "./formats/project.js";
+import { baseName, cleanPath, FormatError, isTextList, parseJson } from "./formats/project.js";
 import { unzip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
 import { partsOf, splitImages, subsetFolder } from "./formats/split.js";
@@ -94,9 +94,9 @@ function annotatedImage(image, work) {
     name: image.name,
     ...sizeOf(image),
     objects: (work?.shown ?? []).map(([id, record]) => {
-      const { classId, name, by } = objects.get(id);
+      const { classId, name, by, review } = objects.get(id);
       const { size, counts, score } = atFullSize(Mask.fromRecord(record), image.original).record;
-      return { categoryId: classId, name, rle: { size, counts }, score, ...(by && { by }) };
+      return { categoryId: classId, name, rle: { size, counts }, score, ...(by && { by }), ...(review && { review }) };
     }),
   };
 }
@@ -187,9 +187,9 @@ export async function importFiles(project, files, decide) {
   const classIds = await project.addClasses(found.length ? read.classes : []);
   let objects = 0, images = 0, identical = 0;
   for (const [image, annotated] of found) {
-    const added = annotated.objects.map(({ categoryId, name, rle, score, by, isBox }) => {
+    const added = annotated.objects.map(({ categoryId, name, rle, score, by, review, isBox }) => {
       const drawn = scaled(Mask.fromSpans(Spans.decode(rle), score), image), box = isBox ? boxOf(drawn) : null;
-      return { drawn, classId: classIds.get(categoryId), ...(name && { name }), ...(by && { by }), ...(box && { box }) };
+      return { drawn, classId: classIds.get(categoryId), ...(name && { name }), ...(by && { by }), ...(review && { review }), ...(box && { box }) };
     });
     const { kept, ...counts } = await addObjects(project, image, added);
     objects += kept.length;
@@ -290,10 +290,6 @@ async function importProject(project, main, entries, decide) {
   }
   await project.saveProject();
   return { images: fresh.length, objects, identical: 0, warnings: [], merged };
-}
-
-function isTextList(value) {
-  return Array.isArray(value) && value.every((text) => typeof text === "string");
 }
 
 /** Return an orientation in a project file; undefined, for the rule, if there is none: earlier versions wrote none. */

@@ -5,7 +5,7 @@
 // are a pixel larger there; RLE is exact in both.
 
 import { numberOf, numbersOf } from "./numbers.js";
-import { FormatError, cleanPath, climbs, folderPath, idOf, readClasses, textOf } from "./project.js";
+import { FormatError, cleanPath, climbs, folderPath, idOf, isTextList, readClasses, textOf } from "./project.js";
 import { polygonsOf } from "./polygons.js";
 import { rasterize, rasterizeBox } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
@@ -38,6 +38,7 @@ function documentOf(classes, images, segmentationOf) {
         name: object.name,
         // As CVAT writes attributes.
         attributes: object.by ? { annotator: object.by } : undefined,
+        review: object.review,
       };
     })
   );
@@ -83,7 +84,8 @@ export async function readCoco(document, path, builder) {
       const name = typeof annotation.name === "string" ? annotation.name : category;
       const mask = maskOf(annotation, image, builder);
       const by = textOf(annotation.attributes?.annotator) ?? undefined;
-      builder.add(image, mask, { category, name, score: numberOf(annotation.score), by }, "annotation");
+      const review = isTextList(annotation.review) && annotation.review.length ? annotation.review : undefined;
+      builder.add(image, mask, { category, name, score: numberOf(annotation.score), by, review }, "annotation");
     };
     await builder.addOrWarn(`${image.name}: an annotation`, add, image);
   }

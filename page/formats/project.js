@@ -13,6 +13,7 @@ import { numberOf } from "./numbers.js";
  * @property {number | null} score
  * @property {true} [isBox] the mask is the whole of a box that has none
  * @property {string} [by] name of the annotator
+ * @property {string[]} [review] why the mask may be wrong
  * @typedef {{name: string, width: number, height: number}} ImageSize name: file name, possibly with a folder
  * @typedef {ImageSize & {objects: Annotation[], subset?: "train" | "val", isIncomplete?: boolean}}
  *   AnnotatedImage
@@ -136,6 +137,11 @@ export function idOf(id) {
 export function textOf(name) {
   const isText = (typeof name === "string" && name.trim() !== "") || Number.isInteger(name);
   return isText ? String(name) : null;
+}
+
+/** Return whether a value is a list of texts. */
+export function isTextList(value) {
+  return Array.isArray(value) && value.every((text) => typeof text === "string");
 }
 
 /**
@@ -438,17 +444,18 @@ export class ProjectBuilder {
    * Add an object, unless its mask is empty.
    * @param {AnnotatedImage} image
    * @param {import("./spans.js").Spans} spans its mask
-   * @param {{category: string, name: string, score: number | null, by?: string}} fields category: name of its class; by: of
-   *   the annotator
+   * @param {{category: string, name: string, score: number | null, by?: string, review?: string[]}} fields category: name of
+   *   its class; by: of the annotator; review: why the mask may be wrong
    * @param {string} kind what the format calls an object
    */
-  add(image, spans, { category, name, score, by }, kind) {
+  add(image, spans, { category, name, score, by, review }, kind) {
     if (!spans.area) {
       this.leaveOut(image, `an empty ${kind} was left out`);
       return;
     }
     if (++this.#objects > MAX_OBJECTS) throw new FormatError(`at most ${MAX_OBJECTS} objects can be read`);
-    const object = { categoryId: this.category(category), name, rle: spans.encode(), score, ...(by && { by }) };
+    const details = { ...(by && { by }), ...(review && { review }) };
+    const object = { categoryId: this.category(category), name, rle: spans.encode(), score, ...details };
     image.objects.push(spans.isBox ? { ...object, isBox: true } : object);
   }
 

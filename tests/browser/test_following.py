@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from benchmarks.objects import iou
 from tests.browser.page_driver import PageDriver
+from tests.e2e.test_command_line import mobile_sam
 
 FRAMES, LAST_WITH_BOX = 12, 6
 SIZE = (480, 320)
@@ -126,6 +127,23 @@ def test_marks_of_review_survive_a_reload(series):
     series.page.reload()
     series.expect_image(f"{LAST_WITH_BOX + 1:02}.png")
     expect(series.page.get_by_role("button", name=re.compile("^Review "))).to_have_count(1)
+
+
+def test_masks_that_the_command_doubts_are_marked_in_the_page(series, tmp_path):
+    series.wait_idle()
+    series.press_button("Export")
+    (tmp_path / "project.zip").write_bytes(series.save("Save project"))
+    options = ("--from", "project.zip", "--out", "found", "--url", series.server.url)
+    done = mobile_sam(tmp_path, "follow", ".", *options)
+    assert done.returncode == 0, done.stderr
+    review = series.page.get_by_role("button", name=re.compile("^Review "))
+    expect(review).to_have_count(0)
+    series.page.set_input_files("#annotations", tmp_path / "found" / "review.json")
+    expect(series.page.locator("#hint")).to_contain_text("added")
+    series.page.locator("#image-list li").nth(LAST_WITH_BOX + 1).get_by_role("button").first.click()
+    series.expect_image(f"{LAST_WITH_BOX + 1:02}.png")
+    expect(review).to_have_count(1)
+    expect(review).to_have_attribute("title", re.compile("Following is in doubt: .*"))
 
 
 def test_follow_says_why_it_cannot(series, tmp_path):

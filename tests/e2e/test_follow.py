@@ -56,7 +56,7 @@ def test_every_object_has_a_mask_or_a_review_on_every_image(server, tmp_path):
     places = sorted((entry["image_id"], entry["track_id"]) for entry in entries)
     assert places == [(image, track) for image in (1, 2, 3) for track in (1, 2)]
     for entry in documents[0]["annotations"]:
-        truth = sequence.truth[entry["object_name"]][entry["image_id"]]
+        truth = sequence.truth[entry["name"]][entry["image_id"]]
         mask = coco.decode(entry["segmentation"]).astype(bool)
         assert (mask & truth).sum() / (mask | truth).sum() > 0.5
     assert documents[0]["annotations"]

@@ -173,7 +173,7 @@ def _annotation(
     fields = coco_fields(item.segmentation)
     category_id = first.category_ids[number]
     annotation = coco_annotation(fields, annotation_id, image_id, category_id)
-    annotation |= {"track_id": number + 1, "object_name": first.names[number]}
+    annotation |= {"track_id": number + 1, "name": first.names[number]}
     if item.needs_review:
         annotation["review"] = list(item.reasons)
     return annotation

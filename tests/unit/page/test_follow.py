@@ -95,9 +95,9 @@ def test_page_finds_as_the_client_does_that_an_object_looks_different():
     expected = []
     for picture, (_, mask) in zip(pictures[1:], shown[1:], strict=True):
         question = prompts_for(target, picture, 256, 192)
-        answer = {"mask": small_mask(mask), "area": int(mask.sum())}
-        reasons = judge(target, question, picture, **answer, score=0.9)
-        target = next_target(target, question, picture, **answer, box_xyxy=_box(mask))
+        small, area = small_mask(mask), int(mask.sum())
+        reasons = judge(target, question, picture, mask=small, area=area, score=0.9)
+        target = next_target(target, question, picture, mask=small, box_xyxy=_box(mask), area=area)
         expected.append((reasons, pytest.approx(question.cost)))
     page = run(
         "follow",

@@ -148,3 +148,18 @@ def test_attributes_of_coco_that_are_no_name_are_ignored():
     assert warnings == []
     assert len(document["annotations"]) >= len(values)
     assert not any("by" in one for image in again["images"] for one in image["objects"])
+
+
+def test_coco_has_the_reasons_for_a_review_and_reads_them():
+    project = project_of()
+    first, second = project["images"][0]["objects"][:2]
+    first["review"] = ["low score", "other place"]
+    files = write("coco", project)
+    document = json.loads(files["annotations/instances.json"])
+    assert document["annotations"][0]["review"] == first["review"]
+    document["annotations"][1]["review"] = ["low score", 3]
+    again, warnings = read({"annotations/instances.json": json.dumps(document)}, sizes_of(project))
+    assert warnings == []
+    objects = {one["name"]: one for one in again["images"][0]["objects"]}
+    assert objects[first["name"]]["review"] == first["review"]
+    assert "review" not in objects[second["name"]]
