@@ -107,6 +107,8 @@ def test_answers_are_counted_by_the_name_of_the_key(keyed):
 
 
 def test_log_contains_no_key(keyed):
+    unknown = "a-key-that-nobody-was-given"
+
     def answered(key: str, status: int) -> None:
         headers = {"Authorization": f"Bearer {key}", "X-Request-ID": f"to-be-answered-{status}"}
         answer = requests.post(
@@ -121,7 +123,6 @@ def test_log_contains_no_key(keyed):
         answered(unknown, 401)
         return logged(401)
 
-    unknown = "a-key-that-nobody-was-given"
     answered(ALICE, 404)
     answered(BOB, 404)
     wait_until(refused)  # after many refusals, some are only counted
