@@ -5,7 +5,6 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -27,11 +26,18 @@ IDS = [f"{number:064x}" for number in range(100)]
 class Replica(ThreadingHTTPServer):
     """Server that answers with its port and the request's headers, or as `fail` does."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.fail: Callable[[Handler], None] | None = None
+        self.stopped = False
         self.paths: Counter[str] = Counter()
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuse new connections, and close the others at their next request."""
+        self.stopped = True
+        self.shutdown()
+        self.server_close()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -50,7 +56,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.paths[self.path] += 1
-        if self.server.fail and self.path != "/readyz":
+        if self.server.stopped:
+            break_off(self)
+        elif self.server.fail and self.path != "/readyz":
             self.server.fail(self)
         else:
             self.answer(200, json.dumps({"port": self.server.server_port, **self.headers}).encode())
@@ -68,11 +76,10 @@ def break_off(handler: Handler) -> None:
 
 @pytest.fixture(scope="module")
 def replicas() -> Iterator[list[Replica]]:
-    with ExitStack() as stack:
-        running = [stack.enter_context(Replica()) for _ in range(3)]
-        yield running
-        for each in running:
-            each.shutdown()
+    running = [Replica() for _ in range(3)]
+    yield running
+    for each in running:
+        each.stop()
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +193,16 @@ def test_refused_or_lost_request_is_sent_to_another_replica(envoy, replicas, fau
         replicas[0].fail = replicas[1].fail = None
         failing.fail = fault
         assert {post(envoy, **headers).status_code for _ in range(4)} == {200}
+
+
+@pytest.mark.slow
+def test_replica_that_is_back_takes_over_at_once_when_the_other_is_lost(envoy, replicas):
+    for lost in (0, 1, 0):
+        replicas[lost].stop()
+        assert {post(envoy).status_code for _ in range(50)} == {200}
+        wait_until(lambda: envoy.healthy() == 1)
+        replicas[lost] = Replica(replicas[lost].server_port)
+        wait_until(lambda: envoy.healthy() == 2)
 
 
 @pytest.mark.parametrize("fault", [busy, break_off])
