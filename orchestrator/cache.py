@@ -27,7 +27,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,12 @@ MOBILE_SAM_SHAPES = {IMAGE_EMBEDDINGS.name: (1, *IMAGE_EMBEDDINGS.shape)}
 """Tensors of an embedding of MobileSAM and of Segment Anything."""
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
+ROOM = struct.Struct("<Qq")
+"""In the file of the lock for writing: bytes of all entries, and the folder's time of modification
+when that was true."""
+SPARE_SHARE = 32
+"""A full folder loses this part of its entries (1/32) besides those that must go. Otherwise each
+new one would look at all files, which takes 6 ms for 800."""
 MAX_MEMORY_BYTES = 16 * 2**20
 """Size of the entries that a process keeps in memory, at least the last one. They need not be read
 again, and are the only cache if the disk cannot be written."""
@@ -337,8 +343,8 @@ class EmbeddingCache:
             return False
         # Only one process writes at a time. So the size is bounded, and dead processes left the
         # partial files.
-        with self._lock("room"):
-            self._evict(size, caller)
+        with self._lock("room") as room:
+            used = self._make_room(room, size, caller)
             with tempfile.NamedTemporaryFile(dir=self.folder, suffix=PARTIAL, delete=False) as file:
                 partial = Path(file.name)
                 try:
@@ -348,10 +354,28 @@ class EmbeddingCache:
                 except BaseException:
                     partial.unlink(missing_ok=True)
                     raise
+            room.truncate(0)
+            room.write(ROOM.pack(used + size, self.folder.stat().st_mtime_ns))
         return True
 
-    def _evict(self, size: int, caller: bytes) -> None:
-        """Remove partial files, and entries until `size` more bytes of a caller fit.
+    def _make_room(self, room: IO[bytes], size: int, caller: bytes) -> int:
+        """Make room for `size` more bytes of a caller; return the bytes of all entries, or more if
+        some were written twice.
+
+        The files are looked at only if the folder is full, or if others have changed it: a process
+        that died, or one that does not know of `ROOM`.
+        """
+        room.seek(0)
+        written = room.read()
+        if len(written) == ROOM.size:
+            used, changed_ns = ROOM.unpack(written)
+            if changed_ns == self.folder.stat().st_mtime_ns and used + size <= self.max_bytes:
+                return int(used)
+        return self._evict(size, caller)
+
+    def _evict(self, size: int, caller: bytes) -> int:
+        """Remove partial files, and entries until `size` more bytes of a caller fit; return the
+        bytes of those that are left.
 
         The least recently used entries of callers above an equal share go first. When none is above
         it, all callers' entries go in that order.
@@ -366,9 +390,11 @@ class EmbeddingCache:
                 # The clock was set back; the entry would outlive all others.
                 if status.st_mtime_ns > now:
                     os.utime(path)
-        excess = sum(file[1] for file in files) + size - self.max_bytes
+        total = sum(file[1] for file in files)
+        excess = total + size - self.max_bytes
         if excess <= 0:
-            return
+            return total
+        excess += len(files) // SPARE_SHARE * (total // len(files))
         files.sort()
         for _, file_bytes, path, inode in files:
             used[_caller_of(path, inode)] += file_bytes
@@ -380,15 +406,17 @@ class EmbeddingCache:
                     path.unlink(missing_ok=True)
                     used[owner] -= file_bytes
                     excess -= file_bytes
+                    total -= file_bytes
+        return total
 
     @contextlib.contextmanager
-    def _lock(self, name: str) -> Iterator[None]:
+    def _lock(self, name: str) -> Iterator[IO[bytes]]:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         locks = self.folder / "locks"
         locks.mkdir(exist_ok=True)
-        with (locks / name).open("wb") as file:
+        with (locks / name).open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            yield file
 
 
 def with_crops(cache: EmbeddingCache) -> tuple[EmbeddingCache, EmbeddingCache]:

@@ -191,6 +191,49 @@ def test_entries_of_unknown_format_are_evicted_like_those_of_one_caller(
     assert (folder / f"old 2{SUFFIX}").exists()
 
 
+@pytest.fixture
+def looks(monkeypatch) -> list[int]:
+    """Return a list that gets the bytes left in a folder whenever a cache has looked at its
+    files.
+    """
+    evict, left = EmbeddingCache._evict, []
+
+    def observed(cache: EmbeddingCache, size: int, caller: bytes) -> int:
+        left.append(evict(cache, size, caller))
+        return left[-1]
+
+    monkeypatch.setattr(EmbeddingCache, "_evict", observed)
+    return left
+
+
+def test_files_are_looked_at_again_only_when_others_have_changed_the_folder(
+    open_cache, entries, folder, looks
+):
+    one, other = open_cache(), open_cache()
+    for seed, cache in enumerate([one, other, one, other]):
+        cache.put(entries.name(seed), entries.make(seed))
+    assert looks == [0]
+    abandoned = folder / f"dead{PARTIAL}"
+    abandoned.touch()
+    one.put(entries.name(5), entries.make(5))
+    assert looks == [0, 4 * ENTRY_BYTES]
+    assert not abandoned.exists()
+    (folder / "locks" / "room").write_bytes(b"damaged")
+    one.put(entries.name(6), entries.make(6))
+    assert looks[2:] == [5 * ENTRY_BYTES]
+
+
+def test_full_folder_loses_some_spare_entries_at_once(open_cache, entries, folder, looks):
+    room = 2 * cache_module.SPARE_SHARE
+    cache = open_cache(max_bytes=room * ENTRY_BYTES)
+    for seed in range(room + 6):
+        cache.put(entries.name(seed), entries.make(seed))
+        assert total(folder) <= cache.max_bytes
+    # Two of the six that did not fit made room, each for three.
+    assert looks == [0, *[(room - 3) * ENTRY_BYTES] * 2]
+    assert not list(folder.glob(f"{entries.name(0)}*"))
+
+
 @pytest.mark.parametrize("size_hw", [(0, 0), (0, 5), (5, 0), (65_536, 5), (5, 2**32 - 1)], ids=str)
 def test_entry_of_a_size_that_no_image_has_is_removed(
     open_cache, entries, folder, warnings, size_hw
