@@ -39,6 +39,7 @@ from utils.errors import (
     unknown_version,
 )
 from utils.inference.contents import Content, Spooled
+from utils.inference.known_images import KnownImages
 from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.segmenter import AnswerParts
 from utils.inference.shares import Turns
@@ -127,6 +128,8 @@ class TritonSegmenter:
     max_new_images: int | None = None
     """Maximum number of new images that wait for the encoder in one API worker: each must be
     answered in time."""
+    known_images: KnownImages = field(default_factory=lambda: KnownImages(None))
+    """Images that the model for known ones is asked for, even if the request has a file."""
 
     def __post_init__(self) -> None:
         rooms = {
@@ -183,9 +186,6 @@ class TritonSegmenter:
     async def _outputs(self, model: str, image: ImageSource, request: InferenceRequest) -> _Outputs:
         """Run a model, and the one that it leaves the request to; return its outputs.
 
-        Images are first asked for by their id, even if the request has a file: the model for cached
-        ones is never busy with encoding.
-
         Args:
             model: first model.
             image: the image.
@@ -212,7 +212,7 @@ class TritonSegmenter:
             scale_down=image.scale_down,
             options=request.options,
         )
-        attempt = _Attempt(model, with_file=model == tensors.SEGMENT_COSTLY or request.background)
+        attempt = self._first_attempt(model, image, image_id, request)
         waiting = contextlib.nullcontext() if request.background else self.waiting()
         with waiting, MemoryFile(time.monotonic() + self.timeout_s()) as memory_file:
             while True:
@@ -227,11 +227,26 @@ class TritonSegmenter:
                 if outcome.problem is not None:
                     raise RejectedByModel(_problem(outcome.problem, image, request.point_paths))
                 if not (outcome.costly or outcome.unknown_image):
+                    self.known_images.add(image.owner, image_id)
                     return _contents(result, attempt.model, memory_file, outcome.spooled)
                 next_attempt = attempt.after(outcome, has_file=image.file is not None)
                 if next_attempt is None:
                     raise ImageNotCached(image_id)
                 attempt = next_attempt
+
+    def _first_attempt(
+        self, model: str, image: ImageSource, image_id: str, request: InferenceRequest
+    ) -> _Attempt:
+        """Return the first run of a request.
+
+        Known images are first asked for by their id, even if the request has a file: the model for
+        cached ones is never busy with encoding. A new file goes to the model that encodes it.
+        """
+        is_new = image.file is not None and not self.known_images.has(image.owner, image_id)
+        if is_new and model == tensors.SEGMENT_CACHED:
+            model = tensors.SEGMENT
+        with_file = is_new or request.background or model == tensors.SEGMENT_COSTLY
+        return _Attempt(model, with_file=with_file)
 
     async def _run(
         self,

@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -24,6 +25,7 @@ from utils import errors
 from utils.api.inputs import to_inference_request
 from utils.api.requests import SegmentOptions, SegmentRequest
 from utils.inference.contents import chunks
+from utils.inference.known_images import KnownImages
 from utils.inference.request import ImageSource, InferenceRequest
 from utils.inference.shares import share_of
 from utils.inference.triton_segmenter import MAX_COSTLY_WAITING, TritonSegmenter, service_errors
@@ -53,6 +55,8 @@ GRID = np.array([[1, 2], [3, 4]], np.float32)
 BATCH = InferenceRequest(
     {"point_coords": GRID}, {"crop_box": (1, 2, 30, 40), "min_mask_region_area": 7}, 3
 )
+ALL_KNOWN = KnownImages(Path("/missing/folder/known"))
+"""A table that cannot be used: any image may be known."""
 UNKNOWN, COSTLY = Outcome(unknown_image=True), Outcome(costly=True)
 CACHED_IS_UNKNOWN = {tensors.SEGMENT_CACHED: UNKNOWN}
 
@@ -124,7 +128,7 @@ def array_of(entry: Any) -> np.ndarray:
 
 
 def segmenter_of(client: Client, timeout: float = 60, **instances: int) -> TritonSegmenter:
-    return TritonSegmenter(client.infer, lambda: timeout, instances)
+    return TritonSegmenter(client.infer, lambda: timeout, instances, known_images=ALL_KNOWN)
 
 
 def segment(
@@ -228,6 +232,37 @@ def test_request_goes_from_model_to_model_by_their_outcomes(call, image, outcome
         assert received.call.accepts_costly == (model == tensors.SEGMENT_COSTLY)
 
 
+@pytest.mark.parametrize("is_costly", [False, True], ids=["", "costly"])
+async def test_file_of_a_new_image_goes_to_the_encoder_at_once_and_later_to_the_known_images(
+    is_costly,
+):
+    client = Client(outcomes={tensors.SEGMENT: COSTLY} if is_costly else {}, records=b"{}")
+    segmenter = replace(segmenter_of(client), known_images=KnownImages(None))
+    for image in (NEW, NEW, replace(NEW, owner="another"), replace(KNOWN, owner="a third")):
+        await segmenter.segment(image, ONE)
+    new = [tensors.SEGMENT, *([tensors.SEGMENT_COSTLY] if is_costly else [])]
+    assert client.models == [*new, tensors.SEGMENT_CACHED, *new, tensors.SEGMENT_CACHED]
+    assert all(read["input_image"] == NEW.file for read in client.read[: len(new)])
+    assert "input_image" not in client.read[len(new)]
+
+
+async def test_batch_on_a_new_image_has_its_file_at_once():
+    client = Client(records=b"{}")
+    segmenter = replace(segmenter_of(client), known_images=KnownImages(None))
+    for _ in range(2):
+        await segmenter.records(NEW, BATCH)
+    assert [read.get("input_image") for read in client.read] == [NEW.file, None]
+
+
+async def test_image_whose_request_failed_is_still_new():
+    client = Client(InferenceServerException("failed", status="500"))
+    segmenter = replace(segmenter_of(client), known_images=KnownImages(None))
+    for _ in range(2):
+        with pytest.raises(errors.InferenceFailed):
+            await segmenter.segment(NEW, ONE)
+    assert client.models == [tensors.SEGMENT] * 2
+
+
 @pytest.mark.parametrize("objects", [MIN_COSTLY_OBJECTS - 1, MIN_COSTLY_OBJECTS])
 def test_many_objects_go_to_the_costly_model_at_once(objects):
     client = Client()
@@ -261,7 +296,7 @@ async def test_costly_request_waits_for_room_in_a_full_queue(
 async def test_new_images_that_wait_for_the_encoder_are_limited(monkeypatch):
     monkeypatch.setattr("utils.inference.triton_segmenter.FULL_QUEUE_WAIT_S", 0.01)
     client = Client(outcomes=CACHED_IS_UNKNOWN, delays={tensors.SEGMENT: 60})
-    segmenter = TritonSegmenter(client.infer, lambda: 60, {tensors.SEGMENT: 0}, max_new_images=4)
+    segmenter = replace(segmenter_of(client, mobile_sam=0), max_new_images=4)
     waiting = share_of(4, 1)
     tasks = [asyncio.create_task(segmenter.embed(NEW)) for _ in range(1 + waiting + 1)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
