@@ -62,6 +62,7 @@ NO_GPU = "ONNX Runtime's CPU provider ran the plan for a GPU: these are no figur
 CHANGES = {
     "without work on pixels": gpu_plans.WITHOUT_PIXELS,
     "without own decoders": gpu_plans.WITHOUT_OWN_DECODERS,
+    "known images asked first": gpu_plans.ASKING_FIRST,
 }
 """What `changes` compares the plan with."""
 

@@ -16,6 +16,7 @@ from benchmarks.engines import CUDA, ONNX_RUNTIME
 from benchmarks.service import running_checkout
 from harness import ROOT, Server
 from orchestrator import tensors
+from utils.inference.known_images import KNOWN_IMAGES
 from utils.settings import Settings
 from utils.triton.machine import this_machine
 from utils.triton.plan import MOBILE_SAM_ENGINES, Plan, make_plan
@@ -37,12 +38,15 @@ class Variant:
     """Whether the networks scale images and make masks."""
     own_decoders: bool = True
     """Whether the processes for known images have decoders of their own."""
+    new_images_at_once: bool = True
+    """Whether new images are sent to their encoder without a question to the model for known ones."""
 
 
 PLAN = Variant()
 WITHOUT_PIXELS = Variant(work_on_pixels=False)
 WITHOUT_OWN_DECODERS = Variant(own_decoders=False)
-BEFORE = Variant(work_on_pixels=False, own_decoders=False)
+ASKING_FIRST = Variant(new_images_at_once=False)
+BEFORE = Variant(work_on_pixels=False, own_decoders=False, new_images_at_once=False)
 
 
 def gpu_plan(repository: Path, *, on_gpu: bool) -> Plan:
@@ -73,6 +77,9 @@ def write(repository: Path, folder: Path, variant: Variant = PLAN, *, on_gpu: bo
     # Otherwise Python does it at the start, and Triton, which looks for changes, loads the models
     # again.
     compileall.compile_dir(folder, quiet=1)
+    if not variant.new_images_at_once:
+        # A table that is no file cannot be used: any image may be known.
+        (_caches(folder) / "embeddings" / KNOWN_IMAGES).mkdir(parents=True)
     return folder
 
 
@@ -80,7 +87,11 @@ def serving(folder: Path) -> AbstractContextManager[Server]:
     """Run the service with a repository that `write` has made, and its caches beside it; several
     may run at once.
     """
-    return running_checkout(ROOT, folder, folder.with_name(f"{folder.name}-cache"), **AS_IT_IS)
+    return running_checkout(ROOT, folder, _caches(folder), **AS_IT_IS)
+
+
+def _caches(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}-cache")
 
 
 def _leave_pixels_to_orchestrator(repository: Path, folder: Path, plan: Plan) -> None:

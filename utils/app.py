@@ -42,7 +42,7 @@ from utils.edge.middleware.context import REQUEST_ID_HEADER
 from utils.edge.origins import Origins
 from utils.edge.rate import RateLimit
 from utils.edge.stack import Access, Site, edge
-from utils.inference.known_images import KnownImages
+from utils.inference.known_images import KNOWN_IMAGES, KnownImages
 from utils.inference.segmenter import Segmenter
 from utils.inference.shares import RecentCallers
 from utils.inference.triton_segmenter import TritonSegmenter
@@ -336,7 +336,7 @@ def _segmenter(configuration: _Configuration, triton: _Triton, worker: _Worker) 
         worker.waiting.one_more,
         batch_points=configuration.plan.grid_batch,
         max_new_images=configuration.settings.max_requests,
-        known_images=KnownImages(configuration.embeddings / "known"),
+        known_images=KnownImages(configuration.embeddings / KNOWN_IMAGES),
     )
 
 

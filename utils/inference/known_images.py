@@ -7,6 +7,8 @@ import hashlib
 import os
 from pathlib import Path
 
+KNOWN_IMAGES = "known"
+"""Name of the file."""
 SLOTS, SLOT_BYTES = 2**18, 8
 """A slot has a digest of one image; 2 MB, of which only the used pages take space. Of 10,000 images
 2 % replace another one."""

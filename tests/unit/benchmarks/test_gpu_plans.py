@@ -7,6 +7,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from benchmarks import gpu_plans
 from orchestrator import tensors
 from orchestrator.settings import GPU_NETWORKS
+from utils.inference.known_images import KNOWN_IMAGES, KnownImages
 
 MODELS = (*tensors.MODELS, *tensors.NETWORKS)
 
@@ -74,3 +75,15 @@ def test_python_files_are_compiled_so_that_triton_finds_no_change(builtin_reposi
     folder = gpu_plans.write(builtin_repository, tmp_path / "models", on_gpu=False)
     compiled = {file.parents[2].name for file in folder.glob("*/1/__pycache__/model.*.pyc")}
     assert compiled == set(tensors.MODELS)
+
+
+@pytest.mark.parametrize(
+    ("variant", "asks"), [(gpu_plans.ASKING_FIRST, True), (gpu_plans.PLAN, False)]
+)
+def test_variant_without_a_table_of_known_images_asks_for_new_ones(
+    written, tmp_path, variant, asks
+):
+    written(variant)
+    embeddings = tmp_path / "models-cache" / "embeddings"
+    embeddings.mkdir(parents=True, exist_ok=True)
+    assert KnownImages(embeddings / KNOWN_IMAGES).has("", "0" * 64) == asks
