@@ -39,7 +39,7 @@ class Variant:
     own_decoders: bool = True
     """Whether the processes for known images have decoders of their own."""
     new_images_at_once: bool = True
-    """Whether new images are sent to their encoder without a question to the model for known ones."""
+    """Whether the model for known images is not asked for new ones."""
 
 
 PLAN = Variant()
