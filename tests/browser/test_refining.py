@@ -54,8 +54,11 @@ def frame_of(driver: PageDriver) -> list[int]:
 def test_small_object_is_better_when_refined_and_its_mask_is_that_of_the_region(zoomed):
     zoomed.click(*BALL)
     whole = zoomed.visible_mask()
+    assert whole.any()
     bodies = zoomed.answer("**/mobile_sam", {})
     zoomed.press("f")
+    zoomed.wait_for(lambda: any("multimask_output" not in body for body in bodies))
+    zoomed.wait_idle()
     refined = zoomed.visible_mask()
     assert iou_with_disc(refined) > max(0.75, iou_with_disc(whole))
 
