@@ -30,24 +30,33 @@ def send(server: Server, trace: int, fields: dict[str, Any]) -> requests.Respons
 
 def test_click_on_a_new_image_is_one_trace_across_edge_and_triton(keyed, collector):
     assert send(keyed, 1, {"input_image": as_base64(scene(90)), **CLICK}).ok
-    models = {"mobile_sam", "mobile_sam_encoder", "mobile_sam_decoder", "mobile_sam_cached"}
+    models = {"mobile_sam", "mobile_sam_encoder", "mobile_sam_decoder"}
     spans = collector.trace(f"{1:032x}", {REQUEST_SPAN, "wait mobile_sam", *models})
     by_name = {span.name: span for span in spans}
     in_triton = ["mobile_sam", "InferRequest", "infer mobile_sam", REQUEST_SPAN]
     assert ancestors(by_name["mobile_sam_encoder"], spans) == in_triton
     assert ancestors(by_name["mobile_sam_decoder"], spans) == in_triton
-    assert ancestors(by_name["mobile_sam_cached"], spans) == [
-        "InferRequest",
-        "infer mobile_sam_cached",
-        REQUEST_SPAN,
-    ]
     assert ancestors(by_name["wait mobile_sam"], spans) == [REQUEST_SPAN]
+    assert "infer mobile_sam_cached" not in by_name
     assert {span.service for span in spans if span.name in in_triton[2:]} == {"masks"}
     assert {by_name[name].service for name in ("mobile_sam_encoder", "InferRequest")} == {
         "masks-triton"
     }
     encoder, request = by_name["mobile_sam_encoder"], by_name[REQUEST_SPAN]
     assert request.start_ns < encoder.start_ns < encoder.end_ns < request.end_ns
+
+
+def test_file_of_a_known_image_goes_to_the_model_for_known_ones(keyed, collector):
+    for trace in (3, 4):
+        assert send(keyed, trace, {"input_image": as_base64(scene(91)), **CLICK}).ok
+    spans = collector.trace(f"{4:032x}", {REQUEST_SPAN, "mobile_sam_cached"})
+    by_name = {span.name: span for span in spans}
+    assert ancestors(by_name["mobile_sam_cached"], spans) == [
+        "InferRequest",
+        "infer mobile_sam_cached",
+        REQUEST_SPAN,
+    ]
+    assert "infer mobile_sam" not in by_name
 
 
 def test_span_has_the_request_id_and_log_lines_have_the_trace_id(keyed, collector):
