@@ -111,7 +111,8 @@ def click(port: int, *, api_key: str | None = None, retries: int = 60) -> str:
 @contextmanager
 def container(command: list[str]) -> Iterator[str]:
     """Run a detached container and return its id; remove it at the end. A failure has its log."""
-    identifier = run(*command).splitlines()[-1]  # warnings come first
+    # Messages of Docker's may stand before it and after it.
+    (identifier,) = re.findall("^[0-9a-f]{64}$", run(*command), re.MULTILINE)
     try:
         yield identifier
     except Exception as error:
