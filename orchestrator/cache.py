@@ -51,8 +51,8 @@ MOBILE_SAM_SHAPES = {IMAGE_EMBEDDINGS.name: (1, *IMAGE_EMBEDDINGS.shape)}
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
 ROOM = struct.Struct("<Qq")
-"""In the file of the lock for writing: bytes of all entries, and the folder's time of modification
-when that was true."""
+"""In the file of the lock for writing: bytes of all entries, or more, and the folder's time of
+modification when that was true."""
 SPARE_SHARE = 32
 """A full folder loses this part of its entries (1/32) besides those that must go. Otherwise each
 new one would look at all files, which takes 6 ms for 800."""
