@@ -147,10 +147,13 @@ def test_evicted_image_fails_and_cancelled_ones_are_not_encoded(server, folder):
     )
 
 
-def test_truncated_file_is_queued_and_fails_and_what_is_no_image_fails_at_once(server):
+def test_truncated_file_fails_in_its_turn_and_what_is_no_image_at_once(server):
     texts = [base64.b64encode(file).decode() for file in (photo()[:-100_000], b"no image")]
+    before = Queued(server, 20)
     job = ask(server, "POST", "/embed", images=texts)
+    # The images before it take longer than this answer.
     assert [image["state"] for image in job["images"]] == ["queued", "failed"]
+    ask(server, "DELETE", f"/embed/{before.job['job']}")
     wait_until(lambda: ask(server, "GET", f"/embed/{job['job']}")["failed"] == 2)
     found = ask(server, "GET", f"/embed/{job['job']}")["images"]
     assert "a complete image file" in found[0]["problem"]["detail"]
