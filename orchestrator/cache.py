@@ -22,7 +22,6 @@ import os
 import struct
 import tempfile
 import time
-import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from isal import isal_zlib
 
 from orchestrator.depth import SampleRange
 from orchestrator.images import MAX_SIDE_PIXELS
@@ -132,9 +132,9 @@ def pack(entry: CachedImage, layout: Layout, caller: str = "") -> list[memoryvie
         layout.weights.encode(),
         sum(map(len, body)),
     )
-    checksum = zlib.crc32(HEADER.pack(MAGIC, *fields, 0))
+    checksum = isal_zlib.crc32(HEADER.pack(MAGIC, *fields, 0))
     for piece in (*body, entry.file):
-        checksum = zlib.crc32(piece, checksum)
+        checksum = isal_zlib.crc32(piece, checksum)
     return [HEADER.pack(MAGIC, *fields, checksum), *body, entry.file]
 
 
@@ -180,7 +180,7 @@ def _checked(data: Any) -> tuple[str, memoryview, CachedImage]:
     if len(view) != expected:
         raise InvalidEntry(f"expected {expected} bytes, got {len(view)}")
     body = view[HEADER.size :]
-    if zlib.crc32(body, zlib.crc32(HEADER.pack(*fields, 0))) != checksum:
+    if isal_zlib.crc32(body, isal_zlib.crc32(HEADER.pack(*fields, 0))) != checksum:
         raise InvalidEntry("the checksum does not match the content")
     if not (0 < height <= MAX_SIDE_PIXELS and 0 < width <= MAX_SIDE_PIXELS):
         raise InvalidEntry(
@@ -242,7 +242,8 @@ class EmbeddingCache:
     def put(self, image_id: str, entry: CachedImage, caller: str = "") -> None:
         """Store an entry, on disk if possible, and evict the least recently used ones.
 
-        Those of callers with more than their share of the disk go first.
+        Those of callers with more than their share of the disk go first. An entry on disk is not
+        kept in memory before its first use: that is usually in a process for known images.
 
         Args:
             image_id: id of the image.
@@ -257,10 +258,13 @@ class EmbeddingCache:
             self._failing = False
         except OSError as error:
             self._report_failure(error)
-        # A copy: the encoder's output is in memory shared with Triton, which would grow with every
-        # entry kept.
-        copies = {name: tensor.copy() for name, tensor in entry.embedding.items()}
-        self._remember(image_id, replace(entry, embedding=copies, encode_s=0.0), on_disk)
+        copy = None
+        if not on_disk:
+            # The encoder's output is in memory shared with Triton, which would grow with every
+            # entry kept.
+            tensors = {name: tensor.copy() for name, tensor in entry.embedding.items()}
+            copy = replace(entry, embedding=tensors, encode_s=0.0)
+        self._remember(image_id, copy, on_disk)
 
     @contextlib.contextmanager
     def encode_lock(self, image_id: str) -> Iterator[None]:

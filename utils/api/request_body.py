@@ -36,6 +36,9 @@ MAX_VALUES = 20_000
 """Maximum number of values in a body: of its commas, and opening brackets and braces. The largest
 valid request, 256 objects with 4096 points and labels, has 18,000. Errors of a body take 3
 microseconds per value on the event loop."""
+MAX_COUNTED_BYTES = 100_000
+"""Larger bodies are usually images, in which `bytes.find` looks at many bytes at once: 0.02 ms for
+500 kB, where `bytes.count` takes 0.45 ms. It takes 2 ms for `MAX_VALUES` values."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_ERRORS = 20
 """Maximum number of offending fields in one problem document."""
@@ -245,10 +248,10 @@ def _refusal(error: ValidationError, model: type[BaseModel]) -> MalformedBody | 
 def has_more_than(count: int, characters: bytes, body: bytes) -> bool:
     """Return whether the characters together occur more than `count` times."""
     for character in characters:
-        if len(body) <= 1_000_000:
+        if len(body) <= MAX_COUNTED_BYTES:
             count -= body.count(character)
             continue
-        position = -1  # `bytes.count` looks at byte after byte, `find` at many at once
+        position = -1
         while count >= 0 and (position := body.find(character, position + 1)) >= 0:
             count -= 1
     return count < 0

@@ -343,7 +343,7 @@ def test_entries_in_memory_are_bounded_in_bytes(
 
 
 def test_entries_in_memory_are_copies_of_the_encoder_output(open_cache, entries):
-    cache, entry = open_cache(), entries.make(1)
+    cache, entry = open_cache(max_bytes=0), entries.make(1)  # no disk
     cache.put(entries.name(1), entry)
     found = cache.get(entries.name(1))
     assert found is not None
