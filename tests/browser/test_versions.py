@@ -142,6 +142,7 @@ def test_choice_outlives_a_reload_and_falls_back_when_the_version_is_gone(choose
     reload(chooser)
     select, hint = chooser.page.get_by_label("weights", exact=True), chooser.page.locator("#hint")
     expect(select).to_have_value("1")
+    chooser.wait_for(lambda: bodies != [])
     assert [body["model_version"] for body in bodies] == [1]
 
     gone = "model_version: expected a loaded version; GET /info lists them, got 1"
@@ -153,6 +154,7 @@ def test_choice_outlives_a_reload_and_falls_back_when_the_version_is_gone(choose
     chooser.page.get_by_role("application").focus()
     chooser.press("n")
     chooser.click(*RED)
+    expect(hint).to_have_text("Version 1 of the model is no longer loaded: version 2 is used")
     chooser.wait_for(lambda: chooser.visible_mask().any())
     # Of the press, the click, and again.
     assert [body.get("model_version") for body in bodies] == [
@@ -160,7 +162,6 @@ def test_choice_outlives_a_reload_and_falls_back_when_the_version_is_gone(choose
         1,
         None,
     ]
-    expect(hint).to_have_text("Version 1 of the model is no longer loaded: version 2 is used")
     expect(chooser.page.locator("#version")).to_be_hidden()
     expect(chooser.page.locator("#weights-name")).to_have_text("other")
     expect(chooser.page.get_by_role("alert")).to_be_hidden()
@@ -175,9 +176,11 @@ def test_versions_are_offered_once_the_service_has_started(chooser):
         "weights": None,
         "engine": None,
     }
-    chooser.answer("**/info", {"json": starting}, {})
+    asked = chooser.answer("**/info", {"json": starting})
     chooser.page.reload()
+    chooser.wait_for(lambda: len(asked) > 1)  # the page has the first answer, and asked again
     expect(chooser.page.locator("#version")).to_be_hidden()
+    chooser.page.unroute("**/info")
     expect(chooser.page.locator("#version")).to_be_visible()
     expect(chooser.page.get_by_role("alert")).to_be_hidden()
 
@@ -203,9 +206,9 @@ def test_weights_for_boxes_only_send_no_clicks(open_page, photo, info):
         driver.image = photo
         driver.page.set_input_files("#file", photo)
         driver.page.wait_for_selector("#about:not(:empty)")
-        bodies, everything = driver.answer("**/mobile_sam", {}), driver.answer("**/everything", {})
         hint = driver.page.locator("#hint")
         expect(hint).to_have_text("These weights accept boxes only: drag one around an object")
+        bodies, everything = driver.answer("**/mobile_sam", {}), driver.answer("**/everything", {})
         driver.press("e")
         expect(hint).to_be_hidden()
         driver.page.mouse.move(*driver.screen_xy(*DISC))
