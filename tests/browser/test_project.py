@@ -20,8 +20,10 @@ PUT_FAILS = (
 )
 SLOW_STORAGE = """
 const { request } = LockManager.prototype, released = new Promise((resolve) => (window.releaseStorage = resolve));
-LockManager.prototype.request = function (...lock) { return released.then(() => request.apply(this, lock)); };
+LockManager.prototype.request = function (name, options, hold) { return released.then(() => request.call(this, name, hold)); };
 """
+"""Script of a browser whose storage is ready when the test says so, however long that takes: the lock
+has no time limit."""
 PRESS_TWICE = """() => {
   for (const key of ["d", "d"]) document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 }"""
