@@ -31,8 +31,10 @@ def test_mask_and_cutout_contain_the_mask_only(opened, photo):
 
 def copied(driver, button: str = "Copy Python") -> str:
     driver.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    hint = driver.page.locator("#hint")
+    hint.evaluate("hint => hint.textContent = ''")  # that of an earlier copy
     driver.press_button(button)
-    expect(driver.page.locator("#hint")).to_have_text("Copied")
+    expect(hint).to_have_text("Copied")
     return str(driver.page.evaluate("navigator.clipboard.readText()"))
 
 
