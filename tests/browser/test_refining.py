@@ -114,8 +114,9 @@ def test_further_clicks_use_the_part_or_outside_of_it_the_whole_image(zoomed):
     expect(zoomed.page.locator("#refine")).to_be_hidden()
     expect(zoomed.page.locator("#hint")).to_contain_text("Zoomed out")
     assert np.array_equal(zoomed.visible_mask(), refined)
-    zoomed.click(300, 300, button="right")
-    expect(zoomed.page.locator("#hint")).to_contain_text("whole image")
+    zoomed.page.mouse.click(*zoomed.screen_xy(300, 300), button="right")
+    expect(zoomed.page.locator("#hint")).to_contain_text("whole image")  # it ends after six seconds
+    zoomed.wait_idle()
     zoomed.assert_mask_is_the_apis(pos_coords=[BALL], neg_coords=[(300, 300)])
     zoomed.press("Control+z")
     assert np.array_equal(zoomed.visible_mask(), refined)
