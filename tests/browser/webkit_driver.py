@@ -106,10 +106,10 @@ def virtual_screen() -> Iterator[str]:
 
 
 def answers(url: str) -> bool:
-    """Return whether there is a server."""
+    """Return whether a server answers."""
     try:
         return requests.get(url, timeout=5).ok
-    except requests.ConnectionError:
+    except (requests.ConnectionError, requests.Timeout):
         return False
 
 
