@@ -158,6 +158,7 @@ def test_image_whose_annotation_was_left_out_is_not_reviewed(opened, tmp_path):
         annotations = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": box} for box in boxes]
         (tmp_path / "labels.json").write_text(json.dumps({**document, "annotations": annotations}))
         opened.page.set_input_files("#annotations", tmp_path / "labels.json")
+        expect(opened.page.locator("#report")).to_be_visible(visible=bool(boxes))
         expect(opened.page.locator("#image-list li")).to_have_text(re.compile(f"{words}$"))
 
 
