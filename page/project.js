@@ -36,6 +36,8 @@ export class Project {
   /** @type {Set<Session>} sessions with unsaved changes */
   #changed = new Set();
   #timer = 0;
+  /** Writes that are not done. */
+  #writes = 0;
   /** @type {(image: StoredImage) => void} called after the numbers of objects on an image have changed */
   onCounts = () => {};
 
@@ -267,13 +269,18 @@ export class Project {
   }
 
   async #write(write, onFailure = () => {}) {
+    this.#writes++;
+    if (this.state === "saved") this.#setState("saving");
+    let problem = "";
     try {
       await write();
-      if (!this.#changed.size && this.state !== "memory") this.#setState("saved");
     } catch (error) {
       onFailure();
-      this.#setState("failed", error.message);
+      problem = error.message;
     }
+    this.#writes--;
+    if (problem) this.#setState("failed", problem);
+    else if (!this.#writes && !this.#changed.size && this.state !== "memory") this.#setState("saved");
   }
 
   #setState(state, reason = "") {
@@ -294,10 +301,19 @@ function hasKeys() {
  */
 async function lock() {
   if (!navigator.locks) return; // without TLS, other than on this machine
-  await new Promise((resolve, reject) => {
-    const hold = () => (resolve(), new Promise(() => {}));
+  while (!(await isLocked())) {
+    const { held } = await navigator.locks.query();
+    // The time may also have passed while this page stood still.
+    if (held.some(({ name }) => name === LOCK)) throw new Error("the project is open in another tab");
+  }
+}
+
+/** Take the lock for as long as this page is open; return whether it was free in time. */
+function isLocked() {
+  return new Promise((resolve) => {
+    const hold = () => (resolve(true), new Promise(() => {}));
     // After a reload, the lock of the page before is free a moment later, on a busy machine seconds.
-    navigator.locks.request(LOCK, { signal: AbortSignal.timeout(LOCK_TIMEOUT_MS) }, hold).catch(() => reject(new Error("the project is open in another tab")));
+    navigator.locks.request(LOCK, { signal: AbortSignal.timeout(LOCK_TIMEOUT_MS) }, hold).catch(() => resolve(false));
   });
 }
 
