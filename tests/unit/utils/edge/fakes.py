@@ -61,7 +61,7 @@ def make_edge(app: ASGIApp, **options: Any) -> ASGIApp:
         "adapters": Adapters([], None),  # type: ignore[arg-type]
     }
     parts: dict[str, Any] = {
-        "limits": Limits(100, 1, lambda: 1),
+        "limits": Limits(100, 60, lambda: 60),
         "admission": Admission(1, 100),
         "active": RecentCallers(),
         "health": lambda: Health("ready"),

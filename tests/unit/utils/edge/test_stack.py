@@ -50,8 +50,8 @@ class Service:
     max_requests: int = 2
     metrics_need_key: bool = False
     state: State = "ready"
-    body_timeout_s: float = 0.2
-    answer_timeout_s: float = 0.2
+    body_timeout_s: float = 60
+    answer_timeout_s: float = 60
     application: ASGIApp | None = None
     """In place of `app`."""
     counts: FakeCounts = field(default_factory=FakeCounts)
@@ -182,7 +182,7 @@ async def test_refusal_closes_the_connection_if_much_of_the_body_is_unread(heade
 
 
 async def test_slow_body_is_a_408():
-    answer = await Service().ask(
+    answer = await Service(body_timeout_s=1).ask(
         chunks=[b"a", b"b", asyncio.Event(), b"cd"], headers=[("Content-Length", "4")]
     )
     assert answer.problem == (408, "slow-body")
@@ -190,7 +190,7 @@ async def test_slow_body_is_a_408():
 
 
 async def test_answer_that_does_not_start_in_time_is_a_504_that_keeps_the_connection():
-    service = Service()
+    service = Service(answer_timeout_s=0.2)
     answer = await service.ask("/busy", headers=[("Transfer-Encoding", "chunked")])
     assert answer.problem == (504, "inference-timeout")
     assert "connection" not in answer.headers
@@ -310,7 +310,7 @@ async def test_refusals_are_delayed_while_others_are_active(monkeypatch):
     async def no_sleep(seconds: float) -> None:
         delays.append(seconds)
 
-    service = Service(max_requests=1, answer_timeout_s=60)
+    service = Service(max_requests=1)
     other = asyncio.ensure_future(service.ask("/busy", client="10.0.0.2"))
     while not service.reached:
         await asyncio.sleep(0)
@@ -477,7 +477,8 @@ async def test_pages_that_work_pass_the_checks_of_work():
         503,
         "inference-unavailable",
     )
-    assert (await Service().ask("/slow", "GET")).problem == (504, "inference-timeout")
+    slow = await Service(answer_timeout_s=0.2).ask("/slow", "GET")
+    assert slow.problem == (504, "inference-timeout")
     refused = await Service().ask(path)
     assert (refused.problem, refused.headers["allow"]) == ((405, "method-not-allowed"), "GET, HEAD")
 
@@ -500,7 +501,7 @@ async def test_error_after_the_start_of_an_answer_is_raised():
 
 
 async def test_aborted_request_is_a_503_unless_its_answer_has_started():
-    service = Service(max_requests=4, body_timeout_s=60, answer_timeout_s=60)
+    service = Service(max_requests=4)
     unread = service.ask(chunks=[b"a", asyncio.Event()], headers=[("Content-Length", "2")])
     requests = [
         asyncio.ensure_future(ask)

@@ -23,7 +23,7 @@ from utils.errors import (
     UnsupportedMedia,
 )
 
-LIMITS = Limits(100, 0.05, lambda: 1)
+LIMITS = Limits(100, 60, lambda: 60)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,10 @@ async def test_stop_after_the_body_says_that_the_request_could_not_be_finished()
 )
 async def test_body_beyond_a_limit_is_refused(body, length, error):
     app = Application()
+    limits = Limits(100, 0.05, lambda: 60) if error is SlowBody else LIMITS
     headers = [] if length is None else [(b"content-length", length)]
     with pytest.raises(error):
-        await ask(ReadBodyMiddleware(app, Admission(1, 1000), LIMITS), headers=headers, body=body)
+        await ask(ReadBodyMiddleware(app, Admission(1, 1000), limits), headers=headers, body=body)
     assert not app.requests
 
 

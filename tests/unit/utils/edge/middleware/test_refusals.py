@@ -20,7 +20,7 @@ from utils.errors import (
 from utils.inference.shares import RecentCallers
 from utils.integrations.adapter import Adapter, Adapters
 
-LIMITS = Limits(100, 1, lambda: 1)
+LIMITS = Limits(100, 60, lambda: 60)
 LINES = [(b"Content-Type", b"application/x-ndjson")]
 
 

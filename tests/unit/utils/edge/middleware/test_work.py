@@ -106,7 +106,7 @@ async def test_application_gets_the_body_and_the_edge_keeps_it_no_longer():
         received.append(request_of(scope).content)
         await Application()(scope, receive, send)
 
-    step = TimeLimitMiddleware(app, Limits(1, 1, lambda: 1))
+    step = TimeLimitMiddleware(app, Limits(1, 60, lambda: 60))
 
     async def with_content(scope, receive, send):
         request_of(scope).content = b"body"
