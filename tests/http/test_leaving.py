@@ -36,7 +36,7 @@ def test_work_is_cancelled_when_the_caller_disconnects(
 
         monkeypatch.setattr(segmenter, method, work)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        return await asyncio.wait_for(messages_of(app, path, body, headers, left=working), 10)
+        return await asyncio.wait_for(messages_of(app, path, body, headers, left=working), 60)
 
     sent = asyncio.run(visit())
     assert ended == ["cancelled"]

@@ -16,6 +16,7 @@ from bentoml._internal.server.http.access import AccessLogMiddleware
 
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from tests.http.asgi import ADDRESS, messages_of
+from tests.unit.utils.edge.fakes import Clock
 from utils.api.answers import REFUSAL_LOG
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.edge.keys import ApiKeys
@@ -210,6 +211,7 @@ def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch):
     assert keys
     monkeypatch.setattr(ApiKeyMiddleware, "_name_of", lambda _, headers: keys.name_of(headers))
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._max_lines", 20)
+    monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._clock", Clock())
     guesses = [{"headers": [(b"x-api-key", b"guess-%d" % number)]} for number in range(50)]
     assert {status for status, _ in ask_all(app, guesses)} == {401}
     REFUSAL_LOG.summarise_ended(all_windows=True)

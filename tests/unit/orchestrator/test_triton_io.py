@@ -75,6 +75,7 @@ def triton_io(monkeypatch):
 
     monkeypatch.setattr(triton_io, "pb_utils", Mock())
     monkeypatch.setattr(triton_io._LOG, "_windows", {})
+    monkeypatch.setattr(triton_io._LOG, "_clock", lambda: 0.0)
     return triton_io
 
 

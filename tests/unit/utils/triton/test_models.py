@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.flood_log import FloodLog
 from sam_onnx.repository import replace_file
+from tests.unit.utils.edge.fakes import Clock
 from tests.unit.utils.triton.conftest import add_version, remove_version
 from utils.errors import InferenceUnavailable, ModelChange
 from utils.observability.logs import logger
@@ -176,7 +177,7 @@ def test_a_failed_load_aborts_the_sync_and_hides_paths(models, triton, deploymen
 
 
 def test_failed_loads_are_logged_a_few_times_and_then_counted(models, triton, monkeypatch, caplog):
-    log = FloodLog(logger, max_lines=2, window_s=10, level=logging.ERROR)
+    log = FloodLog(logger, max_lines=2, window_s=10, clock=Clock(), level=logging.ERROR)
     monkeypatch.setattr("utils.triton.models.ERROR_LOG", log)
     triton.fails_to_load = {"mobile_sam_decoder"}
     for _ in range(5):
