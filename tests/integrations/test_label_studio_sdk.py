@@ -29,7 +29,7 @@ def test_brush_masks_are_those_of_the_library(tool_environment: Callable[[str], 
     python, masks = tool_environment("label-studio") / "python", [*MASKS, LONG_RUNS, ~LONG_RUNS]
     lines = "".join(json.dumps(mask.tolist()) + "\n" for mask in masks)
     done = subprocess.run(
-        [python, "-c", SCRIPT], input=lines, capture_output=True, text=True, check=True, timeout=120
+        [python, "-c", SCRIPT], input=lines, capture_output=True, text=True, check=True, timeout=300
     )
     expected = [json.loads(line) for line in done.stdout.splitlines()]
     assert [list(brush_rle(run_lengths(mask))) for mask in masks] == expected
@@ -64,7 +64,7 @@ def test_library_decodes_the_masks_that_the_page_exports(
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     found = [json.loads(line) for line in done.stdout.splitlines()]
     masks = [decode(one["rle"]) for image in project["images"] for one in image["objects"]]

@@ -14,7 +14,7 @@ from pycocotools import mask as coco_mask
 
 DENO = Path(sys.executable).with_name("deno")
 SCRIPT = Path(__file__).with_name("run_formats.js")
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 class FormatError(Exception):

@@ -59,7 +59,7 @@ def test_a_signal_stops_the_process_manager(tmp_path, case, status):
         assert process.stdout is not None
         assert "ready\n" in iter(process.stdout.readline, "")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == status
+        assert process.wait(300) == status
 
 
 @pytest.fixture

@@ -96,19 +96,19 @@ async def refusal(limit: RateLimit) -> TooManyRequests | None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_limit_holds_for_all_processes_together(file):
     workers = [start(WORKER, file, "100/day", 60) for _ in range(4)]
     assert run_together(workers) == 100
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_restarted_process_goes_on_with_the_counts(file):
     assert run_together([start(WORKER, file, "100/day", 60)]) == 60
     assert run_together([start(WORKER, file, "100/day", 60)]) == 40
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_killed_process_leaves_no_lock(file):
     table = CountTable(file)
     assert allowed(table, "3/day", 1) == 1
@@ -119,7 +119,7 @@ def test_killed_process_leaves_no_lock(file):
     assert allowed(table, "3/day", 9) == 2
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_processes_killed_at_work_leave_exact_counts(file):
     workers = [start(WORKER, file, "2000/day", 100_000) for _ in range(3)]
     answers = 0
@@ -137,7 +137,7 @@ def test_processes_killed_at_work_leave_exact_counts(file):
     assert 2000 - len(workers) <= answers + left <= 2000
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_worker_counts_alone_while_another_one_keeps_the_lock(file, log, monkeypatch):
     monkeypatch.setattr(rate, "LOCK_TIMEOUT_S", 0.05)
     monkeypatch.setattr(rate, "RETRY_INTERVAL_S", 0)

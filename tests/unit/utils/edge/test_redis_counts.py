@@ -163,7 +163,7 @@ async def slow_proxy(port: int, delay: Callable[[], float]) -> AsyncIterator[str
     await asyncio.gather(*connections)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_slow_redis_is_left_alone_and_no_late_answer_is_taken_for_another(
     server, log, monkeypatch
 ):

@@ -95,7 +95,7 @@ def test_costly_conversions_take_turns_and_end_when_the_caller_leaves():
             return asyncio.ensure_future(service.converted(document(masks), convert, box_ns=10.0))
 
         first, second = start("first"), start("second")
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(started.wait, 60)
         more = [start("more") for _ in range(MAX_WAITING)]
         with pytest.raises(Overloaded):
             await more[-1]

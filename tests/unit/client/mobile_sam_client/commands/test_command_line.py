@@ -25,7 +25,7 @@ def run_process(*command: str, **environment: str) -> subprocess.CompletedProces
         "PYTHONPATH": str(Path(mobile_sam_client.__file__).parents[1]),
         **environment,
     }
-    return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
+    return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=300)
 
 
 @pytest.mark.parametrize("command", ["segment", "everything", "batch", "convert", "embed", "info"])
