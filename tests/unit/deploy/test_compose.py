@@ -50,7 +50,7 @@ def test_file_matches_the_compose_schema(file):
         file,
     ]
     checked = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

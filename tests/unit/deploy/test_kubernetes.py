@@ -62,7 +62,7 @@ def build(name: str) -> list[Object]:
                 yaml.safe_dump({"namespace": "mobile-sam", **parts})
             )
         command = [require("kubectl"), "kustomize", str(target)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if 'unknown field "components"' in done.stderr:
         pytest.skip("kubectl is older than 1.21")
     assert done.returncode == 0, done.stderr
@@ -321,7 +321,7 @@ def test_ending_envoy_closes_the_connections_of_its_callers(tmp_path):
         running = envoy.start(tmp_path, [replica.server_port])
         stack.callback(running.kill)
         running.wait_until_ready()
-        assert "Connection" not in requests.get(f"{running.url}/readyz", timeout=60).headers
+        assert "Connection" not in requests.get(f"{running.url}/readyz", timeout=300).headers
         (only,) = named("envoy", "Deployment", "mobile-sam-envoy")["spec"]["template"]["spec"][
             "containers"
         ]
@@ -329,8 +329,8 @@ def test_ending_envoy_closes_the_connections_of_its_callers(tmp_path):
         script = script.replace("/9901", f"/{urlsplit(running.metrics_url).port}").replace(
             "sleep 60", "head -1 <&3"
         )
-        assert subprocess.check_output([*shell, script], timeout=60) == b"HTTP/1.1 200 OK\r\n"
-        answer = requests.get(f"{running.url}/readyz", timeout=60)
+        assert subprocess.check_output([*shell, script], timeout=300) == b"HTTP/1.1 200 OK\r\n"
+        answer = requests.get(f"{running.url}/readyz", timeout=300)
         assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
 
 

@@ -97,7 +97,7 @@ def test_queries_use_exported_metrics_and_labels(builtin_server):
 def promtool(*arguments: str) -> None:
     command = [require("promtool"), *arguments]
     done = subprocess.run(
-        command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=60
+        command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

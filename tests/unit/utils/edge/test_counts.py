@@ -19,7 +19,10 @@ WORKER = """
 import asyncio, sys
 from pathlib import Path
 from utils.errors import TooManyRequests
+from utils.edge import rate
 from utils.edge.rate import RateLimit
+
+rate.LOCK_TIMEOUT_S = 120  # a process that waits for a core is not one that keeps the lock
 
 async def main(file, text, requests):
     limit, allowed = RateLimit(text, None, file=Path(file)), 0
