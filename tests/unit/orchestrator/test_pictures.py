@@ -6,7 +6,7 @@ import zlib
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -152,7 +152,13 @@ def test_png_round_trip_is_exact(kind, size_hw, channels, mode):
     assert kind == "noise" or len(data) < 500 + wanted.size / 10
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(
     height=st.integers(1, 300),
     width=st.integers(1, 50),

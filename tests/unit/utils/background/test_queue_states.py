@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -195,5 +195,10 @@ class QueuedImages(RuleBasedStateMachine):
 
 TestQueuedImages = QueuedImages.TestCase
 TestQueuedImages.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, database=None
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
@@ -24,6 +24,12 @@ from utils.inference.shares import (
 
 CAPACITY = 64
 NAMES = st.integers(0, 199).map("caller {}".format)
+SETTINGS = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +193,7 @@ class Arrivals(RuleBasedStateMachine):
         assert not self.shares._holdings
 
 
-Arrivals.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+Arrivals.TestCase.settings = settings(SETTINGS, max_examples=60, stateful_step_count=60)
 TestArrivals = Arrivals.TestCase
 
 
@@ -221,7 +227,7 @@ class CrowdArrivals(Arrivals):
         return holding
 
 
-CrowdArrivals.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+CrowdArrivals.TestCase.settings = settings(SETTINGS, max_examples=30, stateful_step_count=20)
 TestCrowdArrivals = CrowdArrivals.TestCase
 
 

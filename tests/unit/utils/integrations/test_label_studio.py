@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
@@ -289,6 +289,12 @@ def test_tasks_may_come_with_long_brush_strokes_and_polygons(ask, replay):
     assert ask("predict", body(tasks=tasks)).json() == {"results": [[]]}
 
 
+@settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(st.dictionaries(st.text('"\\\\rle:[]1, '), st.text('"\\\\rle:[]1, ')))
 @example({"a": '"rle": [1, 2]', "\\\\": '\\\\"rle": [1]', "points": "[1]"})
 def test_texts_are_kept_where_numbers_are_removed(document):
