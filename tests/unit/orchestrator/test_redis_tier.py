@@ -189,6 +189,7 @@ def test_redis_whose_answer_never_ends_is_not_waited_for_and_then_not_asked(
     with dripping_server(entries.file(1)) as (url, commands):
         tier = RedisTier(url, Layout(WEIGHTS), warnings.append)
         assert [tier.get(entries.name(1)) for _ in range(3)] == [None] * 3
+        wait_until(lambda: commands)
     assert len(commands) == 1
     assert len(warnings) == 1
     assert "no complete answer within 0.3 s" in warnings[0]

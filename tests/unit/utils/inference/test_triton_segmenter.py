@@ -21,6 +21,7 @@ from orchestrator import tensors
 from orchestrator.call import ModelRequest, Outcome, RequestCancelled
 from orchestrator.costs import MIN_COSTLY_OBJECTS, Workload
 from orchestrator.flood_log import FloodLog
+from tests.unit.utils.edge.fakes import Clock
 from utils import errors
 from utils.api.inputs import to_inference_request
 from utils.api.requests import SegmentOptions, SegmentRequest
@@ -537,7 +538,7 @@ def test_model_is_told_whether_the_image_may_be_worked_on_at_a_smaller_size(call
 
 
 def test_errors_of_an_outage_are_written_a_few_times_and_then_counted(monkeypatch, caplog):
-    log = FloodLog(logger, max_lines=5, window_s=10, level=logging.ERROR)
+    log = FloodLog(logger, max_lines=5, window_s=10, clock=Clock(), level=logging.ERROR)
     monkeypatch.setattr("utils.inference.triton_segmenter.ERROR_LOG", log)
     raised = (
         OSError("refused"),
