@@ -92,9 +92,14 @@ def envoy(replicas, tmp_path_factory) -> Iterator[Envoy]:
 
 
 @pytest.fixture(autouse=True)
-def _reset(replicas) -> None:
+def _reset(request, replicas) -> None:
     for each in replicas:
         each.fail = None
+    if "envoy" in request.fixturenames:
+        running = request.getfixturevalue("envoy")
+        # A pause of this process makes the replicas miss Envoy's checks.
+        wait_until(lambda: running.healthy() == 2)
+    for each in replicas:
         each.paths.clear()
 
 
