@@ -81,6 +81,8 @@ def test_run_after_a_pause_keeps_other_threads_off_the_callers_core(
     monkeypatch.setattr(
         openvino_engine, "libc", lambda name, *_: min(cores) if name == "sched_getcpu" else None
     )
+    # The second run must follow the first without a pause, whatever else the processor does.
+    monkeypatch.setattr(openvino_engine, "PAUSE_S", 600)
     model = engine(tmp_path)
     infer, found = model.request.infer, []
 
@@ -193,7 +195,7 @@ import numpy as np, onnx, psutil
 from pathlib import Path
 from sam_onnx.model import builtin
 from triton_backends.common import openvino_engine
-openvino_engine.MEMORY_KEPT_S = 6  # longer than between two large runs, also on a busy machine
+openvino_engine.MEMORY_KEPT_S = 15  # longer than between two large runs, also on a busy machine
 onnx.save(builtin()[1][1], {str(tmp_path / "decoder.onnx")!r})
 model = openvino_engine.Engine(Path({str(tmp_path / "decoder.onnx")!r}), {{}})
 def run(prompts, points):
@@ -212,7 +214,7 @@ before = memory()
 for number in range(199):
     run(1, 1 + number * 7 % 199)
 grown = memory() - before
-deadline = time.monotonic() + 40
+deadline = time.monotonic() + 240
 while model.request is first and time.monotonic() < deadline:
     time.sleep(0.1)
 first = None
