@@ -79,8 +79,11 @@ def health_check(port: int) -> int:
     """Run the program of the HEALTHCHECK and return its exit status."""
     program = json.loads(arguments("HEALTHCHECK")[0].partition(" CMD ")[2])
     assert program[0] == "python"
+    # The service of the test may have to wait for a core.
+    code = program[-1].replace("timeout=4", "timeout=60")
+    assert code != program[-1]
     # The check must ignore proxy settings.
     environment = {**os.environ, "BENTOML_PORT": str(port), "http_proxy": "http://127.0.0.1:1"}
     return subprocess.run(
-        [sys.executable, *program[1:]], env=environment, stderr=subprocess.DEVNULL, check=False
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL, check=False
     ).returncode

@@ -99,7 +99,7 @@ class Tools(Http, FakeSegmenter):
             self.adapters,
             work_paths=frozenset(PATHS),
             adapters=self.adapters,
-            limits=Limits(MAX_BYTES, 9, lambda: 9),
+            limits=Limits(MAX_BYTES, 60, lambda: 60),
             admission=Admission(1, 2 * MAX_BYTES),
         )
         Http.__init__(self, edge)

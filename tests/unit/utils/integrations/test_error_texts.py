@@ -156,7 +156,7 @@ class Tools(Http, FakeSegmenter):
         self.error = error
         adapters = Adapters(ADAPTERS, MaskService(self, SETTINGS))
         paths = frozenset(path for adapter in ADAPTERS for path in adapter.work)
-        limits, admission = Limits(MAX_BYTES, 9, lambda: 9), Admission(1, 2 * MAX_BYTES)
+        limits, admission = Limits(MAX_BYTES, 60, lambda: 60), Admission(1, 2 * MAX_BYTES)
         edge = make_edge(
             adapters, work_paths=paths, adapters=adapters, limits=limits, admission=admission
         )
