@@ -210,6 +210,7 @@ def test_person_clicks_and_submits_a_mask(studio, service, connected, photo):
     project, task, _ = connected()
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 800})
+        page.set_default_timeout(120_000)
         open_task(page, studio.url, project, task)
         click_image(page, 0.7, 0.36)
         page.get_by_text("1 suggestions").wait_for()
