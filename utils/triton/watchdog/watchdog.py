@@ -153,9 +153,10 @@ class Watchdog:
                 if became_ready:
                     ready, self._was_ready, self._attempts = True, True, 0
                     triton.update_stubs()
-                    self._read_version()
                 elif ready and self._models_change:
                     triton.update_stubs()
+                if became_ready or (ready and not self._version):
+                    self._read_version()
                 reason = self._restart_reason(triton, probes, ready=ready)
                 if reason and reason.cause == FAILED and not self._was_ready:
                     triton.kill()
