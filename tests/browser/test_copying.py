@@ -201,7 +201,7 @@ def test_last_object_is_on_top_on_the_screen_for_a_click_and_in_label_maps(opene
     (tmp_path / "overlap.json").write_text(json.dumps(document))
     opened.page.set_input_files("#annotations", tmp_path / "overlap.json")
     expect(opened.page.locator("#hint")).to_have_text("2 objects in 1 image added")
-    opened.wait_idle()
+    opened.expect_image("scene.png")  # the import closes it, and opens it again
     top, (x, y) = order[-1], IN_BOTH
     colour = {"small": [255, 0, 0, 255], "large": [0, 0, 255, 255]}[top]
     assert opened.layer_rgba("others")[y, x].tolist() == colour
