@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from benchmarks.compare import BASELINE, OURS, checked_out, repository_of
 from benchmarks.machine import describe_machine
@@ -119,16 +119,23 @@ class Visit:
     usable_s: float
 
 
-def visit(context: BrowserContext, url: str) -> Visit:
-    """Open the page in a new tab, and close it once it is at rest."""
+def visit(
+    context: BrowserContext, url: str, before_rest: Callable[[Page], object] = lambda _: None
+) -> Visit:
+    """Open the page in a new tab, and close it once `before_rest` has returned and no request is
+    in flight for half a second.
+    """
     page = context.new_page()
     session = context.new_cdp_session(page)
     session.send("Network.enable")
     addresses: dict[str, str] = {}
+    early: set[str] = set()
     cached: set[str] = set()
 
     def note_request(event: dict[str, Any]) -> None:
-        addresses[event["requestId"]] = event["request"]["url"]
+        address = addresses[event["requestId"]] = event["request"]["url"]
+        if address == f"{url}/info":
+            early.update(addresses)
 
     def note_answer(event: dict[str, Any]) -> None:
         if event["response"].get("fromDiskCache"):
@@ -141,7 +148,7 @@ def visit(context: BrowserContext, url: str) -> Visit:
     with page.expect_request(f"{url}/info"):
         page.goto(f"{url}/ui", wait_until="commit")
     usable_s = time.monotonic() - began
-    early = set(addresses)
+    before_rest(page)
     page.wait_for_load_state("networkidle")
     page.close()
 

@@ -11,17 +11,27 @@ from playwright.sync_api import Browser, expect
 
 from benchmarks.page_load import Visit, visit
 from harness import Server
-from tests.browser.page_driver import PageDriver
+from tests.browser.page_driver import TIMEOUT_S, PageDriver
 
 NEVER_IDLE = "window.requestIdleCallback = () => {};"
 """Script of a browser in which nothing is loaded ahead."""
+HAS_LOADED_AHEAD = """() => {
+  const files = performance.getEntriesByType("resource").map(({ name }) => name);
+  const code = files.find((name) => name.endsWith("/transfer.js"));
+  return code !== undefined && import(code).then(() => true);
+}"""
+"""Whether the page has loaded the code that it loads once it is idle, which imports more of it."""
 
 
 @pytest.fixture(scope="module")
 def visits(browser: Browser, builtin_server: Server) -> tuple[Visit, Visit]:
     """The first and the second visit of a browser."""
     context = browser.new_context()
-    first, second = (visit(context, builtin_server.url) for _ in range(2))
+    context.set_default_timeout(1000 * TIMEOUT_S)
+    first, second = (
+        visit(context, builtin_server.url, lambda page: page.wait_for_function(HAS_LOADED_AHEAD))
+        for _ in range(2)
+    )
     context.close()
     return first, second
 
