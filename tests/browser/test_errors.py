@@ -86,7 +86,7 @@ def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent
         held[-1].fulfill(**busy)
     expect(opened.page.locator("#busy")).to_have_text("The service is busy. Retrying in 1 s")
     chip = opened.page.locator("#connection")
-    expect(chip).to_have_text(re.compile(r"Busy \d s, 1 object queued"))
+    expect(chip).to_have_text(re.compile(r"Busy \d+ s, 1 object queued"))
     opened.wait_for(lambda: len(held) == 3)
     opened.page.wait_for_timeout(500)
     expect(opened.page.locator("#busy")).to_have_text("The service is busy. Retrying in 1 s")
