@@ -57,9 +57,13 @@ class Annotator:
 
     def go_on(self, key: str = "d") -> None:
         """Go to the next image."""
+        self.leave(key)
+        self.arrive()
+
+    def leave(self, key: str) -> None:
+        """Press the key that opens the next image."""
         self.index += 1
         self.driver.press(key)
-        self.arrive()
 
     def arrive(self) -> None:
         """Wait until the image is shown and encoded."""
@@ -139,16 +143,19 @@ class Annotator:
 
     def copy_all(self) -> None:
         """Copy the objects to the next image, where one of them is deleted."""
-        self.go_on("t")
+        self.leave("t")
+        # Hints are shown for six seconds, which the image may take to be encoded.
         expect(self.driver.page.locator("#hint")).to_have_text(
             f"{len(CLASSES)} objects copied to {self.name}"
         )
+        self.arrive()
         self.driver.press("Delete")
 
     def follow_all(self) -> None:
         """Follow the objects to the next image, where the model finds them."""
-        self.go_on("l")
+        self.leave("l")
         expect(self.driver.page.locator("#hint")).to_contain_text("followed")
+        self.arrive()
         self.driver.press_button("Undo")
         expect(self.driver.page.locator("#objects .score:not(:empty)")).to_have_count(0)
         self.driver.press_button("Redo")
