@@ -19,6 +19,7 @@ from pycocotools import mask as coco_mask
 
 from harness import ROOT, Server
 from tests.browser.page_driver import DISC, MEADOW, RED, PageDriver
+from tests.browser.test_loading import HAS_LOADED_AHEAD
 from tests.browser.test_project import wait_saved
 from tests.e2e.pictures import as_base64, scene
 
@@ -162,6 +163,7 @@ def expect_made(driver: PageDriver, where: str) -> None:
 
 
 def test_hovering_sends_nothing_and_clicks_work_and_are_kept_offline(near):
+    near.page.wait_for_function(HAS_LOADED_AHEAD)
     near.page.locator("#hover").set_checked(True)
     before = len(near.requests)
     for step in range(20):
@@ -198,8 +200,9 @@ def test_first_clicks_are_made_both_ways_and_then_here_if_that_is_quicker_until_
         click_new(near, point)
         expect_made(near, "here")
         near.wait_for(lambda: bool(held))
-        with near.page.expect_response("**/mobile_sam"):
+        with near.page.expect_response("**/mobile_sam") as answer:
             held.pop().continue_()
+        answer.value.finished()  # until then, the page measures the service's time
     click_new(near, (20, 20))
     expect_made(near, "here")
     assert held == []
