@@ -134,7 +134,7 @@ def visit(
 
     def note_request(event: dict[str, Any]) -> None:
         address = addresses[event["requestId"]] = event["request"]["url"]
-        if address == f"{url}/info":
+        if address == f"{url}/info" and not early:
             early.update(addresses)
 
     def note_answer(event: dict[str, Any]) -> None:
