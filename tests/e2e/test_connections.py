@@ -17,10 +17,12 @@ HALF_OPEN_CONNECTIONS, CONNECTIONS_PER_PROBE = 2000, 25
 
 
 def test_probes_are_answered_despite_exhausted_file_descriptors(builtin_repository, tmp_path):
-    server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
-    # The limits apply before the service imports anything; it raises the soft limit itself.
-    resource.prlimit(
-        server.process.pid, resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS // 2, MAX_DESCRIPTORS)
+    # The service raises the soft limit itself.
+    limit = f'ulimit -Sn {MAX_DESCRIPTORS // 2} && ulimit -Hn {MAX_DESCRIPTORS} && exec "$0" "$@"'
+    server = launch_server(
+        tmp_path / "log",
+        wrapper=["sh", "-c", limit],
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
     )
     host, port = server.url.removeprefix("http://").split(":")
     with ExitStack() as open_connections:
