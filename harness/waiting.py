@@ -2,26 +2,37 @@
 
 import contextlib
 import math
+import os
 import random
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 
 TIMEOUT_S = 120
 """Seconds that a condition may take on a machine that is busy, or pauses."""
+_given = deque[int](maxlen=1000)
+"""Latest ports that `free_ports` returned."""
 
 
 def free_ports(count: int) -> list[int]:
     """Return unused ports below the range for outgoing connections, because a server may bind
     them much later.
+
+    Until then they seem unused: each process of `pytest -n` has ports of its own.
     """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     ports: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(ports) < count:
-            port = random.randrange(10_000, 32_768)
+            port = random.randrange(10_000 + number, 32_768, processes)
+            if port in _given:
+                continue
             with contextlib.suppress(OSError):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
                 ports.append(port)
+                _given.append(port)
     return ports
 
 
