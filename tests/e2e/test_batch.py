@@ -4,6 +4,7 @@ one row.
 make batch-test
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
+from benchmarks.page_load import delayed
 from harness import ROOT, Server, wait_until
 from tests.e2e.boxed_images import BOXES, write_images
 
@@ -29,6 +31,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 IMAGES = 30
 RUN_TIMEOUT_S = 480
 """Includes the start of Ray on a busy machine."""
+DELAY_S = 0.2
+"""Delay on the way to the service, of a proxy in this process: while this process stands still, so
+does the batch."""
 
 
 @pytest.fixture
@@ -53,7 +58,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def start(
-    images: Path, out: Path, service: Server, prompts: str = "--points-per-side=4"
+    images: Path, out: Path, url: str, prompts: str = "--points-per-side=4"
 ) -> subprocess.Popen[str]:
     """Start a batch from the command line."""
     command = [
@@ -64,7 +69,7 @@ def start(
         "--out",
         str(out),
         "--url",
-        service.url,
+        url,
     ]
     options = ["--workers=2", "--in-flight=4", "--part-size=3", prompts]
     environment = {
@@ -85,7 +90,7 @@ def start(
 
 def finish(images: Path, out: Path, service: Server) -> str:
     """Run a batch to its end and return what it prints; it fails, as some images are invalid."""
-    batch = start(images, out, service)
+    batch = start(images, out, service.url)
     printed, _ = batch.communicate(timeout=RUN_TIMEOUT_S)
     assert batch.returncode == 1, printed
     return printed
@@ -103,6 +108,16 @@ def rows(out: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def kill_a_worker(pid: int) -> bool:
+    """Kill a worker of a batch; return False if it has none now. Ray's processes come and go."""
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "ray::Worker" in "".join(process.cmdline()[:1]):
+                process.kill()
+                return True
+    return False
+
+
 @pytest.mark.timeout(5 * RUN_TIMEOUT_S)
 def test_killed_batch_is_resumed_and_finished_images_are_skipped(
     photos: Path, service: Server, tmp_path: Path
@@ -111,33 +126,26 @@ def test_killed_batch_is_resumed_and_finished_images_are_skipped(
     changed and one deleted.
     """
     out = tmp_path / "found"
-    batch = start(photos, out, service)
-
-    def workers() -> list[psutil.Process]:
-        children = psutil.Process(batch.pid).children(recursive=True)
-        return [
-            process
-            for process in children
-            if process.cmdline()[:1] and "ray::Worker" in process.cmdline()[0]
-        ]
 
     def parts() -> list[Path]:
         return sorted((out / "parts").glob("part-*.parquet"))
 
-    def wait_for(condition: Callable[[], bool]) -> None:
-        wait_until(lambda: batch.poll() is not None or condition(), RUN_TIMEOUT_S)
-        assert batch.poll() is None, batch.communicate()[0]
+    with delayed(service.port, DELAY_S) as url:
+        batch = start(photos, out, url)
 
-    wait_for(lambda: len(parts()) >= 2 and bool(workers()))
-    workers()[0].kill()
-    written = len(parts())
-    wait_for(lambda: len(parts()) >= written + 2)
-    left = psutil.Process(batch.pid).children(recursive=True)
-    os.killpg(batch.pid, signal.SIGKILL)
-    for process in left:  # some of Ray's processes have their own sessions
-        if process.is_running():
-            process.kill()
-    batch.communicate(timeout=RUN_TIMEOUT_S)
+        def wait_for(condition: Callable[[], bool]) -> None:
+            wait_until(lambda: batch.poll() is not None or condition(), RUN_TIMEOUT_S)
+            assert batch.poll() is None, batch.communicate()[0]
+
+        wait_for(lambda: len(parts()) >= 2 and kill_a_worker(batch.pid))
+        written = len(parts())
+        wait_for(lambda: len(parts()) >= written + 2)
+        left = psutil.Process(batch.pid).children(recursive=True)
+        os.killpg(batch.pid, signal.SIGKILL)
+        for process in left:  # some of Ray's processes have their own sessions
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        batch.communicate(timeout=RUN_TIMEOUT_S)
     before = {part: part.stat().st_mtime_ns for part in parts()}
 
     # A changed time alone causes only a hash; changed bytes cause a new request that replaces the
@@ -183,7 +191,7 @@ def test_boxes_of_a_data_set_become_rows_with_their_classes_and_fields(
     document["annotations"][3].update(bbox=[700, 5, 9, 9], by="me")
     (tmp_path / "data" / "boxes.json").write_text(json.dumps(document))
     for skipped in (0, 8):
-        batch = start(tmp_path / "data", tmp_path / "found", service, "--format=coco")
+        batch = start(tmp_path / "data", tmp_path / "found", service.url, "--format=coco")
         printed, _ = batch.communicate(timeout=RUN_TIMEOUT_S)
         assert batch.returncode == 0, printed
         assert f"8 images: {8 - skipped} processed, {skipped} skipped, 0 failed" in printed
