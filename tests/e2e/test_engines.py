@@ -138,7 +138,7 @@ def reencoded(photo: bytes) -> bytes:
 def test_click_on_a_known_image_does_not_wait_for_new_images(servers):
     server = servers["onnxruntime"]
     image_id = server.post("/embed", input_image=as_base64(scene(13))).json()["image_id"]
-    new = [as_base64(scene(100 + number)) for number in range(4)]
+    new = [as_base64(scene(100 + number)) for number in range(8)]
     with ThreadPoolExecutor(len(new)) as pool:
         encodes = [pool.submit(server.post, "/embed", input_image=image) for image in new]
         assert segmentation(server.post(image_id=image_id, pos_coords=[[240, 160]], **NPY_ONLY))
