@@ -188,7 +188,7 @@ class Reader:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, (
             f"{name} exited with status {done.returncode}:\n{done.stdout}{done.stderr}"

@@ -100,7 +100,7 @@ def test_triton_loads_a_written_repository_from_s3(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     assert not [path for path in written.rglob("*") if path.is_symlink()]
@@ -140,7 +140,7 @@ def test_triton_loads_a_written_repository_from_s3(
         for model in sorted(path for path in written.iterdir() if path.is_dir()):
             shutil.copytree(model / "1", model / "2")
             assert upload(model / "2", storage, prefix=f"{model.name}/2") > 0
-        loaded = requests.post(f"{server.url}/admin/models/load", headers=KEY, timeout=120)
+        loaded = requests.post(f"{server.url}/admin/models/load", headers=KEY, timeout=300)
         assert loaded.status_code == 200, loaded.text
         assert requests.get(f"{server.url}/info", timeout=60).json()["model_versions"] == [1, 2]
         versions: list[tuple[int, dict[str, Any]]] = [(2, {}), (1, {"model_version": 1})]
