@@ -14,6 +14,9 @@ from tests.chaos.figures import Figure, Start, ready_afterwards, unexpected_outc
 from tests.fuzz.corpus import surprises
 
 CONTRACT = ROOT / "tests" / "fuzz" / "schemathesis.toml"
+LEAST_REQUESTS = 600
+"""More than the service answers and lets wait in a short run, although a busy machine seemed
+slower."""
 
 
 def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
@@ -25,7 +28,8 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
             time.sleep(3)  # fill the caches
         before = _capacity(port, seconds / 3, seed=2)
         body = mixed(seed=3, prepared=int(1.1 * before * seconds))
-        outcomes = open_loop(port, [body() for _ in range(int(5 * before * seconds))], 5 * before)
+        count = max(int(5 * before * seconds), LEAST_REQUESTS)
+        outcomes = open_loop(port, [body() for _ in range(count)], count / seconds)
         # The machine's capacity varies from minute to minute.
         peak = (before + _capacity(port, seconds / 3, seed=4)) / 2
         asked = len(outcomes.all) / seconds
