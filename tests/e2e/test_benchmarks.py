@@ -12,7 +12,7 @@ from benchmarks.objects import LabelledObject, read_objects
 from benchmarks.servers import CACHED, OURS, WITHOUT_TRITON
 from harness.load import client_process
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

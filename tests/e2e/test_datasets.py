@@ -16,10 +16,10 @@ from harness.server import base_environment
 from mobile_sam_client._commands.box_files import MIN_BOX_IOU
 from tests.e2e.boxed_images import BOXES, SIZE_WH, write_images
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 IMAGES = 30
-RUN_TIMEOUT_S = 200
+RUN_TIMEOUT_S = 400
 DELAY_S = 0.1
 """Delay on the way to the service, of a proxy in this process: while this process stands still, so
 does the command."""

@@ -48,6 +48,7 @@ def test_every_code_block_runs_or_says_why_not(page):
 
 @pytest.mark.e2e
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", PAGES_WITH_CODE)
 def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_server, tmp_path):
     # So that commands for whole folders take seconds.

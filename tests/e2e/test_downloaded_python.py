@@ -21,7 +21,7 @@ from harness import ROOT, serving
 from utils.api.openapi import EXAMPLE
 from utils.triton.installation import shared_libpython
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 VERSION = f"3.{sys.version_info.minor}"
 LEFT_OUT = (
@@ -102,7 +102,7 @@ def test_service_runs_on_a_downloaded_python(builtin_repository, tmp_path):
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=550,
+            timeout=1200,
         )
         return done.returncode, done.stdout.splitlines()
 

@@ -14,7 +14,7 @@ from harness import Server, launch_server
 from tests.chaos.figures import Scenario, Start, end
 from tests.chaos.scenarios import bodies, connections, forging, kills, load
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 SPEED_UNITS = {"s", "ms", "answers/s"}
 
 
