@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 from typing import Any
 
 import cv2
@@ -12,7 +11,7 @@ import requests
 from safetensors.numpy import load
 
 from benchmarks.fleet import SMALL
-from harness import serving
+from harness import serving, wait_until
 from tests.e2e.answers import NPY_ONLY, problem, segmentation
 from tests.e2e.local import decode, get, metadata, run
 from tests.e2e.pictures import as_base64, scene
@@ -158,8 +157,9 @@ def test_keys_and_origins_apply(keyed):
         assert get(keyed, each).status_code == 401
         assert get(keyed, each, key=alice, Origin="https://foreign.example").status_code == 403
         assert get(keyed, each, key=alice, Origin=ORIGIN).status_code == 200
-    time.sleep(MAX_AGE_S)  # the metrics may be that old
-    assert 'path="/embeddings/{image_id}"' in get(keyed, "/metrics", key=alice).text
+    series = 'path="/embeddings/{image_id}"'
+    # The metrics may be that old.
+    wait_until(lambda: series in get(keyed, "/metrics", key=alice).text, every=MAX_AGE_S)
 
 
 @pytest.fixture(scope="module")
