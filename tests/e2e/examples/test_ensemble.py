@@ -82,7 +82,9 @@ def test_perf_analyzer_prints_the_throughput_of_each_concurrency(example, port, 
         pytest.skip(f"no libb64: apt-get install {PACKAGES['libb64']}")
     guide = blocks("docs/triton.md", (ROOT / "docs" / "triton.md").read_text())
     (block,) = (block for block in guide if "perf_analyzer -m ensemble" in block.code)
-    code = block.code.replace(" --concurrency-range", " -p 200 -s 999 --concurrency-range")
+    # By time alone, a window on a busy machine may be without any request.
+    options = "--measurement-mode count_windows --measurement-request-count 20 -p 200 -s 999"
+    code = block.code.replace(" --concurrency-range", f" {options} --concurrency-range")
     printed = run_open(replace(block, code=code), tmp_path, example, port)
     rows = re.findall(
         r"^Concurrency: (\d+), throughput: ([\d.]+) infer/sec, latency \d+ usec$",
