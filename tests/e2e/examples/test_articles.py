@@ -62,13 +62,14 @@ def triton(
     in the folder.
     """
     http, grpc, metrics = free_ports(3)
-    ports = [f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"]
+    settings = [f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"]
+    settings.append(f"--exit-timeout-secs={STOP_TIMEOUT_S}")  # after its own, the status is 1
     addresses = [f"--{name}-address=127.0.0.1" for name in ("http", "grpc", "metrics")]
     command = 'exec tritonserver --model-repository `pwd`/models "$@"'
     log = folder / "log"
     with log.open("wb") as output:
         server = subprocess.Popen(
-            ["bash", "-c", command, "bash", *ports, *addresses, *options],
+            ["bash", "-c", command, "bash", *settings, *addresses, *options],
             cwd=folder,
             env=shell,
             stdout=output,
@@ -87,7 +88,7 @@ def triton(
             yield client
     finally:
         server.terminate()
-        assert server.wait(STOP_TIMEOUT_S) == 0
+        assert server.wait(2 * STOP_TIMEOUT_S) == 0
 
 
 def is_ready(client: tritonclient.http.InferenceServerClient) -> bool:

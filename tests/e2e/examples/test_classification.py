@@ -181,11 +181,11 @@ def test_callers_are_batched_and_a_damaged_file_does_not_affect_the_others(examp
             assert [
                 answer.status_code for answer in callers.map(partial(classify, example), files)
             ] == statuses
-            # Triton may count after it has answered.
+            # Triton may count after it has answered, also what earlier tests have asked for.
 
             def all_are_counted(before=before):
                 runs = counted()["onnx_model", "count"] - before["onnx_model", "count"]
-                return runs == statuses.count(200)
+                return runs >= statuses.count(200)
 
             wait_until(all_are_counted)
             runs = {
