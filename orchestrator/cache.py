@@ -8,30 +8,29 @@ One file per image, named by the SHA-256 of the image file and the fingerprint o
                is encoded
     file       the image file as received, for pictures and crops
 
-A file is written under a temporary name and renamed when it is complete. A reader copies it into
-memory and verifies the checksum of the copy, so that neither a partly written file nor one that
-changes during the read is ever served. The modification time is the time of the last use.
+A file is written under a temporary name and renamed when it is complete
+(`orchestrator.cache_files`). A reader copies it into memory and verifies the checksum of the copy,
+so that neither a partly written file nor one that changes during the read is ever served. The
+modification time is the time of the last use.
 """
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import math
 import os
 import struct
-import tempfile
-import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
+from orchestrator.cache_files import SUFFIX, CacheFiles
 from orchestrator.depth import SampleRange
 from orchestrator.images import MAX_SIDE_PIXELS
 from orchestrator.orientation import NORMAL
@@ -40,22 +39,14 @@ from orchestrator.tensors import IMAGE_EMBEDDINGS
 HEADER = struct.Struct("<8sIIHHHQ8s16sII2x")
 """Magic, height and width of the displayed image in pixels, its orientation, the range of its
 16-bit samples, bytes of the image file, hash of the caller who stored the entry, fingerprint of the
-weights, bytes of the embedding, CRC-32 of the whole entry."""
-MAGIC = b"MSAMEMB5"
+weights, bytes of the embedding, CRC-32 of the image's id and the whole entry."""
+MAGIC = b"MSAMEMB6"
 """It changes with the layout, and with the rules by which files become pixels: older entries are
 never used."""
 NO_RANGE = (0, 0)
 """The range of an image with 8 bits."""
 MOBILE_SAM_SHAPES = {IMAGE_EMBEDDINGS.name: (1, *IMAGE_EMBEDDINGS.shape)}
 """Tensors of an embedding of MobileSAM and of Segment Anything."""
-SUFFIX = ".embedding"
-PARTIAL = ".partial"
-ROOM = struct.Struct("<Qq")
-"""In the file of the lock for writing: bytes of all entries, or more, and the folder's time of
-modification when that was true."""
-SPARE_SHARE = 32
-"""A full folder loses this part of its entries (1/32) besides those that must go. Otherwise each
-new one would look at all files, which takes 6 ms for 800."""
 MAX_MEMORY_BYTES = 16 * 2**20
 """Size of the entries that a process keeps in memory, at least the last one. They need not be read
 again, and are the only cache if the disk cannot be written."""
@@ -64,9 +55,6 @@ CROPS_SHARE = 8
 images."""
 MAX_KNOWN_CALLERS = 10_000
 """Files whose callers a process need not read again."""
-MAX_SHARES = 32
-"""Callers that share the disk equally. A caller with many addresses gets no more shares than
-this."""
 
 Embedding = Mapping[str, npt.NDArray[np.float16]]
 """The tensors of an embedding by name."""
@@ -120,8 +108,10 @@ class InvalidEntry(ValueError):
     """The bytes are not a complete entry of the weights."""
 
 
-def pack(entry: CachedImage, layout: Layout, caller: str = "") -> list[memoryview | bytes]:
-    """Return the content of an entry's file, in pieces."""
+def pack(
+    image_id: str, entry: CachedImage, layout: Layout, caller: str = ""
+) -> list[memoryview | bytes]:
+    """Return the content of the file of an image's entry, in pieces."""
     names = layout.shapes if entry.embedding else ()
     body = [np.ascontiguousarray(entry.embedding[name], "<f2").data.cast("B") for name in names]
     image = (*entry.size_hw, entry.orientation, *(entry.sample_range or NO_RANGE))
@@ -132,8 +122,8 @@ def pack(entry: CachedImage, layout: Layout, caller: str = "") -> list[memoryvie
         layout.weights.encode(),
         sum(map(len, body)),
     )
-    checksum = isal_zlib.crc32(HEADER.pack(MAGIC, *fields, 0))
-    for piece in (*body, entry.file):
+    checksum = 0
+    for piece in (image_id.encode(), HEADER.pack(MAGIC, *fields, 0), *body, entry.file):
         checksum = isal_zlib.crc32(piece, checksum)
     return [HEADER.pack(MAGIC, *fields, checksum), *body, entry.file]
 
@@ -143,18 +133,19 @@ def caller_hash(caller: str) -> bytes:
     return hashlib.sha256(caller.encode()).digest()[:8]
 
 
-def unpack(data: Any, layout: Layout) -> CachedImage:
+def unpack(image_id: str, data: Any, layout: Layout) -> CachedImage:
     """Return the entry in the content of a file, without copying it.
 
     Args:
+        image_id: id of the image whose entry it must be.
         data: bytes, or anything with the buffer interface.
         layout: what the entry's embedding must be.
 
     Raises:
-        InvalidEntry: other weights, another format, a wrong length, a wrong checksum, or a size, an
-            orientation or a range that no image has.
+        InvalidEntry: another image, other weights, another format, a wrong length, a wrong
+            checksum, or a size, an orientation or a range that no image has.
     """
-    weights, body, entry = _checked(data)
+    weights, body, entry = _checked(image_id, data)
     if weights != layout.weights or len(body) not in (0, layout.nbytes):
         expected = f"{layout.nbytes} bytes by the weights {layout.weights}"
         raise InvalidEntry(
@@ -167,7 +158,7 @@ def unpack(data: Any, layout: Layout) -> CachedImage:
     return replace(entry, embedding=embedding)
 
 
-def _checked(data: Any) -> tuple[str, memoryview, CachedImage]:
+def _checked(image_id: str, data: Any) -> tuple[str, memoryview, CachedImage]:
     """Return weights, embedding and the rest of an entry of any weights."""
     view = memoryview(data)
     if len(view) < HEADER.size:
@@ -180,7 +171,10 @@ def _checked(data: Any) -> tuple[str, memoryview, CachedImage]:
     if len(view) != expected:
         raise InvalidEntry(f"expected {expected} bytes, got {len(view)}")
     body = view[HEADER.size :]
-    if isal_zlib.crc32(body, isal_zlib.crc32(HEADER.pack(*fields, 0))) != checksum:
+    found = 0
+    for piece in (image_id.encode(), HEADER.pack(*fields, 0), body):
+        found = isal_zlib.crc32(piece, found)
+    if found != checksum:
         raise InvalidEntry("the checksum does not match the content")
     if not (0 < height <= MAX_SIDE_PIXELS and 0 < width <= MAX_SIDE_PIXELS):
         raise InvalidEntry(
@@ -218,6 +212,7 @@ class EmbeddingCache:
     again."""
 
     def __post_init__(self) -> None:
+        self._files = CacheFiles(self.folder, self.max_bytes, _caller_of)
         self._failing = False
         # Entry, and whether it is on disk.
         self._memory: OrderedDict[str, tuple[CachedImage, bool]] = OrderedDict()
@@ -225,10 +220,9 @@ class EmbeddingCache:
 
     def get(self, image_id: str) -> CachedImage | None:
         """Return the entry of an image, None if there is none. Counts as a use."""
-        path = self._path(image_id)
         entry, on_disk = self._memory.get(image_id, (None, True))
         if on_disk:
-            entry = self._touch(path, entry)
+            entry = self._touch(image_id, entry)
         self._remember(image_id, entry, on_disk)
         return entry
 
@@ -236,7 +230,7 @@ class EmbeddingCache:
         """Return the image file from an entry of any weights, None if no valid entry has it."""
         for path in self.folder.glob(f"{image_id}-*{SUFFIX}") if self.max_bytes else ():
             with contextlib.suppress(OSError, InvalidEntry):
-                return bytes(_checked(path.read_bytes())[2].file) or None
+                return bytes(_checked(image_id, path.read_bytes())[2].file) or None
         return None
 
     def put(self, image_id: str, entry: CachedImage, caller: str = "") -> None:
@@ -252,8 +246,10 @@ class EmbeddingCache:
         """
         on_disk = False
         try:
-            on_disk = self._write(
-                self._path(image_id), pack(entry, self.layout, caller), caller_hash(caller)
+            on_disk = self._files.write(
+                self._path(image_id),
+                pack(image_id, entry, self.layout, caller),
+                caller_hash(caller),
             )
             self._failing = False
         except OSError as error:
@@ -275,7 +271,7 @@ class EmbeddingCache:
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
-                stack.enter_context(self._lock(image_id[:2]))
+                stack.enter_context(self._files.lock(image_id[:2]))
             yield
 
     @contextlib.contextmanager
@@ -288,19 +284,20 @@ class EmbeddingCache:
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
-                stack.enter_context(self._lock("decode"))
+                stack.enter_context(self._files.lock("decode"))
             yield
 
     def _path(self, image_id: str) -> Path:
         return self.folder / f"{image_id}-{self.layout.weights}{SUFFIX}"
 
-    def _touch(self, path: Path, entry: CachedImage | None) -> CachedImage | None:
-        """Set a file's time of last use, and return `entry` or read it.
+    def _touch(self, image_id: str, entry: CachedImage | None) -> CachedImage | None:
+        """Set the time of last use of an image's file, and return `entry` or read it.
 
         None if the file is missing or damaged.
         """
         if not self.max_bytes:
             return None
+        path = self._path(image_id)
         try:
             os.utime(path)
         except FileNotFoundError:
@@ -310,16 +307,18 @@ class EmbeddingCache:
         if entry is not None:
             return entry
         try:
-            return unpack(path.read_bytes(), self.layout)
+            return unpack(image_id, path.read_bytes(), self.layout)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self._report_failure(error)
             return None
         except InvalidEntry as error:
-            self.warn(f"embedding cache: {path.name} is removed: {error}")
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+            # If it is gone, another process has evicted it, and overwritten its file meanwhile.
+            if path.exists():
+                self.warn(f"embedding cache: {path.name} is removed: {error}")
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
             return None
 
     def _remember(self, image_id: str, entry: CachedImage | None, on_disk: bool) -> None:
@@ -340,87 +339,6 @@ class EmbeddingCache:
                 f"embedding cache: {self.folder} cannot be used, embeddings are not kept: {error}"
             )
         self._failing = True
-
-    def _write(self, path: Path, pieces: list[memoryview | bytes], caller: bytes) -> bool:
-        size = sum(len(piece) for piece in pieces)
-        if size > self.max_bytes:
-            return False
-        # Only one process writes at a time. So the size is bounded, and dead processes left the
-        # partial files.
-        with self._lock("room") as room:
-            used = self._make_room(room, size, caller)
-            with tempfile.NamedTemporaryFile(dir=self.folder, suffix=PARTIAL, delete=False) as file:
-                partial = Path(file.name)
-                try:
-                    file.writelines(pieces)
-                    file.flush()
-                    partial.replace(path)
-                except BaseException:
-                    partial.unlink(missing_ok=True)
-                    raise
-            room.truncate(0)
-            room.write(ROOM.pack(used + size, self.folder.stat().st_mtime_ns))
-        return True
-
-    def _make_room(self, room: IO[bytes], size: int, caller: bytes) -> int:
-        """Make room for `size` more bytes of a caller; return the bytes of all entries, or more if
-        some were written twice.
-
-        The files are looked at only if the folder is full, or if others have changed it: a process
-        that died, or one that does not know of `ROOM`.
-        """
-        room.seek(0)
-        written = room.read()
-        if len(written) == ROOM.size:
-            used, changed_ns = ROOM.unpack(written)
-            if changed_ns == self.folder.stat().st_mtime_ns and used + size <= self.max_bytes:
-                return int(used)
-        return self._evict(size, caller)
-
-    def _evict(self, size: int, caller: bytes) -> int:
-        """Remove partial files, and entries until `size` more bytes of a caller fit; return the
-        bytes of those that are left.
-
-        The least recently used entries of callers above an equal share go first. When none is above
-        it, all callers' entries go in that order.
-        """
-        for path in self.folder.glob(f"*{PARTIAL}"):
-            path.unlink(missing_ok=True)
-        files, used, now = [], Counter({caller: size}), time.time_ns()
-        for path in self.folder.glob(f"*{SUFFIX}"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                files.append((status.st_mtime_ns, status.st_size, path, status.st_ino))
-                # The clock was set back; the entry would outlive all others.
-                if status.st_mtime_ns > now:
-                    os.utime(path)
-        total = sum(file[1] for file in files)
-        excess = total + size - self.max_bytes
-        if excess <= 0:
-            return total
-        excess += len(files) // SPARE_SHARE * (total // len(files))
-        files.sort()
-        for _, file_bytes, path, inode in files:
-            used[_caller_of(path, inode)] += file_bytes
-        share = self.max_bytes / min(len(used), MAX_SHARES)
-        for allowed in (share, 0):
-            for _, file_bytes, path, inode in files:
-                owner = _caller_of(path, inode)
-                if excess > 0 and used[owner] > allowed and path.exists():
-                    path.unlink(missing_ok=True)
-                    used[owner] -= file_bytes
-                    excess -= file_bytes
-                    total -= file_bytes
-        return total
-
-    @contextlib.contextmanager
-    def _lock(self, name: str) -> Iterator[IO[bytes]]:
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        locks = self.folder / "locks"
-        locks.mkdir(exist_ok=True)
-        with (locks / name).open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
 
 
 def with_crops(cache: EmbeddingCache) -> tuple[EmbeddingCache, EmbeddingCache]:

@@ -304,8 +304,7 @@ class Embeddings:
             return FOUND, entry
         with self.stages(Stage.REDIS):
             shared = self._usable(self.redis.get(image.key), image)
-        # The checksum is of the entry alone: one under the name of another image would give that
-        # one's masks.
+        # Others may write to Redis, with a valid checksum: the masks would be another image's.
         if (
             shared is None
             or not shared.embedding

@@ -115,6 +115,8 @@ class Pipeline:
             Rejected: they do not; the first point is named `points[object][index]`, or the first
                 mask `masks[object]`.
         """
+        if all(kind in self.accepted for kind in PROMPTS):
+            return
         prompts = {
             "points": np.argwhere(np.isin(labels, (NEGATIVE, POSITIVE))),
             "boxes": np.argwhere(np.isin(labels, (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT))),

@@ -75,7 +75,7 @@ class RedisTier:
         try:
             if not isinstance(data, bytes):
                 raise InvalidEntry("expected a string, got a value of another type")
-            return unpack(data, self._layout)
+            return unpack(image_id, data, self._layout)
         except InvalidEntry as error:
             self._warn(f"Redis: {self._prefix}{image_id} cannot be used: {error}")
             return None
@@ -101,7 +101,7 @@ class RedisTier:
     def _write_pending(self) -> None:
         while True:
             image_id, entry = self._pending.get()
-            data = b"".join(pack(entry, self._layout))
+            data = b"".join(pack(image_id, entry, self._layout))
             self._guarded(partial(self._redis.set, self._prefix + image_id, data, ex=ENTRY_TTL_S))
 
     def _guarded(self, work: Callable[[], object]) -> object:

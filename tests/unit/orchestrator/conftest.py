@@ -37,7 +37,7 @@ class Entries:
         return CachedImage(embedding, (480 + seed, 640 + seed), generator.bytes(file_bytes))
 
     def file(self, seed: int) -> bytes:
-        return b"".join(pack(self.make(seed), Layout(WEIGHTS)))
+        return b"".join(pack(self.name(seed), self.make(seed), Layout(WEIGHTS)))
 
     def same(self, found: CachedImage | None, wanted: CachedImage) -> bool:
         """Return whether an entry was found and equals another."""

@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 
 from orchestrator import cache as cache_module
+from orchestrator import cache_files
 from orchestrator.cache import (
     HEADER,
     MAGIC,
-    PARTIAL,
-    SUFFIX,
     CachedImage,
     EmbeddingCache,
     InvalidEntry,
@@ -29,6 +28,7 @@ from orchestrator.cache import (
     unpack,
     with_crops,
 )
+from orchestrator.cache_files import PARTIAL, SPARE, SUFFIX
 from tests.unit.orchestrator.conftest import WEIGHTS, Entries
 
 LAYOUT = Layout(WEIGHTS)
@@ -41,7 +41,9 @@ def files(folder: Path, suffix: str = SUFFIX) -> list[Path]:
 
 
 def total(folder: Path) -> int:
-    return sum(path.stat().st_size for path in [*files(folder), *files(folder, PARTIAL)])
+    """Return the bytes of all files: entries, those that are written or evicted."""
+    found = [*files(folder), *files(folder, PARTIAL), *files(folder / SPARE)]
+    return sum(path.stat().st_size for path in found)
 
 
 def test_entry_is_returned_as_stored_also_after_a_restart_and_when_overwritten(
@@ -169,7 +171,7 @@ def test_callers_above_an_equal_share_of_the_disk_lose_entries_first(
 
 
 def test_number_of_shares_is_bounded(open_cache, entries, folder, monkeypatch):
-    monkeypatch.setattr(cache_module, "MAX_SHARES", 2)
+    monkeypatch.setattr(cache_files, "MAX_SHARES", 2)
     # Two of four entries are not above half of the cache, although there are more callers than
     # entries.
     stored = [(0, "many addresses"), (1, "alice"), (2, "alice"), (3, "address 3"), (4, "address 4")]
@@ -189,49 +191,6 @@ def test_entries_of_unknown_format_are_evicted_like_those_of_one_caller(
     cache.put(entries.name(2), entries.make(2), "bob")
     assert kept(folder, entries) == [1, 2]
     assert (folder / f"old 2{SUFFIX}").exists()
-
-
-@pytest.fixture
-def looks(monkeypatch) -> list[int]:
-    """Return a list that gets the bytes left in a folder whenever a cache has looked at its
-    files.
-    """
-    evict, left = EmbeddingCache._evict, []
-
-    def observed(cache: EmbeddingCache, size: int, caller: bytes) -> int:
-        left.append(evict(cache, size, caller))
-        return left[-1]
-
-    monkeypatch.setattr(EmbeddingCache, "_evict", observed)
-    return left
-
-
-def test_files_are_looked_at_again_only_when_others_have_changed_the_folder(
-    open_cache, entries, folder, looks
-):
-    one, other = open_cache(), open_cache()
-    for seed, cache in enumerate([one, other, one, other]):
-        cache.put(entries.name(seed), entries.make(seed))
-    assert looks == [0]
-    abandoned = folder / f"dead{PARTIAL}"
-    abandoned.touch()
-    one.put(entries.name(5), entries.make(5))
-    assert looks == [0, 4 * ENTRY_BYTES]
-    assert not abandoned.exists()
-    (folder / "locks" / "room").write_bytes(b"damaged")
-    one.put(entries.name(6), entries.make(6))
-    assert looks[2:] == [5 * ENTRY_BYTES]
-
-
-def test_full_folder_loses_some_spare_entries_at_once(open_cache, entries, folder, looks):
-    room = 2 * cache_module.SPARE_SHARE
-    cache = open_cache(max_bytes=room * ENTRY_BYTES)
-    for seed in range(room + 6):
-        cache.put(entries.name(seed), entries.make(seed))
-        assert total(folder) <= cache.max_bytes
-    # Two of the six that did not fit made room, each for three.
-    assert looks == [0, *[(room - 3) * ENTRY_BYTES] * 2]
-    assert not list(folder.glob(f"{entries.name(0)}*"))
 
 
 @pytest.mark.parametrize("size_hw", [(0, 0), (0, 5), (5, 0), (65_536, 5), (5, 2**32 - 1)], ids=str)
@@ -258,7 +217,7 @@ def test_concurrent_writers_stay_below_the_limit(open_cache, entries, folder, mo
     for seed in (1, 2):
         open_cache(max_bytes=bound).put(entries.name(seed), entries.make(seed))
     room_made, second_done = threading.Event(), threading.Event()
-    create = tempfile.NamedTemporaryFile
+    create = tempfile.mkstemp
 
     def paused(*args, **kwargs):
         if threading.current_thread() is first:
@@ -266,7 +225,7 @@ def test_concurrent_writers_stay_below_the_limit(open_cache, entries, folder, mo
             second_done.wait(1)  # times out if the second must wait for the first
         return create(*args, **kwargs)
 
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", paused)
+    monkeypatch.setattr(tempfile, "mkstemp", paused)
     cache, entry = open_cache(max_bytes=bound), entries.make(3)
     first = threading.Thread(target=cache.put, args=(entries.name(3), entry), daemon=True)
     first.start()
@@ -367,10 +326,10 @@ def test_entries_with_a_future_time_of_use_are_evicted_first(open_cache, entries
 
 def test_unpack_does_not_copy(entries):
     whole = entries.file(1)
-    entry = unpack(whole, LAYOUT)
+    entry = unpack(entries.name(1), whole, LAYOUT)
     assert np.shares_memory(entry.embedding["image_embeddings"], np.frombuffer(whole, np.uint8))
     with pytest.raises(InvalidEntry, match=f"expected at least {HEADER.size} bytes, got 3"):
-        unpack(b"abc", LAYOUT)
+        unpack(entries.name(1), b"abc", LAYOUT)
 
 
 def test_partial_file_of_a_killed_writer_is_not_served_and_makes_room(open_cache, entries, folder):
@@ -432,7 +391,7 @@ def test_read_only_disk_still_serves_its_entries(open_cache, entries, warnings, 
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(os, "utime", refused)
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refused)
+    monkeypatch.setattr(tempfile, "mkstemp", refused)
     cache = open_cache()
     for _ in range(2):
         assert entries.same(cache.get(entries.name(1)), entries.make(1))
@@ -482,7 +441,7 @@ def test_entry_of_other_weights_is_refused_although_it_has_the_right_name(
         " bytes by ffff"
     )
     with pytest.raises(InvalidEntry, match=message):
-        unpack(path.read_bytes(), layout)
+        unpack(entries.name(1), path.read_bytes(), layout)
     path.rename(folder / f"{entries.name(1)}-{layout.fingerprint[:16]}{SUFFIX}")
     assert EmbeddingCache(folder, layout, 2**30, warnings.append).get(entries.name(1)) is None
     assert "is removed: expected an embedding of" in warnings[0]

@@ -16,11 +16,11 @@ from orchestrator import images
 from orchestrator.cache import (
     CROPS_SHARE,
     MOBILE_SAM_SHAPES,
-    SUFFIX,
     CachedImage,
     Embedding,
     Layout,
 )
+from orchestrator.cache_files import SUFFIX
 from orchestrator.call import ModelRequest
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings, EncodedImage
 from orchestrator.problems import Rejected, UnknownImage
