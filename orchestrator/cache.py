@@ -350,12 +350,12 @@ def with_crops(cache: EmbeddingCache) -> tuple[EmbeddingCache, EmbeddingCache]:
 
 
 @functools.lru_cache(maxsize=MAX_KNOWN_CALLERS)
-def _caller_of(path: Path, _inode: int) -> bytes:
+def _caller_of(path: str, _inode: int) -> bytes:
     """Return the hash of the caller in a file's header, empty for other formats and files that
     are gone.
     """
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             magic, *_, caller, _, _, _ = HEADER.unpack(file.read(HEADER.size))
     except (OSError, struct.error):
         return b""

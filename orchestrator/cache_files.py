@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
@@ -38,6 +38,16 @@ MAX_SHARES = 32
 this."""
 
 
+class _File(NamedTuple):
+    """The file of an entry."""
+
+    used_ns: int
+    """Time of the last use."""
+    bytes: int
+    inode: int
+    path: str
+
+
 @dataclass(frozen=True)
 class CacheFiles:
     """The files of entries. The first write makes the folder."""
@@ -45,8 +55,8 @@ class CacheFiles:
     folder: Path
     max_bytes: int
     """Size of all files together; 0: write none."""
-    caller_of: Callable[[Path, int], bytes]
-    """Returns 8 bytes that stand for the caller who had an entry stored, given its file and the
+    caller_of: Callable[[str, int], bytes]
+    """Returns 8 bytes that stand for the caller who had an entry stored, given its path and the
     file's inode."""
 
     def write(self, path: Path, pieces: Sequence[memoryview | bytes], caller: bytes) -> bool:
@@ -133,39 +143,68 @@ class CacheFiles:
         return Path(name)
 
     def _evict(self, size: int, caller: bytes) -> int:
-        """Remove partial files, and set entries aside until `size` more bytes of a caller fit;
-        return the bytes of those that are left.
-
-        The least recently used entries of callers above an equal share go first. When none is above
-        it, all callers' entries go in that order.
+        """Set entries aside until `size` more bytes of a caller fit; return the bytes of those that
+        are left.
         """
-        for path in self.folder.glob(f"*{PARTIAL}"):
-            path.unlink(missing_ok=True)
-        files, used, now = [], Counter({caller: size}), time.time_ns()
-        for path in self.folder.glob(f"*{SUFFIX}"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                files.append((status.st_mtime_ns, status.st_size, path, status.st_ino))
-                # The clock was set back; the entry would outlive all others.
-                if status.st_mtime_ns > now:
-                    os.utime(path)
-        total = sum(file[1] for file in files)
+        files = self._look()
+        total = sum(file.bytes for file in files)
         excess = total + size - self.max_bytes
         if excess <= 0:
             return total
         excess += len(files) // SPARE_SHARE * (total // len(files))
-        files.sort()
-        for _, file_bytes, path, inode in files:
-            used[self.caller_of(path, inode)] += file_bytes
-        share = self.max_bytes / min(len(used), MAX_SHARES)
-        (self.folder / SPARE).mkdir(exist_ok=True)
-        for allowed in (share, 0):
-            for _, file_bytes, path, inode in files:
-                owner = self.caller_of(path, inode)
-                if excess > 0 and used[owner] > allowed and path.exists():
-                    with contextlib.suppress(FileNotFoundError):  # a person may delete it
-                        path.replace(self.folder / SPARE / path.name)
-                    used[owner] -= file_bytes
-                    excess -= file_bytes
-                    total -= file_bytes
+        spare = self.folder / SPARE
+        spare.mkdir(exist_ok=True)
+        for file in self._least_needed(files, excess, size, caller):
+            with contextlib.suppress(FileNotFoundError):  # a person may delete it
+                Path(file.path).replace(spare / Path(file.path).name)
+            total -= file.bytes
         return total
+
+    def _look(self) -> list[_File]:
+        """Return the files of all entries, the least recently used first; remove partial ones."""
+        files, now = [], time.time_ns()
+        with os.scandir(self.folder) as found:
+            for file in found:
+                if file.name.endswith(PARTIAL):
+                    Path(file).unlink(missing_ok=True)
+                if not file.name.endswith(SUFFIX):
+                    continue
+                with contextlib.suppress(OSError):
+                    status = file.stat()
+                    files.append(
+                        _File(status.st_mtime_ns, status.st_size, status.st_ino, file.path)
+                    )
+                    # The clock was set back; the entry would outlive all others.
+                    if status.st_mtime_ns > now:
+                        os.utime(file)
+        return sorted(files)
+
+    def _least_needed(
+        self, files: Sequence[_File], excess: int, size: int, caller: bytes
+    ) -> Iterator[_File]:
+        """Yield the least recently used files of at least `excess` bytes.
+
+        Those of callers above an equal share go first. When none is above it, all callers' files go
+        in that order.
+
+        Args:
+            files: all files, the least recently used first.
+            excess: bytes that must go.
+            size: bytes that a caller is about to write.
+            caller: this caller.
+        """
+        owners = [self.caller_of(file.path, file.inode) for file in files]
+        used = Counter({caller: size})
+        for owner, file in zip(owners, files, strict=True):
+            used[owner] += file.bytes
+        share = self.max_bytes / min(len(used), MAX_SHARES)
+        gone = set()
+        for allowed in (share, 0):
+            for owner, file in zip(owners, files, strict=True):
+                if excess <= 0:
+                    return
+                if used[owner] > allowed and file.path not in gone:
+                    yield file
+                    gone.add(file.path)
+                    used[owner] -= file.bytes
+                    excess -= file.bytes
