@@ -17,6 +17,7 @@ from utils.triton.health import Health
 from utils.triton.repository import orchestrator_settings
 
 VERSION = "0.1.0"
+METRICS_ATTEMPTS = 5
 LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
 """Triton metric with which the orchestrator reports the loaded weights
 (`orchestrator.triton_io`)."""
@@ -80,8 +81,7 @@ class InfoEndpoint:
             versions = await self.versions()
         except InferenceUnavailable:
             versions = []
-        # After the versions: a ready version has already reported its weights.
-        by_version = loaded_by_version(await self.metrics())
+        by_version = await self._loaded(versions)
         loaded = [by_version[version] for version in versions if version in by_version]
         newest = by_version.get(versions[-1]) if versions else None
         health = self.health()
@@ -98,6 +98,18 @@ class InfoEndpoint:
                 ),
             }
         )
+
+    async def _loaded(self, versions: list[int]) -> dict[int, Loaded]:
+        """Return what is known of these versions, which serve requests.
+
+        Such a version has already reported its weights, but on a busy machine Triton's metrics may
+        not come in time. Then they are read again.
+        """
+        for _ in range(METRICS_ATTEMPTS):
+            by_version = loaded_by_version(await self.metrics())
+            if by_version.keys() >= set(versions):
+                break
+        return by_version
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the document."""

@@ -128,6 +128,16 @@ def test_info_has_weights_and_engine_of_the_newest_loaded_version(versions, metr
     }
 
 
+def test_info_reads_late_metrics_again():
+    read = AsyncMock(side_effect=[b"", metrics_of([loaded("first")]), ALL])
+    unloaded = describe(None, Settings(), key_needed=True)
+    info = InfoEndpoint(
+        unloaded, AsyncMock(return_value=[1, 2]), read, lambda: Health("ready"), lambda: 60
+    )
+    document = asyncio.run(info.document())
+    assert [version.weights.name for version in document.loaded] == ["first", "second"]
+
+
 def test_max_image_pixels_defaults_to_that_of_the_orchestrator(tmp_path: Path):
     config = tmp_path / "mobile_sam" / "config.pbtxt"
     config.parent.mkdir()
