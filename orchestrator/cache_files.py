@@ -13,6 +13,7 @@ host.
 
 import contextlib
 import fcntl
+import functools
 import os
 import struct
 import tempfile
@@ -59,6 +60,14 @@ class CacheFiles:
     """Returns 8 bytes that stand for the caller who had an entry stored, given its path and the
     file's inode."""
 
+    @functools.cached_property
+    def _spare(self) -> Path:
+        return self.folder / SPARE
+
+    @functools.cached_property
+    def _locks(self) -> Path:
+        return self.folder / LOCKS
+
     def write(self, path: Path, pieces: Sequence[memoryview | bytes], caller: bytes) -> bool:
         """Write an entry, and evict others if it does not fit; return False if it is too large.
 
@@ -97,12 +106,12 @@ class CacheFiles:
         Raises:
             OSError: the folder is not writable.
         """
-        path = self.folder / LOCKS / name
+        path = self._locks / name
         try:
             file = path.open("a+b")
         except FileNotFoundError:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.parent.mkdir(exist_ok=True)
+            self._locks.mkdir(exist_ok=True)
             file = path.open("a+b")
         with file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -132,7 +141,7 @@ class CacheFiles:
         os.close(handle)
         spares: list[os.DirEntry[str]] = []
         with contextlib.suppress(FileNotFoundError):
-            spares += os.scandir(self.folder / SPARE)
+            spares += os.scandir(self._spare)
         sizes = [spare.stat().st_size for spare in spares]
         left = sum(sizes)
         for index, (spare, size) in enumerate(zip(spares, sizes, strict=True)):
@@ -152,11 +161,11 @@ class CacheFiles:
         if excess <= 0:
             return total
         excess += len(files) // SPARE_SHARE * (total // len(files))
-        spare = self.folder / SPARE
-        spare.mkdir(exist_ok=True)
+        self._spare.mkdir(exist_ok=True)
         for file in self._least_needed(files, excess, size, caller):
             with contextlib.suppress(FileNotFoundError):  # a person may delete it
-                Path(file.path).replace(spare / Path(file.path).name)
+                path = Path(file.path)
+                path.replace(self._spare / path.name)
             total -= file.bytes
         return total
 

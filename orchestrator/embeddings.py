@@ -72,6 +72,8 @@ class EncodedImage:
     """First pixel of the part in that image."""
     scale_down: bool = False
     """Whether an image of more than `max_pixels` is accepted, and worked on at a smaller size."""
+    opened: images.OpenedImage | None = None
+    """The file, if its header has been read and its pixels have not."""
 
     @property
     def size_hw(self) -> tuple[int, int]:
@@ -158,7 +160,8 @@ class EncodedImage:
         decoded = self.last.get(self.key)
         if decoded is None:
             with self.stages(Stage.DECODE):
-                opened = self.open(bytes(self.entry.file))
+                opened = self.opened or self.open(bytes(self.entry.file))
+                self.opened = None  # a file is decoded once
                 load = self.reduction.load if self.reduction else None
                 decoded = DecodedImage(*images.decode(opened, load))
             self.last.clear()
@@ -227,6 +230,7 @@ class Embeddings:
             request.call.caller,
             scale_down=request.call.scale_down,
         )
+        opened = None
         source, entry = self._look_up(image)
         if entry is None:
             if file is None and self.encoder:
@@ -237,7 +241,7 @@ class Embeddings:
             with self.stages(Stage.DECODE):
                 opened = image.open(file)
             source, entry = ENCODED, CachedImage({}, opened.size_hw, file, opened.orientation)
-        return replace(image, entry=entry, source=source)
+        return replace(image, entry=entry, source=source, opened=opened)
 
     def keep(self, image: EncodedImage) -> None:
         """Keep the file of an image without an embedding, which is encoded later by its id."""
