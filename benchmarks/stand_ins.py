@@ -45,7 +45,7 @@ def install(folder: Path, recording: Recording, *, work_on_pixels: bool) -> None
 def encoder(path: Path, recording: Recording) -> onnx.ModelProto:
     """Return the stand-in for the encoder in a file, with or without the work on pixels.
 
-    It answers the recorded embedding, and in its last rows the middle pixel's red besides.
+    It answers the recorded embedding, whose first value depends on the middle pixel's red.
     """
     inputs = _inputs(path)
     image = inputs[tensors.PIXELS.name if tensors.PIXELS.name in inputs else tensors.IMAGES.name]
@@ -123,11 +123,17 @@ def _middle_red(image: Var) -> Var:
 
 
 def _with_change(array: Array, change: Var) -> Var:
-    """Return (1, N, ...) for each of B images with a change (B,) added to the last of N."""
-    first, last = array[:, :-1], array[:, -1:].astype(np.float32)
-    changed = op.add(op.const(last), reshape(change, -1, *[1] * (array.ndim - 1)))
-    shape = op.concat([length_of(change, 0), ints(*first.shape[1:])], axis=0)
-    return op.concat([op.expand(op.const(first), shape), op.cast(changed, to=array.dtype)], axis=1)
+    """Return (1, N, ...) for each of B images with a change (B,) added to its first value.
+
+    The array is copied once.
+    """
+    images = length_of(change, 0)
+    copies = op.expand(op.const(array), op.concat([images, ints(*array.shape[1:])], axis=0))
+    first = op.const(array.reshape(-1)[:1].astype(np.float32))
+    indices = op.pad(
+        reshape(op.cast(places(images), to=np.int64), -1, 1), ints(0, 0, 0, array.ndim - 1)
+    )
+    return op.scatter_nd(copies, indices, op.cast(op.add(first, change), to=array.dtype))
 
 
 def _taken(array: Array, rows: Var) -> Var:
