@@ -3,7 +3,6 @@ the decoder (BLS).
 """
 
 import contextlib
-import functools
 import hashlib
 import importlib
 import json
@@ -88,6 +87,8 @@ class OrchestratorModel:
         warnings.simplefilter("ignore")  # Pillow's about callers' files would fill the log
         self._name, self._counts = args["model_name"], True
         self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
+        # Arrays and tensors of the embedding of the request's image, if it has just been encoded.
+        self._encoded: dict[str, tuple[Array, Any]] = {}
         parameters = read_parameters(args["model_config"])
         record = read_record(Path(args["model_repository"]) / args["model_version"])
         try:
@@ -131,9 +132,7 @@ class OrchestratorModel:
             ),
         )
         self._pipeline = Pipeline(
-            run_decoder=(
-                self.decoder.run if self.decoder else functools.partial(self._call, tensors.DECODER)
-            ),
+            run_decoder=(self.decoder.run if self.decoder else self._decode),
             embeddings=embeddings,
             stages=stages,
             identity={
@@ -219,6 +218,8 @@ class OrchestratorModel:
             return pb_utils.InferenceResponse(
                 error=pb_utils.TritonError(f"{type(error).__name__}: {error}")
             )
+        finally:
+            self._encoded = {}
         named = zip(
             (*self.outputs, tensors.OUTCOME.name), (*parts, orjson.dumps(outcome)), strict=True
         )
@@ -230,11 +231,17 @@ class OrchestratorModel:
         """Return the embedding of an image."""
         names = list(self._layout.shapes)
         inputs = encoder_inputs(frame.pixels, frame.size_hw, frame.box_xyxy)
-        outputs = self._call(tensors.ENCODER, inputs, names)
-        return dict(zip(names, outputs, strict=True))
+        outputs = self._run(tensors.ENCODER, inputs, names)
+        embedding = [output.as_numpy() for output in outputs]
+        self._encoded = dict(zip(names, zip(embedding, outputs, strict=True), strict=True))
+        return dict(zip(names, embedding, strict=True))
 
-    def _call(self, model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
-        """Run another model of this Triton.
+    def _decode(self, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
+        """Run the decoder in Triton."""
+        return [output.as_numpy() for output in self._run(tensors.DECODER, inputs, outputs)]
+
+    def _run(self, model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Any]:
+        """Run another model of this Triton, and return its output tensors.
 
         Raises:
             TritonModelException: it failed.
@@ -243,15 +250,20 @@ class OrchestratorModel:
             model_name=model,
             model_version=self._pipeline.identity["model_version"],
             requested_output_names=outputs,
-            inputs=[
-                pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()
-            ],
+            inputs=[self._tensor(name, array) for name, array in inputs.items()],
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
             trace=self._trace,
         ).exec()
         if response.has_error():
             raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
-        return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
+        return [pb_utils.get_output_tensor_by_name(response, name) for name in outputs]
+
+    def _tensor(self, name: str, array: Array) -> Any:
+        """Return a tensor for Triton: the encoder's own, which need not be copied, if it has this
+        array.
+        """
+        encoded, tensor = self._encoded.get(name, (None, None))
+        return tensor if array is encoded else pb_utils.Tensor(name, np.ascontiguousarray(array))
 
     def _release_memory(self) -> None:
         """Release the memory that is kept for the next request."""

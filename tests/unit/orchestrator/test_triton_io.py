@@ -1,11 +1,14 @@
-"""Where the decoder runs: in the orchestrator's process, or in Triton."""
+"""Calls of the encoder and the decoder: where the decoder runs, and what is copied; and the log."""
 
 import sys
 import types
-from unittest.mock import Mock
+from typing import Any
+from unittest.mock import MagicMock, Mock
 
+import numpy as np
 import pytest
 
+from orchestrator.images import Frame
 from tests.unit.triton_backends.graphs import write_model, x
 
 OPENVINO = {"decoder_backend": "openvino", "INFERENCE_NUM_THREADS": "1"}
@@ -104,3 +107,28 @@ def test_errors_that_requests_repeat_are_counted(triton_io, monkeypatch):
     lines = [call.args[0] for call in triton_io.pb_utils.Logger.log_error.call_args_list]
     assert lines == ["mobile_sam: RuntimeError: no memory"] * 5
     assert triton_io.pb_utils.TritonError.call_count == 20
+
+
+def test_new_embedding_goes_to_the_decoder_without_a_copy(triton_io, monkeypatch):
+    embedding = np.zeros((1, 4), np.float16)
+    own = Mock(**{"as_numpy.return_value": embedding})
+    pb_utils = triton_io.pb_utils
+    pb_utils.InferenceRequest.return_value.exec.return_value.has_error.return_value = False
+    pb_utils.get_output_tensor_by_name.return_value = own
+    model = triton_io.OrchestratorModel()
+    model._trace, model._encoded = None, {}
+    model._pipeline = Mock(identity={"model_version": 1})
+    model._layout = Mock(shapes={"image_embeddings": (1, 4)})
+
+    def decoder_input(array: np.ndarray) -> Any:
+        model._decode({"image_embeddings": array}, ["scores"])
+        (tensor,) = pb_utils.InferenceRequest.call_args.kwargs["inputs"]
+        return tensor
+
+    encoded = model._encode(Frame(np.zeros((2, 2, 3), np.uint8), (2, 2), (0, 0, 2, 2)))
+    assert decoder_input(encoded["image_embeddings"]) is own
+    assert decoder_input(embedding.copy()) is not own  # such as another part's, from the cache
+    monkeypatch.setattr(triton_io, "ModelRequest", Mock(side_effect=RuntimeError))
+    model._name, model.outputs, model._idle_release = "mobile_sam", (), MagicMock()
+    model._answer(Mock(**{"request_id.return_value": "1"}))
+    assert decoder_input(embedding) is not own  # shared memory is free after each request
