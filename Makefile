@@ -176,7 +176,7 @@ gpu-check: ## measure: check masks, tests and times on an NVIDIA GPU, in steps: 
 	@$(MAKE) --no-print-directory HARDWARE=gpu VENV=$(if $(filter gpu,$(HARDWARE)),$(VENV),.venv-gpu) run-gpu-check
 
 run-gpu-check: env-dev env-bench
-	@$(RUN) python -m benchmarks.gpu --provider $(PROVIDER) --folder "$(OUT)" $(if $(STEP),--step $(STEP)) $(if $(STAGES),--stages)
+	@$(RUN) python -m benchmarks.gpu --provider $(PROVIDER) --folder "$(OUT)" $(if $(STEP),--step $(STEP)) $(if $(STAGES),--stages) $(if $(filter command,$(origin BASELINE)),--baseline $(BASELINE))
 
 try-label-studio: env weights ## use: start Label Studio with a sample project, and the service for its clicks
 	@exec $(RUN) python -m tools.try_label_studio

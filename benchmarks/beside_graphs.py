@@ -1,5 +1,5 @@
-"""CPU time of a request beside the graphs, with the plan for a GPU and with networks that leave the
-work on pixels to the orchestrator.
+"""CPU time of a request beside the graphs, with the plan for a GPU; and before, with networks that
+leave the work on pixels to the orchestrator, or of another revision with its plan.
 
 Both services run at once and take turns, with stand-ins for the networks (`benchmarks.stand_ins`):
 what is left is the work that a machine with a GPU does on its cores. It includes the copies of the
@@ -7,6 +7,8 @@ stand-ins' answers, but not the time that a GPU's driver takes.
 """
 
 import io
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -25,11 +27,27 @@ from benchmarks.recording import Recording, record
 from benchmarks.servers import CACHED, COLD, EVERYTHING, ServerArm, Turn, compare_masks
 from benchmarks.service import CACHE
 from benchmarks.stats import ratios, table
+from harness import ROOT
+from harness.repository import prepare
 from harness.server import cpu_seconds
 from orchestrator import tensors
 
 BEFORE, AFTER = "before", "after"
-VARIANTS = {BEFORE: gpu_plans.BEFORE, AFTER: gpu_plans.PLAN}
+WRITE_PLAN = """
+import sys
+from pathlib import Path
+from harness.repository import prepare
+
+repository, folder = prepare(sys.argv[1]), Path(sys.argv[2])
+try:
+    from benchmarks.gpu_plans import write
+except ImportError:  # revisions before the networks for GPUs
+    from benchmarks.gpu import with_cpu_provider
+    with_cpu_provider(repository, folder)
+else:
+    write(repository, folder, on_gpu=False)
+"""
+"""Program of a baseline: writes a model repository with its plan for a GPU, on the CPU."""
 ROWS = {COLD: "new image", CACHED: "known image", EVERYTHING: "all masks"}
 GOALS = {COLD: 0.5, EVERYTHING: 0.2}
 """Largest ratio of the CPU times."""
@@ -56,12 +74,13 @@ class Load:
 FULL = Load({COLD: 10, CACHED: 40, EVERYTHING: 1}, rounds=8, points_per_side=32, idle_s=30.0)
 
 
-def measure(repository: Path, client: Executor, load: Load = FULL) -> str:
+def measure(weights: str, client: Executor, baseline: Path | None = None, load: Load = FULL) -> str:
     """Return the table, and what its figures are.
 
     Args:
-        repository: the model repository whose networks have stand-ins.
+        weights: weights whose networks have stand-ins.
         client: process that sends the requests.
+        baseline: checkout of the revision before; None: this one without the plan's changes.
         load: the requests.
 
     Raises:
@@ -69,22 +88,34 @@ def measure(repository: Path, client: Executor, load: Load = FULL) -> str:
             are new.
     """
     picture = np.asarray(Image.open(io.BytesIO(photo())).convert("RGB"))
+    repository = prepare(weights)
     recording = record(repository, picture, CLICK)
     CACHE.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=CACHE) as temporary, ExitStack() as stack:
+        before, after = (Path(temporary) / name for name in (BEFORE, AFTER))
+        if baseline:
+            write_plan(baseline, weights, before)
+        else:
+            gpu_plans.write(repository, before, gpu_plans.BEFORE, on_gpu=False)
+        gpu_plans.write(repository, after, on_gpu=False)
         arms = {}
-        for name, variant in VARIANTS.items():
-            folder = gpu_plans.write(repository, Path(temporary) / name, variant, on_gpu=False)
-            stand_ins.install(folder, recording, work_on_pixels=variant.work_on_pixels)
-            service = stack.enter_context(gpu_plans.serving(folder, **SMALL_CACHE))
-            arms[name] = ServerArm(service)
-            arms[name].points_per_side = load.points_per_side
+        for folder, root in ((before, baseline or ROOT), (after, ROOT)):
+            stand_ins.install(folder, recording)
+            service = gpu_plans.serving(folder, root, **SMALL_CACHE)
+            arms[folder.name] = ServerArm(stack.enter_context(service))
+            arms[folder.name].points_per_side = load.points_per_side
         same_masks = compare_masks(arms)  # the photo is a known image from here on
         workloads = load.requests.items()
         planned = {Cell(arm, workload): count for workload, count in workloads for arm in arms}
         cells = closed_loop(arms, planned, client, load.rounds)
         idle = idle_shares(arms, load.idle_s)
     return f"{as_table(cells, idle)}\n\n{legend(load, idle)} {of_masks(recording)} {same_masks}"
+
+
+def write_plan(checkout: Path, weights: str, folder: Path) -> None:
+    """Write a model repository with the plan for a GPU, as another checkout makes it."""
+    command = [sys.executable, "-c", WRITE_PLAN, weights, str(folder)]
+    subprocess.run(command, cwd=checkout, check=True)
 
 
 def idle_shares(arms: Mapping[str, ServerArm], duration_s: float) -> dict[str, float]:

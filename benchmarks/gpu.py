@@ -21,7 +21,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ from benchmarks import (
     stage_times,
 )
 from benchmarks.closed_loop import closed_loop, memory_line
+from benchmarks.compare import checked_out
 from benchmarks.engines import CUDA, ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.gpu_figures import FEW, FULL, Effort, everything_ms, goals_table
 from benchmarks.machine import describe_machine
@@ -77,6 +78,8 @@ class Check:
     on_gpu: bool
     """False for the plan on ONNX Runtime's CPU provider."""
     effort: Effort
+    baseline: Path | None = None
+    """Checkout that `beside` compares this one with."""
 
     def steps(self) -> dict[str, Step]:
         """Return all steps by name, in order."""
@@ -211,7 +214,7 @@ class Check:
 
     def beside(self, report: Report) -> bool:
         """Measure the CPU time beside the graphs; a missed goal is no failure."""
-        report(beside_graphs.measure(self.repository, self.client))
+        report(beside_graphs.measure(self.weights, self.client, self.baseline))
         report(describe_machine())
         return True
 
@@ -281,6 +284,11 @@ def parse_arguments() -> argparse.Namespace:
         help="folder of the steps' files, one in it for each provider; default: gpu-check",
     )
     parser.add_argument("--step", help="run this step alone, even if it has passed")
+    parser.add_argument(
+        "--baseline",
+        help="branch, tag or commit before, for the step `beside`; default: this checkout without"
+        " the plan's changes for GPUs",
+    )
     parser.add_argument("--stages", action="store_true", help="run the step `stages` as well")
     arguments = parser.parse_args()
     if arguments.provider == "cuda" and not this_machine().gpu_memory_bytes:
@@ -296,8 +304,12 @@ def main() -> None:
     arguments = parse_arguments()
     on_gpu = arguments.provider == "cuda"
     folder = arguments.folder / arguments.provider
-    with client_process() as client:
-        steps = Check(OFFICIAL, client, on_gpu, FULL if on_gpu else FEW).steps()
+    with ExitStack() as stack:
+        client = stack.enter_context(client_process())
+        baseline = None
+        if arguments.baseline:
+            baseline = stack.enter_context(checked_out(arguments.baseline))
+        steps = Check(OFFICIAL, client, on_gpu, FULL if on_gpu else FEW, baseline).steps()
         if arguments.step:
             if arguments.step not in steps:
                 sys.exit(f"error: expected one of {', '.join(steps)}, got {arguments.step!r}")

@@ -83,11 +83,11 @@ def write(repository: Path, folder: Path, variant: Variant = PLAN, *, on_gpu: bo
     return folder
 
 
-def serving(folder: Path, **settings: str) -> AbstractContextManager[Server]:
-    """Run the service with a repository that `write` has made, with more settings, and its caches
-    beside it; several may run at once.
+def serving(folder: Path, checkout: Path = ROOT, **settings: str) -> AbstractContextManager[Server]:
+    """Run the service of a checkout with a repository that `write` has made, with more settings,
+    and its caches beside it; several may run at once.
     """
-    return running_checkout(ROOT, folder, _caches(folder), **AS_IT_IS, **settings)
+    return running_checkout(checkout, folder, _caches(folder), **AS_IT_IS, **settings)
 
 
 def _caches(folder: Path) -> Path:

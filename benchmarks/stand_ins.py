@@ -19,6 +19,7 @@ from benchmarks.engines import Array
 from benchmarks.recording import Recording
 from orchestrator import tensors
 from sam_onnx.nodes import IR_VERSION, argument_like, ints, item, length_of, places, reshape
+from utils.triton.repository import CONFIG
 from utils.triton.versions import GPU_NETWORK_FILE, NETWORK_FILE
 
 PIXEL_WEIGHT = 2.0**-10
@@ -27,14 +28,15 @@ same one."""
 BITS = 8
 
 
-def install(folder: Path, recording: Recording, *, work_on_pixels: bool) -> None:
+def install(folder: Path, recording: Recording) -> None:
     """Replace the networks that a model repository serves by their stand-ins.
 
     Args:
         folder: the model repository.
         recording: answers of its networks.
-        work_on_pixels: whether it serves the networks that scale images and make masks.
     """
+    config = (folder / tensors.ENCODER / CONFIG).read_text()
+    work_on_pixels = GPU_NETWORK_FILE in config
     file = GPU_NETWORK_FILE if work_on_pixels else NETWORK_FILE
     decoder = mask_decoder if work_on_pixels else logit_decoder
     for model, stand_in in ((tensors.ENCODER, encoder), (tensors.DECODER, decoder)):

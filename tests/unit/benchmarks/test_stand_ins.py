@@ -16,6 +16,8 @@ from orchestrator.networks import (
     encoder_inputs,
 )
 from triton_backends.common.onnxruntime_engine import signature
+from utils.triton.repository import CONFIG
+from utils.triton.versions import GPU_NETWORK_FILE
 
 pytestmark = pytest.mark.slow
 
@@ -56,8 +58,10 @@ def recorded(builtin_repository):
 def repository(builtin_repository, recorded, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stand-ins") / "models"
     shutil.copytree(builtin_repository, folder)
-    for work_on_pixels in (False, True):
-        stand_ins.install(folder, recorded, work_on_pixels=work_on_pixels)
+    stand_ins.install(folder, recorded)
+    with (folder / tensors.ENCODER / CONFIG).open("a") as config:
+        config.write(f'\ndefault_model_filename: "{GPU_NETWORK_FILE}"\n')
+    stand_ins.install(folder, recorded)
     return folder
 
 
