@@ -97,14 +97,12 @@ def mask_decoder(path: Path, recording: Recording) -> onnx.ModelProto:
     rows, mask_indices = op.if_(
         op.squeeze(has_threshold, ints(0)), then_branch=grid_rows, else_branch=click_rows
     )
-    outputs = {
-        name: _taken(np.concatenate([click_masks[name], grid_masks[name]]), rows)
-        for name in click_masks
-    }
+    masks = {name: np.concatenate([click_masks[name], grid_masks[name]]) for name in click_masks}
+    outputs = {name: _taken(array, rows) for name, array in masks.items()}
     outputs[tensors.MASK_INDICES.name] = mask_indices
     size = op.cast(inputs[tensors.SIZE_HW.name], to=np.int64)
     for bits, axis in ((tensors.MASK_BITS.name, 0), (tensors.COLUMN_BITS.name, 1)):
-        outputs[bits] = _cropped(outputs[bits], item(size, axis), item(size, 1 - axis))
+        outputs[bits] = _cropped(masks[bits], rows, item(size, axis), item(size, 1 - axis))
     outputs[tensors.IS_FINITE.name] = op.const(np.ones(1, bool))
     return _finished(inputs, outputs)
 
@@ -142,10 +140,20 @@ def _taken(array: Array, rows: Var) -> Var:
     return op.gather(op.const(array), rows)
 
 
-def _cropped(bits: Var, lines: Var, pixels: Var) -> Var:
-    """Return masks (M, h, w / 8) of at most this many lines and pixels, (1,) each."""
+def _cropped(array: Array, rows: Var, lines: Var, pixels: Var) -> Var:
+    """Return some of the masks (M, h, w / 8), of at most this many lines and pixels, (1,) each.
+
+    Masks of the recorded image are copied once.
+    """
     groups = op.div(op.add(pixels, ints(BITS - 1)), ints(BITS))
-    return op.slice(bits, ints(0, 0), op.concat([lines, groups], axis=0), ints(1, 2))
+    size = op.concat([lines, groups], axis=0)
+    is_whole = op.reduce_min(op.cast(op.equal(size, ints(*array.shape[1:])), to=np.int64))
+    (masks,) = op.if_(
+        op.cast(is_whole, to=np.bool_),
+        then_branch=lambda: [_taken(array, rows)],
+        else_branch=lambda: [op.slice(_taken(array, rows), ints(0, 0), size, ints(1, 2))],
+    )
+    return masks
 
 
 def _finished(inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
