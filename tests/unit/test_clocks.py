@@ -21,7 +21,7 @@ WALL_CLOCK = {
 """Functions that read it, by their module or class."""
 FILE_TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "getmtime"}
 USES = {
-    "orchestrator/cache.py": (
+    "orchestrator/cache_files.py": (
         "files by their last use; a time to come is replaced by the present one"
     ),
     "orchestrator/triton_io.py": "a metric; an unloaded model has 0 there",
