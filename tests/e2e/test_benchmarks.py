@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import bench, capacity, compare, gate, quality, regions, scale
+from benchmarks import bench, beside_graphs, capacity, compare, gate, quality, regions, scale
+from benchmarks.beside_graphs import Load
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_F32
 from benchmarks.objects import LabelledObject, read_objects
-from benchmarks.servers import CACHED, OURS, WITHOUT_TRITON
+from benchmarks.servers import CACHED, COLD, EVERYTHING, OURS, WITHOUT_TRITON
 from harness.load import client_process
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -43,6 +44,14 @@ def test_compare_measures_another_revision_beside_this_checkout(monkeypatch):
         figures = compare.measure(baseline, "builtin", client, rounds=1)
     workloads = [row.split("|")[1].strip() for row in figures.splitlines()[2:]]
     assert workloads == [workload for workload, _ in compare.REQUESTS]
+
+
+def test_time_beside_the_graphs_is_compared_with_another_revision():
+    load = Load({COLD: 2, CACHED: 2, EVERYTHING: 1}, rounds=1, points_per_side=4, idle_s=1.0)
+    with compare.checked_out("HEAD") as baseline, client_process() as client:
+        table = beside_graphs.measure("builtin", client, baseline, load)
+    assert [row for row in beside_graphs.ROWS.values() if f"| {row} " not in table] == []
+    assert "Stand-ins answer for the networks." in table
 
 
 def test_capacity_measures_what_the_model_computes_with(builtin_server, monkeypatch):
