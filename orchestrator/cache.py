@@ -171,10 +171,10 @@ def _checked(image_id: str, data: Any) -> tuple[str, memoryview, CachedImage]:
     if len(view) != expected:
         raise InvalidEntry(f"expected {expected} bytes, got {len(view)}")
     body = view[HEADER.size :]
-    found = 0
+    computed = 0
     for piece in (image_id.encode(), HEADER.pack(*fields, 0), body):
-        found = isal_zlib.crc32(piece, found)
-    if found != checksum:
+        computed = isal_zlib.crc32(piece, computed)
+    if computed != checksum:
         raise InvalidEntry("the checksum does not match the content")
     if not (0 < height <= MAX_SIDE_PIXELS and 0 < width <= MAX_SIDE_PIXELS):
         raise InvalidEntry(

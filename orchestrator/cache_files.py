@@ -139,16 +139,16 @@ class CacheFiles:
         """
         handle, name = tempfile.mkstemp(dir=self.folder, suffix=PARTIAL)
         os.close(handle)
-        spares: list[os.DirEntry[str]] = []
+        # There is no folder before the first eviction, and a person may delete the files.
         with contextlib.suppress(FileNotFoundError):
-            spares += os.scandir(self._spare)
-        sizes = [spare.stat().st_size for spare in spares]
-        left = sum(sizes)
-        for index, (spare, size) in enumerate(zip(spares, sizes, strict=True)):
-            if index and left <= free_bytes:
-                break
-            Path(spare).replace(name)  # the file of this name is removed
-            left -= size
+            spares = list(os.scandir(self._spare))
+            sizes = [spare.stat().st_size for spare in spares]
+            left = sum(sizes)
+            for index, (spare, size) in enumerate(zip(spares, sizes, strict=True)):
+                if index and left <= free_bytes:
+                    break
+                Path(spare).replace(name)  # the file of this name is removed
+                left -= size
         return Path(name)
 
     def _evict(self, size: int, caller: bytes) -> int:
@@ -172,8 +172,8 @@ class CacheFiles:
     def _look(self) -> list[_File]:
         """Return the files of all entries, the least recently used first; remove partial ones."""
         files, now = [], time.time_ns()
-        with os.scandir(self.folder) as found:
-            for file in found:
+        with os.scandir(self.folder) as entries:
+            for file in entries:
                 if file.name.endswith(PARTIAL):
                     Path(file).unlink(missing_ok=True)
                 if not file.name.endswith(SUFFIX):
