@@ -77,12 +77,16 @@ known-example:
 known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
-# Both runs take place even if a test fails. The last line counts the skipped tests of both, and pytest's own those of one.
+# Both runs take place even if a test fails. Tests that fail beside others, and not by themselves, miss their time on a busy
+# machine: those that failed run again, one after the other, until one fails again. The last line counts the skipped tests of
+# all runs, and pytest's own those of one.
 test: env-dev ## develop: run the tests that take few minutes together, for two cores; SLOW=1 adds all others
-	@export SKIPS=$$(mktemp); trap 'rm "$$SKIPS"' EXIT; failed=0; \
-	$(RUN) $(PYTEST) -m "not slow" $(OTHERS:%=--ignore=%) || failed=1; \
-	$(if $(SLOW),$(RUN) $(PYTEST) -m slow $(ELSEWHERE:%=--ignore=%) || failed=1;) \
-	exit $$failed
+	@export SKIPS=$$(mktemp) failed=$$(mktemp -d); trap 'rm -r "$$SKIPS" $$failed' EXIT; status=0; \
+	$(RUN) $(PYTEST) -o cache_dir=$$failed -m "not slow" $(OTHERS:%=--ignore=%) || status=$$?; \
+	$(if $(SLOW),$(RUN) $(PYTEST) -o cache_dir=$$failed -m slow $(ELSEWHERE:%=--ignore=%) || status=$$(($$status | $$?));) \
+	[ $$status -eq 1 ] || exit $$status; \
+	echo "make test: the tests that failed run again, each by itself"; \
+	$(RUN) pytest -o cache_dir=$$failed --last-failed --last-failed-no-failures=none --exitfirst -rp
 
 coverage: env-dev ## develop: measure the statement coverage of what is shipped, by the tests without a service; 5 minutes
 	@$(BIN)/coverage erase

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from harness import ROOT, Server, serving
 from harness.repository import make_repository
@@ -52,6 +53,7 @@ FIRST_FILES = {
 """Files that take long, the longest first, and what they need: only one process of `pytest -n`
 starts it."""
 LOG_LINES = 40
+DIED = pytest.StashKey[bool]()
 REASONS = pytest.StashKey[list[list[str]]]()
 BROWSER = "tests/browser/"
 """Folder of the tests that run last: while a browser is open, its process cannot start an event
@@ -71,6 +73,20 @@ def fail_on_signal(number: int, _: FrameType | None) -> NoReturn:
     a word.
     """
     raise RuntimeError(f"the tests' process got {signal.Signals(number).name}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController, error: object) -> None:
+    """End the run as interrupted: the other tests of a process of `pytest -n` that died have not
+    run.
+    """
+    if error:
+        node.config.stash[DIED] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.stash.get(DIED, False):
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
