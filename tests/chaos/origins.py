@@ -4,13 +4,18 @@ with origin(photo) as quick, origin(photo, every_s=1.0) as dripping:
     print(f"{quick}/1.jpg")
 """
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from harness import free_ports
+
+class Origin(ThreadingHTTPServer):
+    """Its connections end before `server_close` returns."""
+
+    daemon_threads = False
+    request_queue_size = 128
 
 
 @contextmanager
@@ -22,39 +27,31 @@ def origin(file: bytes, every_s: float = 0.0) -> Iterator[str]:
         file: the file.
         every_s: seconds between two bytes of it; 0: everything at once.
     """
-    (port,) = free_ports(1)
-    loop, started, over = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    over = threading.Event()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with (
-            contextlib.suppress(OSError, EOFError, asyncio.CancelledError),
-            contextlib.closing(writer),
-        ):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(file)
-            )
-            for start in range(0, len(file), 1 if every_s else len(file)):
-                writer.write(file[start : start + 1] if every_s else file)
-                await writer.drain()
-                await asyncio.sleep(every_s)
+    class Answer(BaseHTTPRequestHandler):
+        timeout = 5.0  # for a caller who sends nothing
 
-    async def serve(over: asyncio.Event) -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", port)
-        started.set()
-        await over.wait()
-        server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        def do_GET(self) -> None:
+            size = 1 if every_s else len(file)
+            with contextlib.suppress(OSError):  # the caller has left
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(file)))
+                self.end_headers()
+                for start in range(0, len(file), size):
+                    self.wfile.write(file[start : start + size])
+                    if over.wait(every_s):
+                        return
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(over),), daemon=True)
-    thread.start()
-    started.wait()
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join()
-        loop.close()
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with Origin(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
