@@ -8,6 +8,7 @@ import { overlap } from "./regions.js";
  * @property {string} category name of its class
  * @property {string} name
  * @property {string} [by] name of the annotator
+ * @property {string[]} [review] why the mask may be wrong
  * @property {number} [id] of the object in its project
  *
  * @typedef {object} Comparison an object of both versions, or of one

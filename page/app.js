@@ -183,7 +183,7 @@ on("dblclick", LIGHT, ({ target }) => {
   target.dispatchEvent(new Event("input"));
 });
 
-connectExports(project, { openImage: () => session.image, onError: handleError, importFiles: openAnnotations });
+connectExports(project, { settle: () => mend.settle(), openImage: () => session.image, onError: handleError, importFiles: openAnnotations });
 window.addEventListener("beforeunload", (event) => project.atRisk && event.preventDefault());
 document.addEventListener("visibilitychange", () => project.flush());
 loadWhenIdle();

@@ -6,6 +6,8 @@ const SAME_ABSENCE_MS = 60_000;
 /** Time without an answer after which a page on the screen asks whether the service is there. */
 const MAX_SILENCE_MS = 5000;
 const TICK_MS = 1000;
+/** Time for an answer to that question. */
+const ASK_TIMEOUT_MS = 10_000;
 
 /** @typedef {"" | "away" | "busy"} State */
 
@@ -67,9 +69,7 @@ export class Connection {
   async check() {
     if (!this.away || document.hidden) return;
     clearTimeout(this.#timer);
-    const isReady = await this.#ask();
-    if (isReady === null) return;
-    if (!isReady) {
+    if (!(await this.#ask())) {
       this.#wait();
       return;
     }
@@ -85,7 +85,8 @@ export class Connection {
   async #ask() {
     if (this.#asking) return null;
     this.#asking = true;
-    const isReady = await fetch("readyz", { cache: "no-store" }).then((response) => response.ok, () => false);
+    const options = { cache: /** @type {RequestCache} */ ("no-store"), signal: AbortSignal.timeout(ASK_TIMEOUT_MS) };
+    const isReady = await fetch("readyz", options).then((response) => response.ok, () => false);
     this.#asking = false;
     if (isReady) this.#answeredAt = performance.now();
     return isReady;
@@ -111,6 +112,7 @@ export class Connection {
   }
 
   #wait() {
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.check(), this.#pauseMs);
     this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
   }

@@ -7,7 +7,7 @@ import { edit, mend } from "./edits.js";
 import { union } from "./formats/spans.js";
 import { imageList, openImage } from "./images.js";
 import { isElsewhere } from "./keys.js";
-import { say } from "./notices.js";
+import { counted, hint, say } from "./notices.js";
 import { NUMBERED_NAME } from "./objects.js";
 import { Mask } from "./rle.js";
 
@@ -68,7 +68,15 @@ export async function copyToNext() {
   const { annotated, image } = session, next = imageList.after(image);
   if (!next) say("This is the last image of the list");
   else if (!annotated.length) say("This image has no objects to copy");
-  else if (fits(image, next, "the next image")) openImage(next, annotated.map(copyOf));
+  else if (fits(image, next, "the next image")) {
+    const copies = annotated.map(copyOf);
+    openImage(next, copies, (added) => hint(`${counted(added.length, "object")} copied to ${next.name}${thereAlready(copies.length - added.length)}`));
+  }
+}
+
+/** Return the end of a sentence about objects that were not added. */
+export function thereAlready(count) {
+  return count ? `; ${count} ${count === 1 ? "was" : "were"} there already` : "";
 }
 
 /** List the objects with which the selected one can be merged. */

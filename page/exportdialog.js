@@ -4,22 +4,31 @@ import { annotator } from "./annotator.js";
 import { element, radio } from "./dom.js";
 import { download, fileName } from "./exports.js";
 import { loadTransfer } from "./later.js";
-import { counted, showBusy } from "./notices.js";
+import { counted, showBusy, showReport } from "./notices.js";
 
 /**
  * @param {import("./project.js").Project} project
- * @param {{openImage: () => import("./store.js").StoredImage, onError: (error: Error) => void, importFiles: (files: File[]) => void}} actions
+ * @param {{settle: () => void, openImage: () => import("./store.js").StoredImage, onError: (error: Error) => void, importFiles: (files: File[]) => void}} actions
+ *   settle: store what is being drawn
  */
 export function connectExports(project, actions) {
   const dialog = element("export"), format = element("export-format"), input = element("annotations");
 
-  /** Save the file that `make` returns, after what is still to be saved in the browser. */
-  const run = async (make, name) => {
+  /**
+   * Save the file that `make` returns, after what is still to be saved in the browser.
+   * @param {() => Promise<Blob>} make
+   * @param {string} name
+   * @param {import("./store.js").StoredImage[]} images those of a dataset, which has only objects that have masks
+   */
+  const run = async (make, name, images = []) => {
     dialog.close();
     showBusy("Exporting");
     try {
       await project.flush();
       download(await make(), name);
+      const omitted = await (await loadTransfer()).withoutMasks(project, images);
+      const lines = omitted.map((image) => `${image.name}: ${counted(image.count, "object")}. Open the image to have masks made`);
+      if (lines.length) showReport("Exported without objects that have no mask", lines);
     } catch (error) {
       actions.onError(error);
     } finally {
@@ -28,6 +37,7 @@ export function connectExports(project, actions) {
   };
 
   const open = async () => {
+    actions.settle();
     const { FORMATS } = await loadTransfer();
     if (!format.length) format.append(...Object.entries(FORMATS).map(([id, { title }]) => new Option(title, id)));
     element("export-all").textContent = `${project.finished.length} of ${counted(project.images.length, "image")}: labelled or reviewed`;
@@ -35,7 +45,7 @@ export function connectExports(project, actions) {
   };
   element("export-open").addEventListener("click", () => open().catch(actions.onError));
   element("export-save").addEventListener("click", () => {
-    const images = radio("export-scope").value === "all" ? project.finished : [actions.openImage()];
+    const isAll = radio("export-scope").value === "all", images = isAll ? project.finished : [actions.openImage()];
     const numbers = [element("export-share"), element("export-seed")];
     if (!numbers.every((field) => field.reportValidity())) return;
     const [share, seed] = numbers.map((field) => field.valueAsNumber || 0);
@@ -43,7 +53,7 @@ export function connectExports(project, actions) {
       const { exportAnnotations } = await loadTransfer();
       return exportAnnotations(project, images, format.value, element("export-images").checked, { share: share / 100, seed });
     };
-    run(make, `annotations-${format.value}.zip`);
+    run(make, `annotations-${format.value}.zip`, isAll ? project.images : images);
   });
   element("save-project").addEventListener("click", () => run(async () => (await loadTransfer()).exportProject(project), `${fileName("project", ...[annotator()].filter(Boolean))}.zip`));
   const [count, shared, partsSeed] = ["count", "shared", "seed"].map((name) => element(`parts-${name}`));

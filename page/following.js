@@ -1,11 +1,11 @@
 // Follow: the objects of the open image are looked for on the next one, by the rules of follow.js.
 
-import { identityOf } from "./copying.js";
+import { identityOf, thereAlready } from "./copying.js";
 import { service, session } from "./current.js";
 import { canvasOf } from "./dom.js";
 import { mend } from "./edits.js";
 import { firstTarget, judge, LOOKS_DIFFERENT, nextTarget, promptsFor, smallSize } from "./follow.js";
-import { imageList, openImage, remoteOf } from "./images.js";
+import { imageList, openCount, openImage, remoteOf } from "./images.js";
 import { counted, say, showBusy } from "./notices.js";
 import { maskOptions } from "./options.js";
 import { handleError } from "./requests.js";
@@ -25,22 +25,23 @@ export async function follow() {
 }
 
 async function followTo(next, objects, waiting) {
-  const current = session;
+  const current = session, opened = openCount;
   showBusy(`Following ${counted(objects.length, "object")} to ${next.name}`);
   try {
     const remote = remoteOf(next), view = await viewOf(next.file, { orientation: next.orientation });
     const [before, after] = await Promise.all([current.view, view].map(({ picture }) => smallPicture(picture, next)));
     await service.embed(remote);
     const found = await Promise.all(objects.map((annotated) => find(annotated, { before, after, next, remote })));
-    if (current !== session) return;
+    if (current !== session || opened !== openCount) return; // another image was chosen
     showBusy("");
-    await openImage(next, found);
-    const doubtful = found.filter(({ review }) => review).length;
-    const skipped = waiting ? `; ${waiting} left behind: review them first` : "";
-    say(`${counted(found.length, "object")} followed, ${doubtful || "none"} to review${skipped}`);
+    await openImage(next, found, (added) => {
+      const doubtful = added.filter(({ review }) => review).length, left = thereAlready(found.length - added.length);
+      const skipped = waiting ? `; ${waiting} left behind: review them first` : "";
+      say(`${counted(added.length, "object")} followed, ${doubtful || "none"} to review${left}${skipped}`);
+    });
   } catch (error) {
     showBusy("");
-    if (current === session) handleError(error, follow);
+    if (current === session) handleError(error, () => current === session && follow());
   }
 }
 

@@ -47,6 +47,16 @@ export function withoutIdentical(added, known) {
   return result;
 }
 
+/**
+ * Return those of some objects that the image does not have already: no object of their class with an almost equal mask.
+ * @param {Added[]} added masks of the image's size
+ * @param {Known[]} known the objects of the image that have a mask
+ */
+export function withoutSimilar(added, known) {
+  const hasAlready = ({ drawn, classId }) => known.some((other) => other.classId === classId && isSimilar(other.mask, drawn));
+  return added.filter((object) => !hasAlready(object));
+}
+
 /** @param {import("./rle.js").Mask} one @param {import("./rle.js").Mask} other */
 function isSimilar(one, other) {
   // The ratio of the areas bounds the overlap, and is known without decoding.

@@ -5,6 +5,7 @@ import { TooLarge } from "./copies.js";
 import { connection, project, screen, service, session, setSession } from "./current.js";
 import { element } from "./dom.js";
 import { everything, mend, preview, refine } from "./edits.js";
+import { withoutSimilar } from "./identical.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
 import { loadTransfer } from "./later.js";
 import { announce, counted, hideError, hint, showBusy, showError, showProgress, showRange, showReport } from "./notices.js";
@@ -18,11 +19,13 @@ import { chooseVersion } from "./versions.js";
 import { checkSize, viewOf } from "./view.js";
 
 const POLL_MS = 500;
+/** Longest time that an image stays open for masks that are on their way. */
+const MAX_WAIT_MS = 2000;
 const OTHER_PICTURE = "No mask is shown on another picture. Use the service that its objects were made with, or export them, remove the image and add it again.";
 
 export const imageList = new ImageList({ open: (image) => openImage(image), remove: removeImage });
 /** Number of images requested so far: only the latest one is opened. */
-let openCount = 0;
+export let openCount = 0;
 /** The image that `openImage` was called for last; if no other one was requested since, it is open, or will be. */
 let latest = { request: 0, id: null };
 /** @type {Map<number, string | null>} the service's ids of images that it encodes ahead, by id; null: not sent yet */
@@ -114,9 +117,10 @@ export function openSample(file) {
 /**
  * Open an image of the project and close the current one.
  * @param {import("./store.js").StoredImage} image
- * @param {Partial<import("./objects.js").ImageObject>[]} copies objects to add
+ * @param {import("./identical.js").Added[]} copies objects to add, unless the image has them already
+ * @param {(added: import("./identical.js").Added[]) => void} onAdded called once the image is open, with the objects that were added
  */
-export async function openImage(image, copies = []) {
+export async function openImage(image, copies = [], onAdded = () => {}) {
   const request = ++openCount;
   latest = { request, id: image.id };
   if (image.id === session?.image.id) return;
@@ -127,7 +131,8 @@ export async function openImage(image, copies = []) {
   connection.drop(everything);
   try {
     const wanted = { orientation: image.orientation, range: ranges.get(image.id) };
-    const [work, view] = await Promise.all([project.work(image.id), viewOf(image.file, wanted)]);
+    const left = Promise.race([session?.masks.settled(), new Promise((resolve) => setTimeout(resolve, MAX_WAIT_MS))]);
+    const [work, view] = await Promise.all([project.work(image.id), viewOf(image.file, wanted), left]);
     if (request !== openCount) return;
     checkSize(image, view.size);
     project.flush();
@@ -137,9 +142,10 @@ export async function openImage(image, copies = []) {
     project.imageId = image.id;
     project.saveProject();
     if (copies.length) {
-      session.objects.addAll(copies);
-      project.changed(session);
-      hint(`${counted(copies.length, "object")} copied to ${image.name}`);
+      const added = withoutSimilar(copies, session.annotated.map(({ object, mask }) => ({ ...object, mask })));
+      session.objects.addAll(added);
+      if (added.length) project.changed(session);
+      onAdded(added);
     }
     showProgress(false);
     session.remote.id ??= ahead.get(image.id) ?? null;

@@ -68,10 +68,10 @@ function labelled(work, categoryOf, size) {
   if (!work) return [];
   const objects = new Map(work.objects.now.list.map((object) => [object.id, object]));
   return work.shown.map(([id, record]) => {
-    const { name, classId, by } = objects.get(id);
+    const { name, classId, by, review } = objects.get(id);
     const score = Number.isFinite(record.score) ? record.score : null;
     const mask = scaled(Mask.fromSpans(Spans.decode(record), score), size);
-    return { id, name, category: categoryOf(classId), by, mask };
+    return { id, name, category: categoryOf(classId), by, review, mask };
   });
 }
 
@@ -96,10 +96,12 @@ export async function mergeImage(project, { image, reviewed, comparisons }) {
   image.reviewed ||= reviewed;
   const ids = new Map(project.classes.map(({ id, name }) => [name, id]));
   /** @param {Labelled} object */
-  const fieldsOf = ({ mask, category, name, by }) => ({
+  const fieldsOf = ({ mask, category, name, by, review }) => ({
     drawn: mask,
     classId: ids.get(category) ?? project.classId,
     by,
+    review,
+    track: undefined,
     ...(!NUMBERED_NAME.test(name) && { name }),
   });
   const changed = new Map(), removed = new Set(), added = [];

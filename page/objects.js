@@ -35,7 +35,7 @@ const MAX_STORED_STEPS = 100;
 /** A name that an object gets at first. */
 export const NUMBERED_NAME = /^object (\d+)$/;
 
-/** A person has changed the mask: it is no longer in doubt, and is what later images are compared with. */
+/** A person has changed or confirmed the mask: it is no longer in doubt, and is what later images are compared with. */
 const SEEN = { review: undefined, track: undefined };
 
 /** Fields that change the mask. */
@@ -252,7 +252,7 @@ export class Objects {
 
   /** Note that a person has seen an object that was to be reviewed. @param {number} id */
   confirm(id) {
-    this.#step({ ...this.now, list: withFields(this.list, id, { review: undefined }) });
+    this.#step({ ...this.now, list: withFields(this.list, id, SEEN) });
   }
 
   /** Remove a click by its index, or the box with null. A mask edited by hand outlives only later clicks. */

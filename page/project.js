@@ -97,8 +97,13 @@ export class Project {
 
   /** Return the work on an image as `Session.save` returned it, or undefined. */
   async work(id) {
-    const unsaved = [...this.#changed].find((session) => session.image.id === id);
+    const unsaved = this.#unsaved(id);
     return unsaved ? unsaved.save() : this.#store.work(id);
+  }
+
+  /** Return the session of an image with changes that are not saved. */
+  #unsaved(id) {
+    return [...this.#changed].find((session) => session.image.id === id);
   }
 
   /** Save the work on an image that is not open. */
@@ -256,6 +261,12 @@ export class Project {
     if (!other) return id;
     for (const image of this.images) {
       if (!image.counts[id] || image.id === open?.image.id) continue;
+      const unsaved = this.#unsaved(image.id);
+      if (unsaved) {
+        unsaved.objects.replaceClass(id, other.id);
+        this.changed(unsaved);
+        continue;
+      }
       const work = await this.#store.work(image.id);
       for (const state of statesOf(work)) {
         for (const object of state.list) if (object.classId === id) object.classId = other.id;

@@ -51,15 +51,13 @@ export async function start() {
 /** Encode the image ahead of the first click. */
 export async function embed() {
   const current = session;
-  const began = performance.now();
   element("about").textContent = "";
   showBusy(info?.encode_s >= SLOW_ENCODE_S ? `Encoding the image, about ${Math.round(info.encode_s)} s` : "Encoding the image");
   const request = current.embed(), isLatest = () => current === session && current.embedding === request;
   try {
     const embedding = await request;
     if (!isLatest()) return;
-    const seconds = ((performance.now() - began) / 1000).toFixed(1);
-    const time = seconds === "0.0" ? "ready at once" : `encoded in ${seconds} s`;
+    const time = embedding.encode_s ? `encoded in ${Number(embedding.encode_s.toPrecision(2))} s` : "ready at once";
     element("about").textContent = `${current.about}, ${time} with ${embedding.engine.encoder}`;
     showWeights(embedding.weights);
     if (isEmpty(current.objects.active) && element("hint").hidden) hintAtPrompts();
@@ -90,11 +88,11 @@ export async function segment(object, clickTime) {
     const answered = await masks.request(object);
     if (current !== session) return;
     screen.paint();
+    project.changed(current); // at once: another image may be opened now
     const painted = await nextPaint(); // the panel can wait for the mask
     if (clickTime !== undefined) showLatency(painted - clickTime, answered);
     if (current !== session) return;
     screen.showPanel();
-    project.changed(current);
     const { id, candidate } = objects.active;
     if (id !== object.id || candidate !== object.candidate) return;
     const mask = masks.get(object);

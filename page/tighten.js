@@ -41,7 +41,7 @@ export async function tighten() {
     hint(`${counted(fitting.length, "object")} tightened${kept ? `; ${counted(kept, "object")} left as before: the model's mask does not fit the box` : ""}`);
   } catch (error) {
     waiting.length = 0;
-    if (current === session) handleError(error, tighten);
+    if (current === session) handleError(error, () => current === session && tighten());
   } finally {
     isRunning = false;
     if (current === session) showBusy("");

@@ -107,6 +107,21 @@ function sizeOf({ width, height, original }) {
 }
 
 /**
+ * Return the images with objects that have clicks or a box, but no mask, and the number of these objects.
+ * @param {Project} project
+ * @param {StoredImage[]} images
+ */
+export async function withoutMasks(project, images) {
+  const found = [];
+  for (const { id, name } of images) {
+    const work = await project.work(id), shown = new Set(work?.shown.map(([objectId]) => objectId));
+    const objects = (work?.objects.now.list ?? []).filter((object) => !object.proposal && isMarked(object) && !shown.has(object.id));
+    if (objects.length) found.push({ name, count: objects.length });
+  }
+  return found;
+}
+
+/**
  * Return the project with some of its images, by default all, their objects and prompts, as a ZIP file.
  * @param {Project} project
  * @param {StoredImage[]} [listed]

@@ -77,6 +77,29 @@ def test_header_says_that_the_service_is_away_before_anybody_clicks(opened):
     expect(opened.page.get_by_role("status")).to_have_text("The service is back")
 
 
+def test_page_reconnects_after_a_question_that_was_never_answered(opened):
+    held = opened.hold("**/readyz")
+    chip = opened.page.locator("#connection")
+    expect(chip).to_have_text(re.compile(r"Offline \d+ s"))
+    assert held
+    opened.page.unroute("**/readyz")
+    expect(chip).to_be_hidden()
+
+
+def test_page_reconnects_if_a_request_fails_while_it_asks(opened):
+    held = opened.hold("**/readyz")
+    opened.page.route("**/mobile_sam", lambda route: route.abort())
+    opened.wait_for(lambda: bool(held))
+    opened.click(*DISC)
+    chip = opened.page.locator("#connection")
+    expect(chip).to_have_text(re.compile(r"Offline [2-9] s"))  # it has asked again by then
+    for path in ("**/readyz", "**/mobile_sam"):
+        opened.answer(path, {})
+    held[0].abort()
+    expect(chip).to_be_hidden()
+    opened.wait_for(lambda: opened.visible_mask().any())
+
+
 def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent_again(opened):
     busy = problem(503, "overloaded", "Busy", "too many", **{"Retry-After": "1"})
     held = opened.hold("**/mobile_sam")

@@ -120,6 +120,63 @@ def test_follow_waits_for_masks_that_are_on_their_way(series):
     expect(series.page.locator("#hint")).to_contain_text("3 objects followed")
 
 
+def test_objects_that_the_next_image_has_already_are_not_followed_again(series):
+    follow(series, 1)
+    series.press("a")
+    series.expect_image("00.png")
+    follow(series, 1)
+    expect(series.page.locator("#hint")).to_have_text(
+        "0 objects followed, none to review; 2 were there already"
+    )
+    expect(series.page.locator("#image-list .count").nth(1)).to_have_text("2")
+
+
+def test_following_that_failed_is_not_repeated_on_another_image(series):
+    for path in ("**/embed", "**/readyz"):
+        series.page.route(path, lambda route: route.abort())
+    series.press("l")
+    alert = series.page.get_by_role("alert")
+    expect(alert).to_be_visible()
+    series.press("d")
+    series.expect_image("01.png")
+    for path in ("**/embed", "**/readyz"):
+        series.page.unroute(path)
+    expect(alert).to_be_hidden()
+    series.wait_encoded(series.image.with_name("01.png"))
+    expect(series.page.locator("#hint")).not_to_contain_text("follow")
+    series.expect_image("01.png")
+
+
+def test_image_that_is_chosen_while_objects_are_followed_stays(series):
+    held = series.hold("**/embed")
+    series.page.keyboard.press("l")
+    series.wait_for(lambda: bool(held))
+    series.page.locator("#image-list li").nth(4).get_by_role("button").first.click()
+    series.expect_image("04.png")
+    series.answer("**/embed", {})
+    for route in held:
+        route.continue_()
+    series.wait_encoded(series.image.with_name("04.png"))
+    series.expect_image("04.png")
+    expect(series.page.locator("#image-list .count").nth(1)).to_have_text("")
+
+
+def test_mark_of_review_survives_a_merge(series, tmp_path):
+    for number in range(1, LAST_WITH_BOX + 2):
+        follow(series, number)
+    series.press_button("Export")
+    (tmp_path / "project.zip").write_bytes(series.save("Save project"))
+    review = series.page.get_by_role("button", name=re.compile("^Review "))
+    series.page.locator("#objects li").filter(has=review).locator(".pick").click()
+    series.page.get_by_role("application").focus()
+    series.press("Delete")
+    expect(review).to_have_count(0)
+    series.page.set_input_files("#annotations", tmp_path / "project.zip")
+    dialog = series.page.get_by_role("dialog", name="Merge projects")
+    dialog.get_by_role("button", name="Apply").click()
+    expect(review).to_have_count(1)
+
+
 def test_marks_of_review_survive_a_reload(series):
     for number in range(1, LAST_WITH_BOX + 2):
         follow(series, number)

@@ -301,6 +301,14 @@ def test_dragged_points_change_the_mask_and_other_edges_and_holes_stay(outlined)
     assert 0 < differing(changed, ring) < 800
 
 
+def test_export_from_the_header_has_the_dragged_points(outlined):
+    _, before = outlined.saved_annotation()
+    drag_handle(outlined, points(outlined).first, -30, 0)
+    _, saved = outlined.saved_annotation()
+    assert differing(saved, before) > 50
+    assert np.array_equal(saved, outlined.visible_mask())
+
+
 def test_points_are_added_and_deleted_by_mouse_undone_and_discarded(outlined):
     before, handles = outlined.visible_mask(), points(outlined)
     count = handles.count()
