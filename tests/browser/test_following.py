@@ -132,6 +132,11 @@ def test_objects_that_the_next_image_has_already_are_not_followed_again(series):
 
 
 def test_following_that_failed_is_not_repeated_on_another_image(series):
+    series.press("d")
+    series.expect_image("01.png")
+    series.click(*disc_at(1))
+    series.press("a")
+    series.expect_image("00.png")
     for path in ("**/embed", "**/readyz"):
         series.page.route(path, lambda route: route.abort())
     series.press("l")
@@ -143,7 +148,7 @@ def test_following_that_failed_is_not_repeated_on_another_image(series):
         series.page.unroute(path)
     expect(alert).to_be_hidden()
     series.wait_encoded(series.image.with_name("01.png"))
-    expect(series.page.locator("#hint")).not_to_contain_text("follow")
+    series.page.wait_for_timeout(1000)
     series.expect_image("01.png")
 
 
