@@ -57,6 +57,18 @@ def violations(page) -> list[str]:
     ]
 
 
+def test_names_of_hidden_objects_can_be_read(opened):
+    opened.click(*DISC)
+    opened.press_button("Hide object 1")
+    assert violations(opened.page) == []
+    names = "#objects .hidden-object .name, #objects .hidden-object .score"
+    for scheme in ("dark", "light"):
+        opened.page.emulate_media(color_scheme=scheme)
+        contrasts = opened.page.evaluate(CONTRASTS, names)
+        assert len(contrasts) == 2
+        assert min(contrast for _, contrast in contrasts) >= MIN_CONTRAST, contrasts
+
+
 def test_page_states_have_no_serious_violations(driver, photo, large):
     assert violations(driver.page) == []
     driver.open(photo)
