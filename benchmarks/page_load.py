@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,13 +57,16 @@ class DelayingProxy:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
-        # Browsers reset connections when they leave, and the proxy's end cancels the others.
-        with suppress(ConnectionError, asyncio.CancelledError):
+        try:
             # The system accepts a connection at once: its first bytes wait for the round trip.
             await asyncio.sleep(2 * self._delay_s)
             answers, requests = await asyncio.open_connection("127.0.0.1", self._target_port)
             writers.append(requests)
             await asyncio.gather(self._pass_on(reader, requests), self._pass_on(answers, writer))
+        except (OSError, asyncio.CancelledError):
+            # Callers reset connections when they leave, and the proxy's end cancels the others.
+            for end in writers:
+                end.transport.abort()
         for end in writers:
             end.close()
 
