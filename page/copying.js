@@ -68,10 +68,14 @@ export async function copyToNext() {
   const { annotated, image } = session, next = imageList.after(image);
   if (!next) say("This is the last image of the list");
   else if (!annotated.length) say("This image has no objects to copy");
-  else if (fits(image, next, "the next image")) {
-    const copies = annotated.map(copyOf);
-    openImage(next, copies, (added) => hint(`${counted(added.length, "object")} copied to ${next.name}${thereAlready(copies.length - added.length)}`));
-  }
+  else if (fits(image, next, "the next image")) openWithCopies(next, annotated.map(copyOf));
+}
+
+function openWithCopies(image, copies) {
+  openImage(image, copies, (added) => {
+    const rest = thereAlready(copies.length - added.length);
+    hint(`${counted(added.length, "object")} copied to ${image.name}${rest}`);
+  });
 }
 
 /** Return the end of a sentence about objects that were not added. */
