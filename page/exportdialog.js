@@ -7,6 +7,17 @@ import { loadTransfer } from "./later.js";
 import { counted, showBusy, showReport } from "./notices.js";
 
 /**
+ * Return what to say about the unfinished objects of an exported image.
+ * @param {{name: string, withoutMask: number, toReview: number}} image
+ */
+function warnings({ name, withoutMask, toReview }) {
+  return [
+    withoutMask && `${name}: ${counted(withoutMask, "object")} left out for want of a mask. Open the image to have masks made`,
+    toReview && `${name}: ${counted(toReview, "object")} to review. Following is in doubt: masks may be wrong`,
+  ].filter(Boolean);
+}
+
+/**
  * @param {import("./project.js").Project} project
  * @param {{settle: () => void, openImage: () => import("./store.js").StoredImage, onError: (error: Error) => void, importFiles: (files: File[]) => void}} actions
  *   settle: store what is being drawn
@@ -18,7 +29,7 @@ export function connectExports(project, actions) {
    * Save the file that `make` returns, after what is still to be saved in the browser.
    * @param {() => Promise<Blob>} make
    * @param {string} name
-   * @param {import("./store.js").StoredImage[]} images those of a dataset, which has only objects that have masks
+   * @param {import("./store.js").StoredImage[]} images those of a dataset: what is unfinished there is listed
    */
   const run = async (make, name, images = []) => {
     dialog.close();
@@ -26,9 +37,8 @@ export function connectExports(project, actions) {
     try {
       await project.flush();
       download(await make(), name);
-      const omitted = await (await loadTransfer()).withoutMasks(project, images);
-      const lines = omitted.map((image) => `${image.name}: ${counted(image.count, "object")}. Open the image to have masks made`);
-      if (lines.length) showReport("Exported without objects that have no mask", lines);
+      const lines = (await (await loadTransfer()).unfinished(project, images)).flatMap(warnings);
+      showReport("Exported, but some objects are not finished", lines);
     } catch (error) {
       actions.onError(error);
     } finally {

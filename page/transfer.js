@@ -107,16 +107,18 @@ function sizeOf({ width, height, original }) {
 }
 
 /**
- * Return the images with objects that have clicks or a box, but no mask, and the number of these objects.
+ * Return the images with unfinished objects: the number of those without a mask, which datasets leave out, and of those to review.
  * @param {Project} project
  * @param {StoredImage[]} images
  */
-export async function withoutMasks(project, images) {
+export async function unfinished(project, images) {
   const found = [];
   for (const { id, name } of images) {
     const work = await project.work(id), shown = new Set(work?.shown.map(([objectId]) => objectId));
-    const objects = (work?.objects.now.list ?? []).filter((object) => !object.proposal && isMarked(object) && !shown.has(object.id));
-    if (objects.length) found.push({ name, count: objects.length });
+    const objects = (work?.objects.now.list ?? []).filter((object) => !object.proposal && isMarked(object));
+    const withoutMask = objects.filter((object) => !shown.has(object.id)).length;
+    const toReview = objects.filter((object) => object.review && shown.has(object.id)).length;
+    if (withoutMask || toReview) found.push({ name, withoutMask, toReview });
   }
   return found;
 }

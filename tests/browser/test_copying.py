@@ -169,8 +169,10 @@ def test_export_lists_objects_without_a_mask(series):
     series.page.wait_for_selector("#view[aria-label^='2.png,']")
     assert series.export("coco")
     report = series.page.locator("#report")
-    expect(report).to_contain_text("Exported without objects that have no mask")
-    expect(report).to_contain_text("1.png: 1 object. Open the image to have masks made")
+    expect(report).to_contain_text("Exported, but some objects are not finished")
+    expect(report).to_contain_text(
+        "1.png: 1 object left out for want of a mask. Open the image to have masks made"
+    )
 
 
 def test_two_objects_are_merged_by_keyboard_under_the_name_and_class_of_the_selected_one(clicked):

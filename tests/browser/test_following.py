@@ -93,8 +93,14 @@ def test_review_ends_by_the_button_by_a_change_and_returns_with_undo(series):
         follow(series, number)
     review = series.page.get_by_role("button", name=re.compile("^Review "))
     expect(review).to_have_attribute("title", re.compile("Following is in doubt: .*"))
+    assert series.export("yolo")
+    expect(series.page.locator("#report-list li")).to_have_text(
+        "07.png: 1 object to review. Following is in doubt: masks may be wrong"
+    )
     review.click()
     expect(review).to_have_count(0)
+    assert series.export("yolo")
+    expect(series.page.locator("#report")).to_be_hidden()
     series.page.get_by_role("application").focus()
     series.press("Control+z")
     expect(review).to_have_count(1)
