@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import requests
 
+from benchmarks.fleet import SMALL
 from harness import Server, serving
 from tests.e2e.pictures import as_base64, scene
 
@@ -30,17 +31,14 @@ IMAGES = [as_base64(scene(seed)) for seed in range(400, 408)]
 def services(
     builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Server]]:
-    embeddings = tmp_path_factory.mktemp("embeddings")
+    settings = SMALL | {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository),
+        "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(tmp_path_factory.mktemp("embeddings")),
+        "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES),
+    }
     with ExitStack() as stack:
         yield [
-            stack.enter_context(
-                serving(
-                    tmp_path_factory.mktemp(name) / "log",
-                    MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-                    MOBILE_SAM_EMBEDDING_CACHE_DIR=str(embeddings),
-                    MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(CACHE_BYTES),
-                )
-            )
+            stack.enter_context(serving(tmp_path_factory.mktemp(name) / "log", **settings))
             for name in ("first", "second")
         ]
 
