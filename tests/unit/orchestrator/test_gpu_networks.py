@@ -153,7 +153,7 @@ def check_same_masks(cpu: Side, gpu: Side, pixels: RGB) -> None:
             np.testing.assert_allclose(ours.logits, theirs.logits, atol=1e-3)
             assert np.count_nonzero(ours.mask.inside != theirs.mask.inside) <= MAX_DIFFERENT_PIXELS
 
-    points_xy = np.stack(np.meshgrid(*(np.arange(0.125, 1, 0.25),) * 2), axis=-1).reshape(-1, 2)
+    points_xy = np.stack(np.meshgrid(*(np.arange(0.1, 1, 0.2),) * 2), axis=-1).reshape(-1, 2)
     points_xy = (points_xy * size_hw[::-1]).astype(np.float32)
     found = [
         [
