@@ -7,9 +7,10 @@ redirects to a URL that has the sentence.
 """
 
 import asyncio
+import math
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -78,7 +79,8 @@ class Region(ToolRequest):
             ) from None
 
     def box(self) -> list[float]:
-        """Return the rectangle as [x0, y0, x1, y1] in pixels."""
+        """Return the rectangle, which must be upright, as [x0, y0, x1, y1] in pixels."""
+        _check_upright("value.rotation", "a rectangle", self.value.get("rotation") or 0)
         x, y, width, height = self.pixels("x", "y", "width", "height")
         return [x, y, min(x + width, self.original_width), min(y + height, self.original_height)]
 
@@ -203,12 +205,7 @@ async def _interactive(
             "a keypoint or a rectangle, drawn with a tag that has smart=true",
             "neither",
         )
-    first = prompts[-1]
-    if first.image_rotation:
-        raise invalid(
-            "image_rotation", "an image that is not rotated", f"{first.image_rotation:g} degrees"
-        )
-    image = first.to_name if first.to_name in config.images else next(iter(config.images))
+    image = _image_of(config, prompts)
     label = next((region.label for region in reversed(prompts) if region.label), None)
     control = config.output(image, label)
     fields: dict[str, Any] = {"pos_coords": [], "neg_coords": []}
@@ -223,12 +220,7 @@ async def _interactive(
     document = await _on_image(
         call, task, config.images[image], partial(call.service.segment, fields=fields)
     )
-    size, drawn_on = (
-        f"{document['width']} x {document['height']}",
-        f"{first.original_width} x {first.original_height}",
-    )
-    if size != drawn_on:
-        raise invalid("original_width", f"the size of the image, {size}", drawn_on)
+    _check_size(document, prompts)
     return await _prediction(call, document, image, [(control, label or control.first_label)])
 
 
@@ -266,12 +258,19 @@ async def _task(
     the image: Label Studio also asks for predictions when a person opens a task, and the first
     click comes next. One of several tasks is not open, and its image is queued.
     """
-    image, key = next(iter(config.images.items()))
-    if boxes := list(task.boxes()):
-        outputs = [(config.output(image, box.label), box.label or "") for box in boxes]
+    boxes = list(task.boxes())
+    image = _image_of(config, boxes)
+    key = config.images[image]
+    if boxes:
+        controls = [config.output(image, box.label) for box in boxes]
+        outputs = [
+            (control, box.label or control.first_label)
+            for control, box in zip(controls, boxes, strict=True)
+        ]
         fields: dict[str, Any] = {"prompts": [{"box": box.box()} for box in boxes]}
-        fields |= config.mask_format(control for control, _ in outputs)
+        fields |= config.mask_format(controls)
         document = await _on_image(call, task, key, partial(call.service.segment, fields=fields))
+        _check_size(document, boxes)
     elif control := config.everything(image):
         document = await _on_image(call, task, key, partial(call.service.everything, fields=GRID))
         outputs = [(control, control.first_label)] * len(document["masks"])
@@ -281,6 +280,37 @@ async def _task(
         )
         return []
     return await _prediction(call, document, image, outputs)
+
+
+def _image_of(config: LabelConfig, drawn: Sequence[Region]) -> str:
+    """Return the name of the image, which must be upright, on which the regions were drawn; the
+    configuration's first one if they name none of it.
+    """
+    first = next(iter(config.images))
+    names = {region.to_name if region.to_name in config.images else first for region in drawn}
+    if len(names) > 1:
+        raise invalid("to_name", "boxes on one image", f"boxes on {', '.join(sorted(names))}")
+    for region in drawn:
+        _check_upright("image_rotation", "an image", region.image_rotation)
+    return names.pop() if names else first
+
+
+def _check_upright(name: str, what: str, degrees: Any) -> None:
+    try:
+        turned = float(degrees) % 360
+    except (TypeError, ValueError, OverflowError):
+        turned = math.nan
+    if turned:
+        raise invalid(name, f"{what} that is not rotated", f"{turned:g} degrees")
+
+
+def _check_size(document: Document, drawn: Sequence[Region]) -> None:
+    """Check that regions, which are in percent, were drawn on an image of the answer's size."""
+    size = f"{document['width']} x {document['height']}"
+    for region in drawn:
+        drawn_on = f"{region.original_width} x {region.original_height}"
+        if drawn_on != size:
+            raise invalid("original_width", f"the size of the image, {size}", drawn_on)
 
 
 async def _on_image(call: ToolCall, task: Task, key: str, work: Work) -> dict[str, Any]:

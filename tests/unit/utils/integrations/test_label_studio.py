@@ -28,6 +28,11 @@ CONFIG = """<View><Image name="image" value="$img"/>
 <KeyPointLabels name="point" toName="image" smart="true"><Label value="Cat"/><Label value="Bird"/></KeyPointLabels>
 <RectangleLabels name="box" toName="image" smart="true"><Label value="Cat"/><Label value="Bird"/></RectangleLabels>
 </View>"""
+TWO_IMAGES = CONFIG.replace(
+    "</View>",
+    """<Image name="second" value="$img2"/>
+<BrushLabels name="brush2" toName="second"><Label value="Cat"/></BrushLabels></View>""",
+)
 MASK = np.zeros((30, 40), bool)
 MASK[10:20, 5:15] = True
 RECORD = {"score": 0.9, "area": 100, "box": [5, 10, 15, 20], "rle": rle(MASK)}
@@ -180,6 +185,9 @@ def drawn(kind="keypoint", positive=True, **value):
     }
 
 
+BOX = {"x": 10, "y": 10, "width": 50, "height": 80}
+
+
 def body(*regions, tasks=None, config=CONFIG):
     tasks = tasks or [
         {"id": 7, "data": {"img": "/data/upload/1/a.jpg"}, "annotations": [], "project": 1}
@@ -233,6 +241,8 @@ def test_callers_do_not_share_the_images_of_a_url(ask, fetcher):
     [
         (body(drawn("ellipse", x=1, y=1)), "a keypoint or a rectangle"),
         (body(drawn(x=1, y=1) | {"image_rotation": 90}), "not rotated"),
+        (body(drawn("rectangle", **BOX, rotation=90)), "not rotated, got 90 degrees"),
+        (body(drawn("rectangle", **BOX, rotation="x")), "not rotated, got nan degrees"),
         (body(drawn(x=1, y=1) | {"original_width": 41}), "40 x 30, got 41 x 30"),
         (body(drawn(x="a", y=1)), "in percent"),
         (
@@ -278,6 +288,36 @@ def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
     assert (len(first["result"]), second) == (2, [])
     assert answer["error"].startswith("task 2: data.img")
     assert replay.jobs[0][1].inputs["point_coords"][0].tolist() == [[4, 3], [24, 27]]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"image_rotation": 90}, "an image that is not rotated, got 90 degrees"),
+        (
+            {"value": {**BOX, "rotation": -10, "rectanglelabels": ["Cat"]}},
+            "a rectangle that is not rotated, got 350 degrees",
+        ),
+        ({"original_height": 31}, "the size of the image, 40 x 30, got 40 x 31"),
+        ({"to_name": "second"}, "boxes on one image, got boxes on image, second"),
+    ],
+)
+def test_boxes_of_a_task_are_upright_and_on_one_image_of_their_size(ask, change, text):
+    boxes = [drawn("rectangle", **BOX), drawn("rectangle", **BOX) | change]
+    tasks = [{"id": 1, "data": {"img": "/1.jpg"}, "annotations": [{"result": boxes}]}]
+    answer = ask("predict", body(tasks=tasks, config=TWO_IMAGES)).json()
+    assert answer["results"] == [[]]
+    assert text in answer["error"]
+
+
+def test_boxes_of_a_task_are_on_the_image_that_they_name(ask, replay, fetcher):
+    box = drawn("rectangle", **BOX) | {"to_name": "second"}
+    images = {"img": "/1.jpg", "img2": "/2.jpg"}
+    tasks = [{"id": 1, "data": images, "annotations": [{"result": [box]}]}]
+    answer = ask("predict", body(tasks=tasks, config=TWO_IMAGES)).json()
+    (result,) = answer["results"][0]["result"]
+    assert (result["to_name"], result["from_name"]) == ("second", "brush2")
+    assert [url for _, url, _ in fetcher.calls] == ["http://localhost:8080/2.jpg"]
 
 
 def test_tasks_may_come_with_long_brush_strokes_and_polygons(ask, replay):
