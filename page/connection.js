@@ -14,6 +14,8 @@ const ASK_TIMEOUT_MS = 10_000;
 export class Connection {
   /** @type {Set<() => void>} actions to repeat */
   #failed = new Set();
+  /** @type {Set<object>} requests that were refused, and are repeated after a while */
+  #refused = new Set();
   #pauseMs = FIRST_PAUSE_MS;
   #backAt = -Infinity;
   #answeredAt = 0;
@@ -54,15 +56,21 @@ export class Connection {
     this.#failed.delete(retry);
   }
 
-  /** Note that the service is there, but refuses requests for a while. */
-  refuse() {
+  /** Note that the service is there, but refuses a request, which waits to be repeated. @param {object} request */
+  refuse(request) {
+    this.#refused.add(request);
     if (!this.away) this.#enter("busy");
   }
 
-  /** Note that the service has done what a request asked for. */
-  answered() {
+  /** Note that a request is not repeated: it was answered, given up or aborted. @param {object} request */
+  finish(request) {
+    if (this.#refused.delete(request) && !this.#refused.size && this.state === "busy") this.#enter("");
+  }
+
+  /** Note that the service does what a request asks for. @param {object} request */
+  answered(request) {
     this.#answeredAt = performance.now();
-    if (this.state === "busy") this.#enter("");
+    this.finish(request);
   }
 
   /** Ask now whether the service is back. A hidden page does not ask. */

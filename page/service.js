@@ -73,7 +73,7 @@ export class RemoteImage {
 
 export class Service {
   /**
-   * @param {Pick<import("./connection.js").Connection, "answered" | "refuse">} connection is told how requests end
+   * @param {Pick<import("./connection.js").Connection, "answered" | "refuse" | "finish">} connection is told how requests end
    * @param {(text: string, seconds: number) => void} onWait called with the reason, and the seconds until the next attempt
    */
   constructor(connection, onWait) {
@@ -186,15 +186,23 @@ export class Service {
   async #send(path, body, signal, read, retries = MAX_RETRIES, id = body.image_id) {
     const headers = { "Content-Type": "application/json", Accept: "application/json", ...imageHeader(id), ...this.#keyHeader };
     const options = { method: "POST", body: JSON.stringify(body), signal, headers };
+    try {
+      return await this.#repeat(path, options, read, retries);
+    } finally {
+      this.connection.finish(options);
+    }
+  }
+
+  async #repeat(path, options, read, retries) {
     for (let left = retries; ; left--) {
       try {
         return await this.#read(path, options, read);
       } catch (error) {
         if (!error.retryAfter || !left || (error.status === 429 && error.retryAfter > MAX_RETRY_WAIT_S)) throw error;
         const seconds = Math.min(error.retryAfter, MAX_RETRY_WAIT_S);
-        this.connection.refuse();
+        this.connection.refuse(options);
         this.onWait(waitReason(error), seconds);
-        await Promise.race([new Promise((resolve) => setTimeout(resolve, 1000 * seconds)), aborted(signal)]);
+        await Promise.race([new Promise((resolve) => setTimeout(resolve, 1000 * seconds)), aborted(options.signal)]);
       }
     }
   }
@@ -207,7 +215,7 @@ export class Service {
   async #read(path, options, read) {
     const response = await fetch(path, options).catch(unreachable("The service does not respond. Is it running?"));
     if (response.ok) {
-      this.connection.answered();
+      this.connection.answered(options);
       return read(response).catch(unreachable("The response was cut off or did not come from this service."));
     }
     const document = await response.json().catch(() => ({ detail: `status ${response.status} without an explanation` }));

@@ -127,6 +127,16 @@ def test_busy_service_is_retried_after_retry_after_and_an_uncached_image_is_sent
     expect(opened.page.get_by_role("alert")).to_be_hidden()
 
 
+def test_busy_service_is_not_waited_for_after_a_stop(opened):
+    busy = problem(503, "overloaded", "Busy", "too many", **{"Retry-After": "30"})
+    opened.page.route("**/everything", lambda route: route.fulfill(**busy))
+    opened.page.keyboard.press("e")
+    chip = opened.page.locator("#connection")
+    expect(chip).to_have_text(re.compile(r"Busy \d+ s"))
+    opened.page.get_by_role("button", name="Stop").click()
+    expect(chip).to_be_hidden()
+
+
 def test_stopping_service_is_not_called_busy(opened):
     stopping = problem(503, "stopping", "Stops", "the service is stopping", **{"Retry-After": "1"})
     opened.page.route("**/mobile_sam", lambda route: route.fulfill(**stopping))
