@@ -2,7 +2,8 @@
 
 import { ClassList } from "./classlist.js";
 import { project, screen, session } from "./current.js";
-import { edit, setDisplay } from "./edits.js";
+import { edit } from "./edits.js";
+import { behindGate } from "./gate.js";
 import { showFilterClasses } from "./imagelist.js";
 import { hint } from "./notices.js";
 import { isEmpty } from "./objects.js";
@@ -24,8 +25,13 @@ function useClass(id) {
   project.classId = id;
   project.saveProject();
   if (session) {
-    session.objects.classId = id;
-    if (isEmpty(session.objects.active)) setDisplay(session.objects.active.id, { classId: id });
+    const { objects } = session;
+    objects.classId = id;
+    if (isEmpty(objects.active)) {
+      objects.useClasses(new Set(project.classes.map((category) => category.id)));
+      project.changed(session);
+      screen.show();
+    }
   }
   showClasses();
 }
@@ -70,7 +76,7 @@ async function removeClass(id) {
   const count = project.countOf(id), { name } = project.categoryOf(id);
   const other = project.classes.find((category) => category.id !== id);
   if (count && !window.confirm(`Delete the class ${name}? Its ${count} objects become ${other.name}.`)) return;
-  const replacement = await project.removeClass(id, session);
+  const replacement = await behindGate(() => project.removeClass(id, session));
   if (session) {
     session.objects.replaceClass(id, replacement);
     session.objects.classId = project.classId;

@@ -64,8 +64,10 @@ export function pasteObject() {
 /** Open the next image, and add copies of all objects of this one. */
 export async function copyToNext() {
   mend.settle();
-  await session.masks.settled();
-  const { annotated, image } = session, next = imageList.after(image);
+  const current = session;
+  await current.masks.settled();
+  if (current !== session) return; // another image was opened
+  const { annotated, image } = current, next = imageList.after(image);
   if (!next) say("This is the last image of the list");
   else if (!annotated.length) say("This image has no objects to copy");
   else if (fits(image, next, "the next image")) openWithCopies(next, annotated.map(copyOf));

@@ -62,7 +62,7 @@ export function restore(change) {
   if (session) segmentAll();
 }
 
-export function setDisplay(id, fields) {
+function setDisplay(id, fields) {
   session.objects.setDisplay(id, fields);
   project.changed(session);
   screen.show();

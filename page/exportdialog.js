@@ -8,11 +8,12 @@ import { counted, showBusy, showReport } from "./notices.js";
 
 /**
  * Return what to say about the unfinished objects of an exported image.
- * @param {{name: string, withoutMask: number, toReview: number}} image
+ * @param {{name: string, withoutMask: number, outdated: number, toReview: number}} image
  */
-function warnings({ name, withoutMask, toReview }) {
+function warnings({ name, withoutMask, outdated, toReview }) {
   return [
     withoutMask && `${name}: ${counted(withoutMask, "object")} left out for want of a mask. Open the image to have masks made`,
+    outdated && `${name}: ${counted(outdated, "object")} with the mask from before your last change. Open the image to have masks made`,
     toReview && `${name}: ${counted(toReview, "object")} to review. Following is in doubt: masks may be wrong`,
   ].filter(Boolean);
 }

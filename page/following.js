@@ -5,18 +5,20 @@ import { service, session } from "./current.js";
 import { canvasOf } from "./dom.js";
 import { mend } from "./edits.js";
 import { firstTarget, judge, LOOKS_DIFFERENT, nextTarget, promptsFor, smallSize } from "./follow.js";
-import { imageList, openCount, openImage, remoteOf } from "./images.js";
-import { counted, say, showBusy } from "./notices.js";
+import { imageList, openCount, openImage, remoteOf, viewed } from "./images.js";
+import { counted, say, showBusy, showError } from "./notices.js";
 import { maskOptions } from "./options.js";
 import { handleError } from "./requests.js";
+import { SeenOtherwise } from "./seen.js";
 import { acceptsClicks, versionField } from "./versions.js";
-import { viewOf } from "./view.js";
 
 /** Open the next image with the objects of this one where the model finds them. Those in doubt are marked for review. */
 export async function follow() {
   mend.settle();
-  await session.masks.settled();
-  const current = session, next = imageList.after(current.image);
+  const current = session;
+  await current.masks.settled();
+  if (current !== session) return; // another image was opened
+  const next = imageList.after(current.image);
   const objects = current.annotated.filter(({ object }) => !object.review), waiting = current.annotated.length - objects.length;
   if (!next) say("This is the last image of the list");
   else if (!objects.length) say(waiting ? "Review the marked objects first: correct them, or press Review" : "This image has no objects to follow");
@@ -28,7 +30,7 @@ async function followTo(next, objects, waiting) {
   const current = session, opened = openCount;
   showBusy(`Following ${counted(objects.length, "object")} to ${next.name}`);
   try {
-    const remote = remoteOf(next), view = await viewOf(next.file, { orientation: next.orientation });
+    const view = await viewed(next), remote = remoteOf(next, view);
     const [before, after] = await Promise.all([current.view, view].map(({ picture }) => smallPicture(picture, next)));
     await service.embed(remote);
     const found = await Promise.all(objects.map((annotated) => find(annotated, { before, after, next, remote })));
@@ -41,7 +43,9 @@ async function followTo(next, objects, waiting) {
     });
   } catch (error) {
     showBusy("");
-    if (current === session) handleError(error, () => current === session && follow());
+    if (current !== session) return;
+    if (error instanceof SeenOtherwise) showError(error); // about the next image, not the open one
+    else handleError(error, () => current === session && follow());
   }
 }
 

@@ -28,6 +28,8 @@ const MIDDLE_BUTTON = 1, RIGHT_BUTTON = 2;
 export function listenToPointers(stage, handlers) {
   const pointers = new Map();
   let gesture = null;
+  /** Address of the picture on which the gesture began. */
+  let source = "";
   let spaceHeld = false;
 
   /** Report a press or a click, where the press began. */
@@ -41,10 +43,13 @@ export function listenToPointers(stage, handlers) {
   const draggedBox = (event) => boxOf(stage.pixelAt(gesture.from, true), stage.pixelAt(event, true));
 
   const cancel = (event) => {
-    if (gesture?.kind === "box") handlers.box(null, event.timeStamp);
+    if (gesture?.kind === "box" && !isStale()) handlers.box(null, event.timeStamp);
     if (gesture?.kind === "stroke") gesture.stroke?.cancel();
     gesture = null;
   };
+
+  /** Return whether the image on which the gesture began is no longer open. */
+  const isStale = () => gesture !== null && (stage.view.hidden || source !== stage.picture.src);
 
   const listeners = {
     pointerdown(event) {
@@ -64,6 +69,7 @@ export function listenToPointers(stage, handlers) {
         gesture = { kind: "press", from: event };
         report(handlers.press, event, event);
       }
+      source = stage.picture.src;
     },
 
     pointermove(event) {
@@ -72,6 +78,7 @@ export function listenToPointers(stage, handlers) {
         if (event.pointerType !== "touch" && !event.target.closest("button")) handlers.hover(stage.pixelAt(event));
         return;
       }
+      if (isStale()) cancel(event);
       if (gesture?.kind === "pinch") pinch(stage, [...pointers.values()], last, event);
       if (gesture?.kind === "pan") stage.pan(event.clientX - last.clientX, event.clientY - last.clientY);
       if (gesture?.kind === "press" && gesture.from.button === 0) {
@@ -86,6 +93,7 @@ export function listenToPointers(stage, handlers) {
 
     pointerup(event) {
       if (!pointers.delete(event.pointerId)) return;
+      if (isStale()) cancel(event);
       if (gesture?.kind === "box") {
         handlers.box(draggedBox(event), event.timeStamp);
       } else if (gesture?.kind === "stroke") {

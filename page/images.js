@@ -5,10 +5,13 @@ import { TooLarge } from "./copies.js";
 import { connection, project, screen, service, session, setSession } from "./current.js";
 import { element } from "./dom.js";
 import { everything, mend, preview, refine } from "./edits.js";
+import { behindGate, gate } from "./gate.js";
 import { withoutSimilar } from "./identical.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
 import { loadTransfer } from "./later.js";
 import { announce, counted, hideError, hint, showBusy, showError, showProgress, showRange, showReport } from "./notices.js";
+import { markedIn } from "./objects.js";
+import { takeOptions } from "./options.js";
 import { prepareImage } from "./picture.js";
 import { total } from "./project.js";
 import { embed, handleError, info, segmentAll, start, whenSeenOtherwise } from "./requests.js";
@@ -36,11 +39,6 @@ let job = null;
 const redrawn = new Set();
 /** @type {Map<number, number[] | null | undefined>} values that the service shows as 0 and 255 in images of 16 bits, by id, if it has other ones */
 const ranges = new Map();
-/**
- * Settled when no files with annotations are being read. Until then no image is opened or removed: what is drawn on it
- * meanwhile would be overwritten.
- */
-let reading = Promise.resolve();
 
 /**
  * Add images to the project and open the first of them. Files that cannot be added are listed.
@@ -59,14 +57,14 @@ export async function addImages(sources, retry = null, before = { added: 0, prob
     showBusy(sources.length > 1 ? `Adding image ${index + 1} of ${sources.length}` : "Loading the image");
     try {
       const ready = await prepared(await source.file, name, allowCopy);
-      if (sources.length === 1 && request !== openCount) return; // another image was chosen instead
+      if (retry && request !== openCount) return; // another image was chosen instead of a sample
       const image = await project.add(ready);
       added++;
       showImages();
       if (!opened && request === openCount) openImage(image);
       opened = true;
     } catch (error) {
-      if (sources.length === 1 && request !== openCount) return;
+      if (retry && request !== openCount) return;
       const problem = `${name}: ${error.message}`;
       if (error instanceof TooLarge) {
         offer = error.offer;
@@ -125,19 +123,21 @@ export async function openImage(image, copies = [], onAdded = () => {}) {
   latest = { request, id: image.id };
   if (image.id === session?.image.id) return;
   hideError();
-  await reading;
+  await gate();
   if (request !== openCount) return;
   mend.settle();
   connection.drop(everything);
   try {
-    const wanted = { orientation: image.orientation, range: ranges.get(image.id) };
     const left = Promise.race([session?.masks.settled(), new Promise((resolve) => setTimeout(resolve, MAX_WAIT_MS))]);
-    const [work, view] = await Promise.all([project.work(image.id), viewOf(image.file, wanted), left]);
+    const [work, view] = await Promise.all([project.work(image.id), viewed(image), left]);
     if (request !== openCount) return;
     checkSize(image, view.size);
     project.flush();
     setSession(new Session(service, image, view, project.classId));
-    if (work) session.restore(work);
+    if (work) {
+      session.restore(work);
+      takeOptions(work.masks);
+    }
     session.objects.useClasses(new Set(project.classes.map(({ id }) => id)));
     project.imageId = image.id;
     project.saveProject();
@@ -207,9 +207,9 @@ export function toggleReviewed() {
 }
 
 async function removeImage(image) {
-  const count = total(image.counts);
+  const work = await project.work(image.id), count = Math.max(total(image.counts), markedIn(work).length);
   if (count && !window.confirm(`Remove ${image.name} and its ${counted(count, "object")}? This cannot be undone.`)) return;
-  await reading;
+  await gate();
   const at = project.images.indexOf(image), isOpen = image.id === session?.image.id;
   await project.remove(image.id);
   const next = project.images[Math.min(at, project.images.length - 1)];
@@ -229,7 +229,7 @@ function closeImage() {
 
 export async function clearProject() {
   if (!window.confirm(`Remove all ${project.images.length} images with their objects from this browser? This cannot be undone.`)) return;
-  await reading;
+  await gate();
   closeImage();
   await project.clear();
   cancelAhead();
@@ -273,15 +273,13 @@ export async function openAnnotations(files) {
 
 /** Import files after earlier ones, and let no image be opened or removed until then. */
 function importWhileClosed(files) {
-  const imported = reading.then(async () => {
+  return behindGate(async () => {
     const { importFiles } = await loadTransfer();
     showBusy("Reading the files");
     closeImage();
     await project.flush();
     return await importFiles(project, files, decide);
   });
-  reading = imported.then(() => {}, () => {});
-  return imported;
 }
 
 /** Let the user decide about images that a saved project shares with the open one. */
@@ -342,10 +340,18 @@ async function encodeAhead(current) {
   }
 }
 
-/** Return an image of the project as the service knows it. @param {import("./store.js").StoredImage} image */
-export function remoteOf({ id, file, name, width, height, orientation }) {
-  const drawn = { name, width, height, orientation, range: ranges.get(id) };
-  return new RemoteImage(() => file, drawn, ahead.get(id) ?? null);
+/** Return what to draw of an image of the project. @param {import("./store.js").StoredImage} image */
+export function viewed({ id, file, orientation }) {
+  return viewOf(file, { orientation, range: ranges.get(id) });
+}
+
+/**
+ * Return an image of the project as the service knows it.
+ * @param {import("./store.js").StoredImage} image
+ * @param {import("./view.js").View} view what is drawn of it
+ */
+export function remoteOf({ id, file, name, width, height }, { orientation, range }) {
+  return new RemoteImage(() => file, { name, width, height, orientation, range }, ahead.get(id) ?? null);
 }
 
 function cancelAhead() {

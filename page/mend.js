@@ -114,12 +114,24 @@ export class Mend {
     this.#store(mask);
   }
 
+  /** Give the active object a mask, unless it has it. */
   #store(mask) {
     const { masks, objects: { active } } = this.#session;
     const before = masks.get(active);
     if (before ? mask.counts === before.counts : !mask.area) return;
     this.actions.edit((objects) => objects.draw(mask));
     showResult(active.name, mask);
+  }
+
+  /** Store a stroke on the object on which it began; another one may be selected since, such as what "Segment everything" has found. */
+  #storeStroke(mask, id) {
+    const { objects } = this.#session;
+    if (!objects.list.some((object) => object.id === id)) {
+      hint("The stroke was dropped: its object is gone");
+      return;
+    }
+    objects.select(id);
+    this.#store(mask);
   }
 
   /** Cancel a question, a draft, or edits of the polygon, and go back to clicks; return false if there is nothing to leave. */
@@ -147,7 +159,7 @@ export class Mend {
   }
 
   #begin(start, erases) {
-    const { masks, objects, objects: { active } } = this.#session;
+    const session = this.#session, { masks, objects, objects: { active } } = session;
     if (!masks.get(active) && masks.isPending(active)) {
       hint("Wait for the object's mask");
       return null;
@@ -160,7 +172,7 @@ export class Mend {
     const mask = masks.displayed(active);
     if (!mask && erases) return null;
     return this.brush.begin(mask, { colour: this.screen.colourOf(active), erases, start }, (drawn) => {
-      if (drawn) this.#store(drawn);
+      if (drawn && session === this.#session) this.#storeStroke(drawn, active.id);
       this.screen.paint();
     });
   }

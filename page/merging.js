@@ -124,5 +124,6 @@ export async function mergeImage(project, { image, reviewed, comparisons }) {
   // Of two overlapping objects, the one that is lower in the list lies on top.
   const order = new Map(objects.list.map(({ id }, index) => [id, index]));
   const sorted = [...shown].sort(([one], [other]) => order.get(one) - order.get(other));
-  await project.saveWork(image, { ...work, objects: objects.save(), shown: sorted });
+  const outdated = (work.outdated ?? []).filter((id) => !changed.has(id));
+  await project.saveWork(image, { ...work, objects: objects.save(), shown: sorted, outdated });
 }

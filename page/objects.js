@@ -80,6 +80,11 @@ export function isMarked(object) {
   return object.drawn !== null || object.found !== null || isPrompted(object);
 }
 
+/** Return the objects, without proposals, that have a mask or enough marks for one. @param {any} work on an image, as it is stored */
+export function markedIn(work) {
+  return (work?.objects.now.list ?? []).filter((object) => !object.proposal && isMarked(object));
+}
+
 /** Return whether the object's mask is all of its box, and nothing else: it was imported so. */
 export function isWholeBox(object) {
   const { box, drawn, proposal } = object;

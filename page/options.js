@@ -17,6 +17,18 @@ export function maskOptions(image) {
   return { ...smoothing(image), ...(threshold && { mask_threshold: threshold }) };
 }
 
+/**
+ * Set the controls to the options of an image's masks, so that these stay as they were made.
+ * @param {[string, any][]} masks as `Masks.save` returned them, by the fields of their requests
+ */
+export function takeOptions(masks) {
+  if (!masks.length) return;
+  const [[key]] = masks, { mask_threshold = 0, min_mask_region_area: smoothed } = JSON.parse(key), threshold = element("threshold");
+  element("smooth").checked = smoothed !== undefined;
+  threshold.valueAsNumber = mask_threshold;
+  threshold.dispatchEvent(new Event("input")); // shows the value
+}
+
 /** Keep in this browser whether a switch is on. */
 export function keepSwitch(id) {
   keep(id, "checked", "change");

@@ -260,7 +260,7 @@ export class Project {
     const other = this.classes.find((category) => category.id !== id);
     if (!other) return id;
     for (const image of this.images) {
-      if (!image.counts[id] || image.id === open?.image.id) continue;
+      if (image.id === open?.image.id) continue;
       const unsaved = this.#unsaved(image.id);
       if (unsaved) {
         unsaved.objects.replaceClass(id, other.id);
@@ -268,10 +268,10 @@ export class Project {
         continue;
       }
       const work = await this.#store.work(image.id);
-      for (const state of statesOf(work)) {
-        for (const object of state.list) if (object.classId === id) object.classId = other.id;
-      }
-      await this.saveWork(image, work);
+      const states = work ? statesOf(work) : [];
+      const changed = states.flatMap(({ list }) => list).filter((object) => object.classId === id);
+      for (const object of changed) object.classId = other.id;
+      if (changed.length) await this.saveWork(image, work);
     }
     this.classes = this.classes.filter((category) => category.id !== id);
     this.removedClassId = Math.max(this.removedClassId, id);

@@ -110,9 +110,11 @@ export async function segment(object, clickTime) {
   }
 }
 
-/** Request the candidates of the active object's mask. */
+/** Request the candidates of the active object's mask, which must be there: an object has one request at a time. */
 export function compare() {
-  segment({ ...session.objects.active, candidate: 1 });
+  const { masks, objects: { active } } = session;
+  if (masks.isPending(active)) say("Wait for the object's mask");
+  else segment({ ...active, candidate: 1 });
 }
 
 /** Request all missing masks. */

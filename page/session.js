@@ -3,7 +3,7 @@
 /** @typedef {import("./store.js").StoredImage} StoredImage */
 
 import { Masks } from "./masks.js";
-import { Objects } from "./objects.js";
+import { isMarked, Objects } from "./objects.js";
 import { smoothing } from "./options.js";
 import { aborted, RemoteImage } from "./service.js";
 import { versionField } from "./versions.js";
@@ -60,6 +60,8 @@ export class Session {
       masks: this.masks.save(this.objects.list),
       /** Masks as displayed, by object id: what is exported. */
       shown: this.annotated.map(({ object, mask }) => [object.id, mask.record]),
+      /** Ids of objects whose marks have changed since the mask that is displayed. */
+      outdated: this.objects.accepted.filter((object) => isMarked(object) && !this.masks.get(object)).map(({ id }) => id),
       imageId: this.remote.id,
     };
   }

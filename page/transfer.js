@@ -13,7 +13,7 @@ import { withoutIdentical } from "./identical.js";
 import { thumbnailOf } from "./imagelist.js";
 import { checkSameView, comparisonsOf, mergeImage, sameImage } from "./merging.js";
 import { counted } from "./notices.js";
-import { isMarked, Objects } from "./objects.js";
+import { isMarked, markedIn, Objects } from "./objects.js";
 import { isOrientation } from "./orientation.js";
 import { total } from "./project.js";
 import { scaled } from "./regions.js";
@@ -107,20 +107,29 @@ function sizeOf({ width, height, original }) {
 }
 
 /**
- * Return the images with unfinished objects: the number of those without a mask, which datasets leave out, and of those to review.
+ * Return the images with unfinished objects: the numbers of those without a mask, which datasets leave out, of those whose mask is
+ * from before the last change of their marks, and of those to review.
  * @param {Project} project
  * @param {StoredImage[]} images
  */
 export async function unfinished(project, images) {
   const found = [];
   for (const { id, name } of images) {
-    const work = await project.work(id), shown = new Set(work?.shown.map(([objectId]) => objectId));
-    const objects = (work?.objects.now.list ?? []).filter((object) => !object.proposal && isMarked(object));
-    const withoutMask = objects.filter((object) => !shown.has(object.id)).length;
-    const toReview = objects.filter((object) => object.review && shown.has(object.id)).length;
-    if (withoutMask || toReview) found.push({ name, withoutMask, toReview });
+    const work = await project.work(id), shown = shownIn(work), outdated = new Set(work?.outdated);
+    const objects = markedIn(work), masked = objects.filter((object) => shown.has(object.id));
+    const numbers = {
+      withoutMask: objects.length - masked.length,
+      outdated: masked.filter((object) => outdated.has(object.id)).length,
+      toReview: masked.filter((object) => object.review).length,
+    };
+    if (Object.values(numbers).some(Boolean)) found.push({ name, ...numbers });
   }
   return found;
+}
+
+/** Return the ids of the objects that are displayed with a mask. @param {any} work */
+function shownIn(work) {
+  return new Set(work?.shown.map(([id]) => id));
 }
 
 /**
@@ -271,6 +280,8 @@ async function importProject(project, main, entries, decide) {
   const fresh = [];
   /** @type {MergedImage[]} */
   const merged = [];
+  /** @type {string[]} */
+  const warnings = [];
   for (const stored of document.images) {
     const { name, width, height, reviewed, original, work } = stored;
     const { size, bytes } = entryOf((original ?? stored).path);
@@ -284,7 +295,9 @@ async function importProject(project, main, entries, decide) {
     await checkSameView(image, stored);
     const names = new Map(document.classes.map((category) => [category.id, category.name]));
     const categoryOf = (id) => names.get(id) ?? project.categoryOf(project.classId).name;
-    const comparisons = await comparisonsOf(project, image, work, categoryOf);
+    const comparisons = await comparisonsOf(project, image, work, categoryOf), shown = shownIn(work);
+    const left = markedIn(work).filter((object) => !shown.has(object.id)).length;
+    if (left) warnings.push(`${name}: ${counted(left, "object")} not merged for want of a mask. Open the image in that project to have masks made`);
     merged.push({ image, name: image.name, reviewed: reviewed === true, comparisons });
   }
   if (merged.length && !(await decide(merged))) return null;
@@ -306,7 +319,7 @@ async function importProject(project, main, entries, decide) {
     objects += work.shown.length;
   }
   await project.saveProject();
-  return { images: fresh.length, objects, identical: 0, warnings: [], merged };
+  return { images: fresh.length, objects, identical: 0, warnings, merged };
 }
 
 /** Return an orientation in a project file; undefined, for the rule, if there is none: earlier versions wrote none. */
@@ -319,6 +332,7 @@ function checkWork(name, width, height, work) {
   try {
     new Objects(1).restore(work.objects);
     for (const [, record] of work.shown) Spans.decode(record);
+    for (const [key] of work.masks) JSON.parse(key);
     const ids = new Set(work.objects.now.list.map(({ id }) => id));
     if (!work.shown.every(([id]) => ids.has(id))) throw new Error("a mask has no object");
     for (const object of work.objects.now.list) {

@@ -125,13 +125,16 @@ async function readImages(entries, folder, builder) {
         throw new FormatError(`its path ${entry.file_name} leads out of the data set's folder`);
       }
       const image = builder.image(entry.file_name, entry.width, entry.height, folder);
-      const id = idOf(entry.id);
-      if (images.has(id) && images.get(id) !== image) {
+      const id = idOf(entry.id), other = images.get(id);
+      if (images.has(id) && other !== image) {
         builder.warn(`several images have the id ${id}`);
+        if (other) other.isIncomplete = true;
         images.set(id, null);
       } else if (id !== null) {
         images.set(id, image);
       }
+      // Annotations cannot say that they are this image's.
+      if (!images.get(id)) image.isIncomplete = true;
     });
   }
   return images;

@@ -55,7 +55,7 @@ export async function readLabelMaps(path, classes, instances, names, builder) {
   const image = builder.image(path, width, height);
   for (const spans of regionsOf(numbers)) {
     const id = values[spans.tops[0] * width + spans.columns[0]], category = names.get(String(id));
-    if (!category) builder.warn(`a region was left out: its class ${id} is not in classes.json`);
+    if (!category) builder.leaveOut(image, `a region was left out: its class ${id} is not in classes.json`);
     else builder.add(image, spans, { category, name: category, score: null }, "region");
   }
 }

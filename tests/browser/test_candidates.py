@@ -52,6 +52,18 @@ def test_candidates_are_shown_with_scores_when_asked_for_or_when_the_score_is_lo
     expect(note).to_be_hidden()
 
 
+def test_mask_on_its_way_is_not_given_up_for_the_candidates(opened):
+    held = opened.hold("**/mobile_sam")
+    opened.page.mouse.click(*opened.screen_xy(*DISC))
+    opened.wait_for(lambda: bool(held))
+    opened.page.get_by_role("button", name="Compare candidates").click()
+    expect(opened.page.locator("#hint")).to_have_text("Wait for the object's mask")
+    opened.answer("**/mobile_sam", {})  # a request may follow the answer
+    for route in held:
+        route.continue_()
+    opened.wait_for(lambda: opened.visible_mask().any())
+
+
 def test_mask_is_clipped_to_its_box_also_in_exports(opened):
     opened.drag((120, 130), (160, 150))
     whole = opened.visible_mask()

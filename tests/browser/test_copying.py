@@ -175,6 +175,40 @@ def test_export_lists_objects_without_a_mask(series):
     )
 
 
+def test_export_lists_masks_from_before_the_last_click(series):
+    series.click(*DISC)
+    series.page.route("**/mobile_sam", lambda route: route.abort())
+    series.page.mouse.click(*series.screen_xy(*RED), button="right")
+    expect(series.page.get_by_role("alert")).to_be_visible()
+    series.page.keyboard.press("d")
+    series.page.wait_for_selector("#view[aria-label^='2.png,']")
+    assert series.export("coco")
+    expect(series.page.locator("#report-list li")).to_have_text(
+        "1.png: 1 object with the mask from before your last change."
+        " Open the image to have masks made"
+    )
+
+
+def test_masks_stay_as_they_were_made_when_their_image_is_opened_again(series):
+    slider, smooth = (
+        series.page.get_by_role("slider", name="Threshold"),
+        series.page.get_by_label("Smooth"),
+    )
+    series.click(*DISC)
+    first = series.visible_mask()
+    go(series, "d", "2.png")
+    smooth.set_checked(False)
+    slider.fill("2")
+    series.click(*DISC)
+    second = series.visible_mask()
+    assert not np.array_equal(first, second)
+    for key, image, value, mask in (("a", "1.png", "0", first), ("d", "2.png", "2", second)):
+        go(series, key, image)
+        expect(slider).to_have_value(value)
+        expect(smooth).to_be_checked(checked=value == "0")
+        assert np.array_equal(series.visible_mask("others"), mask)
+
+
 def test_two_objects_are_merged_by_keyboard_under_the_name_and_class_of_the_selected_one(clicked):
     page, menu = clicked.page, clicked.page.locator("#merge-menu")
     clicked.press("j")

@@ -137,6 +137,19 @@ def test_objects_that_the_next_image_has_already_are_not_followed_again(series):
     expect(series.page.locator("#image-list .count").nth(1)).to_have_text("2")
 
 
+def test_objects_are_followed_on_images_of_16_bits(driver, tmp_path):
+    paths = [tmp_path / f"{number:02}.png" for number in range(2)]
+    for number, path in enumerate(paths):
+        grey = np.array(frame(number).convert("L"), np.uint16)
+        Image.fromarray(grey * 4 + 500).save(path)
+    driver.page.set_input_files("#file", paths)
+    expect(driver.page.locator("#image-list li")).to_have_count(2)
+    driver.wait_encoded(paths[0])
+    driver.click(*disc_at(0))
+    follow(driver, 1)
+    assert iou(driver.visible_mask("others"), disc(1)) > MIN_IOU
+
+
 def test_following_that_failed_is_not_repeated_on_another_image(series):
     series.press("d")
     series.expect_image("01.png")

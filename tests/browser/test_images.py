@@ -82,6 +82,13 @@ def test_latest_of_two_requested_images_is_opened(driver, photo):
     assert driver.visible_mask()[DISC[1], DISC[0]]
 
 
+def test_file_is_added_although_another_one_is_opened_meanwhile(driver, large, photo):
+    for file in (large, photo):
+        driver.page.set_input_files("#file", file)
+    driver.expect_image("scene.png")
+    expect(driver.page.locator("#image-list li")).to_have_count(2)
+
+
 def test_dropped_link_does_not_navigate(modules):
     assert modules.evaluate(
         "() => !document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: new"

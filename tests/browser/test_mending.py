@@ -53,6 +53,14 @@ def answer(driver, name: str) -> None:
     expect(bar).to_be_hidden()
 
 
+def begin_stroke(driver, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Press the button at a pixel, and move the pointer to another one."""
+    mouse = driver.page.mouse
+    mouse.move(*driver.screen_xy(*start))
+    mouse.down()
+    mouse.move(*driver.screen_xy(*end), steps=5)
+
+
 @pytest.fixture
 def painted(clicked):
     """The user after a click on the disc and a stroke over the meadow, with the brush in hand."""
@@ -108,6 +116,36 @@ def test_brush_draws_a_new_object_and_pans_with_space(opened):
     opened.press("Enter")
     assert differing(opened.visible_mask(), near(((239, 160), (239, 160)), radius(opened))) == 0
     assert not any(url.endswith("/mobile_sam") for url in opened.requests)
+
+
+def test_stroke_changes_the_object_on_which_it_began(clicked):
+    clicked.page.get_by_label("Grid").select_option("8")
+    held = clicked.hold("**/everything")
+    clicked.page.keyboard.press("e")
+    clicked.wait_for(lambda: bool(held))
+    before = clicked.visible_mask()
+    choose(clicked, "Brush")
+    begin_stroke(clicked, (200, 260), (280, 260))
+    held.pop().continue_()
+    clicked.page.wait_for_selector("#progress", state="hidden")
+    clicked.page.mouse.up()
+    clicked.wait_idle()
+    expect(clicked.page.locator("#image-list .count")).to_have_text("1")
+    assert_stroke(before, clicked.visible_mask(), ((200, 260), (280, 260)), radius(clicked))
+
+
+@pytest.mark.parametrize("tool", ["Brush", "Click"])
+def test_gesture_ends_with_its_image(opened, tmp_path, tool):
+    (tmp_path / "other.png").write_bytes(opened.image.read_bytes())
+    opened.open(tmp_path / "other.png")
+    choose(opened, tool)
+    begin_stroke(opened, (200, 260), (280, 280))
+    opened.page.keyboard.press("a")
+    opened.expect_image("scene.png")
+    opened.page.mouse.up()
+    opened.wait_idle()
+    expect(opened.page.locator("#image-list .count")).to_have_text(["", ""])
+    assert not opened.visible_mask().any()
 
 
 def test_exports_contain_the_edited_mask(painted):

@@ -212,6 +212,34 @@ def test_number_keys_give_classes_and_objects_of_a_deleted_class_get_another_one
     assert categories.all_inner_texts()[:2] == ["cat", "cat"]
 
 
+def test_undo_brings_an_object_back_with_its_class(project):
+    for name in ("cat", "dog"):
+        project.add_class(name)
+    project.click(*DISC)
+    project.press_button("Clear this object's clicks")
+    project.press("2")
+    project.press("Control+z")
+    assert project.page.locator("#objects .category").all_inner_texts()[0] == "dog"
+
+
+def test_objects_without_a_mask_get_the_class_that_the_question_names(project):
+    for name in ("cat", "dog"):
+        project.add_class(name)
+    project.press("2")
+    project.page.route("**/mobile_sam", lambda route: route.abort())
+    project.page.mouse.click(*project.screen_xy(*DISC))
+    expect(project.page.get_by_role("alert")).to_be_visible()
+    project.page.keyboard.press("3")
+    project.page.keyboard.press("d")
+    project.expect_image("b.png")
+    wait_saved(project)
+    project.press_button("Delete the class cat")
+    expect(project.page.locator("#class-list .score")).to_have_count(2)
+    project.page.keyboard.press("a")
+    project.expect_image("a.png")
+    assert project.page.locator("#objects .category").all_inner_texts()[0] == "object"
+
+
 def test_reviewed_images_are_exported_without_objects_too_and_unlabelled_ones_are_not(
     project, photos, open_page, tmp_path
 ):

@@ -286,6 +286,31 @@ def test_buttons_take_all_of_one_side(ann, tmp_path):
         assert exported(ann) == expected, button
 
 
+def test_objects_without_a_mask_are_not_merged_and_listed(ann, tmp_path):
+    open_image(ann, "one.png")
+    ann.click(*DISC)
+    theirs = saved_project(ann, tmp_path / "theirs.zip")
+    archive = zipfile.ZipFile(theirs)
+    document = project_in(theirs.read_bytes())
+    for image in document["images"]:
+        if image["work"]:
+            image["work"] |= {"shown": [], "masks": []}
+    with zipfile.ZipFile(tmp_path / "without.zip", "w") as changed:
+        for path in archive.namelist():
+            changed.writestr(path, archive.read(path))
+        changed.writestr("project.json", json.dumps(document))
+    before = exported(ann)
+    ann.page.set_input_files("#annotations", tmp_path / "without.zip")
+    dialog = ann.page.get_by_role("dialog", name="Merge projects")
+    dialog.get_by_role("button", name="Apply").click()
+    ann.expect_image("one.png")
+    expect(ann.page.locator("#report-list li")).to_have_text(
+        "one.png: 1 object not merged for want of a mask."
+        " Open the image in that project to have masks made"
+    )
+    assert exported(ann) == before
+
+
 def test_objects_of_both_are_kept_and_an_image_of_the_same_name_is_another_one(
     ann, bo, images, tmp_path
 ):

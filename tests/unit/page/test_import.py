@@ -388,6 +388,19 @@ def test_image_whose_objects_were_all_left_out_is_incomplete():
     assert damaged["images"][0]["isIncomplete"]
 
 
+def test_images_with_one_id_or_without_an_id_are_incomplete():
+    entries = [
+        {"id": 1, "file_name": "a.jpg", "width": 160, "height": 120},
+        {"id": 1, "file_name": "b.jpg", "width": 160, "height": 120},
+        {"file_name": "c.jpg", "width": 160, "height": 120},
+        {"id": 2, "file_name": "d.jpg", "width": 160, "height": 120},
+    ]
+    document = {"images": entries, "categories": [], "annotations": []}
+    project, _ = read({"coco.json": json.dumps(document)})
+    incomplete = [image["name"] for image in project["images"] if image.get("isIncomplete")]
+    assert incomplete == ["a.jpg", "b.jpg", "c.jpg"]
+
+
 def test_one_damaged_file_does_not_stop_the_others():
     project, warnings = read(
         {"bad.json": "{", "latin.json": b'"\xe4"', **coco({"segmentation": rle(DISC)})}
