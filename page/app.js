@@ -16,7 +16,7 @@ import { addImages, changeVersion, clearProject, moveBy, openAnnotations, openSa
 import { listenToKeys } from "./keys.js";
 import { loadTransfer, loadWhenIdle } from "./later.js";
 import { hideError, hint, showError, showReport } from "./notices.js";
-import { keepSection, keepSwitch, labelSlider } from "./options.js";
+import { chosenOptions, keepSection, keepSwitch, labelSlider } from "./options.js";
 import { listenForFiles } from "./picture.js";
 import { compare, handleError } from "./requests.js";
 import { tighten } from "./tighten.js";
@@ -164,7 +164,7 @@ element("hover").checked = window.matchMedia("(hover: hover)").matches;
 keepAnnotator();
 labelSlider("threshold", (value) => (value ? `${String(value).replace("-", "−")} ${value > 0 ? "tighter" : "looser"}` : "0"));
 connectFilter(changeFilter);
-on("change", ["smooth", "threshold"], () => restore(() => {}));
+on("change", ["smooth", "threshold"], () => restore(() => (session.options = chosenOptions())));
 on("change", ["candidates"], (event) => setCandidate(Number(radio("candidate").value), event.timeStamp));
 on("change", ["clip"], () => edit((objects) => objects.change({ clip: element("clip").checked })));
 on("change", ["hover"], () => preview.clear());

@@ -33,7 +33,7 @@ async function followTo(next, objects, waiting) {
     const view = await viewed(next), remote = remoteOf(next, view);
     const [before, after] = await Promise.all([current.view, view].map(({ picture }) => smallPicture(picture, next)));
     await service.embed(remote);
-    const found = await Promise.all(objects.map((annotated) => find(annotated, { before, after, next, remote })));
+    const found = await Promise.all(objects.map((annotated) => find(annotated, { before, after, next, remote, options: current.options })));
     if (current !== session || opened !== openCount) return; // another image was chosen
     showBusy("");
     await openImage(next, found, (added) => {
@@ -63,13 +63,13 @@ async function smallPicture(picture, image) {
 }
 
 /** Return the fields of an object on the next image: its mask there, and why the mask may be wrong. */
-async function find({ object, mask }, { before, after, next, remote }) {
+async function find({ object, mask }, { before, after, next, remote, options }) {
   const first = firstTarget(before, mask);
   if (!first) return { ...identityOf(object), drawn: mask, review: ["too small to be followed"] };
   const target = { ...first, ...object.track };
   const question = promptsFor(target, after, next), { pos_coords, box } = question.fields;
   const prompts = acceptsClicks() ? { pos_coords, box } : { box };
-  const [answer] = await service.segment(remote, { ...prompts, ...maskOptions(next), ...versionField() });
+  const [answer] = await service.segment(remote, { ...prompts, ...maskOptions(next, options), ...versionField() });
   const reasons = judge(target, question, after, answer), isLikely = reasons.every((reason) => reason === LOOKS_DIFFERENT);
   const { firstArea, firstMean, firstColours, steps, meanCost } = isLikely ? nextTarget(target, question, after, answer) : target;
   const points = acceptsClicks() ? pos_coords.map(([x, y]) => ({ x: Math.floor(x), y: Math.floor(y), label: 1 })) : [];

@@ -11,7 +11,7 @@ import { ImageList, thumbnailOf } from "./imagelist.js";
 import { loadTransfer } from "./later.js";
 import { announce, counted, hideError, hint, showBusy, showError, showProgress, showRange, showReport } from "./notices.js";
 import { markedIn } from "./objects.js";
-import { takeOptions } from "./options.js";
+import { showOptions } from "./options.js";
 import { prepareImage } from "./picture.js";
 import { total } from "./project.js";
 import { embed, handleError, info, segmentAll, start, whenSeenOtherwise } from "./requests.js";
@@ -134,10 +134,8 @@ export async function openImage(image, copies = [], onAdded = () => {}) {
     checkSize(image, view.size);
     project.flush();
     setSession(new Session(service, image, view, project.classId));
-    if (work) {
-      session.restore(work);
-      takeOptions(work.masks);
-    }
+    if (work) session.restore(work);
+    showOptions(session.options);
     session.objects.useClasses(new Set(project.classes.map(({ id }) => id)));
     project.imageId = image.id;
     project.saveProject();

@@ -42,7 +42,7 @@ export class Masks {
   /** Return the fields of the request for an object's mask. */
   fieldsOf(object) {
     const { part } = object, size = part ? { width: part[2] - part[0], height: part[3] - part[1] } : this.image;
-    return { ...promptsOf(object), ...maskOptions(size), ...(part && { region: part }) };
+    return { ...promptsOf(object), ...maskOptions(size, this.image.options), ...(part && { region: part }) };
   }
 
   #keyOf(object) {

@@ -1,32 +1,54 @@
-// Options of mask requests. The controls hold them, so that they apply to all objects, previews and images.
+// Options of mask requests: the controls hold those of the open image, and new images begin with them.
 
 import { element } from "./dom.js";
 
 /** Smoothing changes regions below this share of the image, which are specks at any size; in small images, below 20 pixels. */
 const SMOOTHED_SHARE = 0.0001, MIN_SMOOTHED_PIXELS = 20;
 
-/** Return the fields of a request for smoothing. @param {{width: number, height: number}} image */
-export function smoothing({ width, height }) {
-  if (!element("smooth").checked) return {};
-  return { min_mask_region_area: Math.max(MIN_SMOOTHED_PIXELS, Math.floor(width * height * SMOOTHED_SHARE)) };
+/** @typedef {{smooth: boolean, threshold: number}} Options */
+
+/** Return what the controls show. @returns {Options} */
+export function chosenOptions() {
+  return { smooth: element("smooth").checked, threshold: element("threshold").valueAsNumber };
 }
 
-/** Return the fields of a request for a mask that differ from the API's defaults, without its prompts. */
-export function maskOptions(image) {
-  const threshold = element("threshold").valueAsNumber;
-  return { ...smoothing(image), ...(threshold && { mask_threshold: threshold }) };
+/** Show options in the controls. @param {Options} options */
+export function showOptions({ smooth, threshold }) {
+  const slider = element("threshold");
+  element("smooth").checked = smooth;
+  slider.valueAsNumber = threshold;
+  slider.dispatchEvent(new Event("input")); // shows the value
 }
 
 /**
- * Set the controls to the options of an image's masks, so that these stay as they were made.
- * @param {[string, any][]} masks as `Masks.save` returned them, by the fields of their requests
+ * Return the options with which stored masks were made, by the fields of their requests; undefined: there are none.
+ * @param {[string, any][]} masks as `Masks.save` returned them
+ * @returns {Options | undefined}
  */
-export function takeOptions(masks) {
-  if (!masks.length) return;
-  const [[key]] = masks, { mask_threshold = 0, min_mask_region_area: smoothed } = JSON.parse(key), threshold = element("threshold");
-  element("smooth").checked = smoothed !== undefined;
-  threshold.valueAsNumber = mask_threshold;
-  threshold.dispatchEvent(new Event("input")); // shows the value
+export function optionsOf(masks) {
+  if (!masks.length) return undefined;
+  const { mask_threshold: threshold = 0, min_mask_region_area: area } = JSON.parse(masks[0][0]);
+  return { smooth: area !== undefined, threshold };
+}
+
+/**
+ * Return the fields of a request for smoothing.
+ * @param {{width: number, height: number}} image
+ * @param {Options} options
+ */
+export function smoothing({ width, height }, { smooth }) {
+  if (!smooth) return {};
+  return { min_mask_region_area: Math.max(MIN_SMOOTHED_PIXELS, Math.floor(width * height * SMOOTHED_SHARE)) };
+}
+
+/**
+ * Return the fields of a request for a mask that differ from the API's defaults, without its prompts.
+ * @param {{width: number, height: number}} image
+ * @param {Options} options
+ */
+export function maskOptions(image, options) {
+  const { threshold } = options;
+  return { ...smoothing(image, options), ...(threshold && { mask_threshold: threshold }) };
 }
 
 /** Keep in this browser whether a switch is on. */

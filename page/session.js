@@ -4,7 +4,7 @@
 
 import { Masks } from "./masks.js";
 import { isMarked, Objects } from "./objects.js";
-import { smoothing } from "./options.js";
+import { chosenOptions, optionsOf, smoothing } from "./options.js";
 import { aborted, RemoteImage } from "./service.js";
 import { versionField } from "./versions.js";
 
@@ -31,6 +31,8 @@ export class Session {
     this.url = URL.createObjectURL(view.picture);
     const { name, width, height } = image, { orientation, range } = view;
     this.remote = new RemoteImage(() => this.image.file, { name, width, height, orientation, range });
+    /** Options of the masks: those in the controls, until what is stored says otherwise. */
+    this.options = chosenOptions();
     this.objects = new Objects(classId);
     this.masks = new Masks(service, this);
     /** @type {Promise<object>} the response of `/embed` */
@@ -68,6 +70,7 @@ export class Session {
 
   /** Take over what `save` returned. */
   restore({ objects, masks, shown, imageId }) {
+    this.options = optionsOf(masks) ?? this.options;
     this.objects.restore(objects);
     this.masks.restore(masks, shown);
     this.remote.id = imageId;
@@ -97,7 +100,7 @@ export class Session {
     const stop = (this.#everything = new AbortController());
     try {
       await Promise.race([this.embedding, aborted(stop.signal)]);
-      const fields = { points_per_side: perSide, ...smoothing(this), ...versionField() };
+      const fields = { points_per_side: perSide, ...smoothing(this, this.options), ...versionField() };
       const found = await this.#service.everything(this.remote, fields, onProgress, stop.signal);
       stop.signal.throwIfAborted(); // the result may have arrived with the last progress
       return found.sort((one, other) => other.area - one.area);
