@@ -58,7 +58,8 @@ def read_annotations(annotations: Path, images: Path) -> Dataset:
     try:
         reader(data, f"//{annotations.name}")
     except DatasetError as error:
-        raise CommandError(f"cannot convert {annotations}: {error}") from None
+        reason = str(error).removeprefix(f"//{annotations.name}: ").removeprefix("//")
+        raise CommandError(f"cannot convert {annotations}: {reason}") from None
     data.number()
     for failure in data.failures:
         failure["file"] = failure["file"].removeprefix("//")
@@ -143,7 +144,7 @@ def _mask(
     data: Dataset, image: DatasetImage, item: DatasetObject, size_wh: tuple[int, int]
 ) -> BoolMask:
     mask = read_segmentation(item.fields.get("segmentation"), size_wh)
-    if mask is None:
+    if mask is None or not mask.any():
         mask = box_mask(item.shape, size_wh)
         if mask.any():
             reason = "it has only a box, which is written as its mask"

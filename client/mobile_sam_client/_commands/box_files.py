@@ -88,9 +88,7 @@ class BoxWriter(DatasetWriter):
                     fields["area"] = (x1 - x0) * (y1 - y0)
                 annotations.append(fields)
             yield {**image.source.fields, "width": image.width, "height": image.height}, annotations
-        for source_image in self._data.images.values():
-            if not source_image.objects:  # not segmented, but a part of the data set
-                yield source_image.fields, []
+        yield from self._empty_entries()
 
     def _write_yolo_boxes(self) -> list[str]:
         categories = self._data.categories.values()

@@ -12,10 +12,11 @@ from pycocotools import mask as rle_tools
 from mobile_sam_client import Weights
 from mobile_sam_client._commands import files
 from mobile_sam_client._datasets.class_names import YOLO_FOLDERS
+from mobile_sam_client._errors import describe_error
 from mobile_sam_client._pictures import encode, label_map
 from mobile_sam_client._polygons import Ring, joined, polygons
 from mobile_sam_client.batches import LabelledImage
-from mobile_sam_client.datasets import Dataset, DatasetImage, DatasetObject
+from mobile_sam_client.datasets import Dataset, DatasetError, DatasetImage, DatasetObject
 
 MaskFormat = Literal["coco", "coco-polygons", "yolo-seg", "png"]
 """Formats of masks."""
@@ -127,9 +128,23 @@ class DatasetWriter:
                 size = {"width": image.width, "height": image.height}
                 yield {**image.source.fields, **size}, annotations
         if status == "mask":
-            for source in self._data.images.values():
-                if not source.objects:  # not segmented, but a part of the data set
-                    yield source.fields, []
+            yield from self._empty_entries()
+
+    def _empty_entries(self) -> Iterator[files.Entry]:
+        """Yield the COCO entries of images without objects, with their sizes, which COCO requires.
+
+        They are not segmented, but a part of the data set.
+        """
+        for source in self._data.images.values():
+            if source.objects:
+                continue
+            try:
+                size_wh = source.request()["size_wh"] or self._data.size_wh(source.name)
+            except (DatasetError, OSError) as error:
+                self.failures.append({"file": source.name, "reason": describe_error(error)})
+                continue
+            width, height = size_wh
+            yield {**source.fields, "width": width, "height": height}, []
 
     def _write_yolo(self) -> list[str]:
         """Write a polygon per mask; lines without width join its islands and holes."""

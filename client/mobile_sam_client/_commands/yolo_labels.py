@@ -9,7 +9,7 @@ equal.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -54,35 +54,19 @@ def split_thin(mask: BoolMask) -> tuple[BoolMask, list[Line]]:
     return thick, lines
 
 
-class Unmasked(NamedTuple):
-    """Objects that have no mask, as messages."""
-
-    boxes: list[str]
-    """Those that have a box, which is written as their mask."""
-    left_out: list[str]
-
-
-def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> Unmasked:
-    """Write label files for segmentation, and return the objects without a mask.
+def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> None:
+    """Write label files for segmentation.
 
     Args:
         dataset: images with masks; it has only their thick parts afterwards.
         labels: folder for the files.
     """
     lines: dict[str, str] = {}
-    unmasked = Unmasked([], [])
     for path, detections in dataset.annotations.items():
         text = ""
         for index in range(len(detections)):
             class_id = int(detections.class_id[index])
             mask = detections.mask[index]
-            if not mask.any():
-                _fill(mask, detections.xyxy[index])
-                name = dataset.classes[class_id]
-                message = f"{Path(path).name}: an object of the class {name} has no mask"
-                # The box may lie outside the image.
-                messages = unmasked.boxes if mask.any() else unmasked.left_out
-                messages.append(message)
             thick, straight = split_thin(mask)
             detections.mask[index] = thick
             for line in straight:
@@ -93,14 +77,6 @@ def write_yolo(dataset: supervision.DetectionDataset, labels: Path) -> Unmasked:
     dataset.as_yolo(annotations_directory_path=str(labels))
     for path, text in lines.items():
         _append(labels / f"{Path(path).stem}.txt", text)
-    return unmasked
-
-
-def _fill(mask: BoolMask, xyxy: npt.NDArray[np.float32]) -> None:
-    """Set the pixels of a box, which may exceed the image."""
-    height, width = mask.shape
-    x0, y0, x1, y1 = np.round(xyxy).clip(0, (width, height, width, height)).astype(int)
-    mask[y0:y1, x0:x1] = True
 
 
 def _append(file: Path, text: str) -> None:

@@ -32,6 +32,17 @@ def box_mask(box_xyxy: Sequence[float], size_wh: tuple[int, int]) -> BoolMask:
     return fill([np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]], np.float64)], *size_wh)
 
 
+def mask_box(mask: BoolMask) -> tuple[int, int, int, int]:
+    """Return the smallest box around a mask, x0, y0, x1, y1 in pixels; x1 and y1 are exclusive.
+
+    Args:
+        mask: (H, W) bool, not empty.
+    """
+    columns = np.flatnonzero(mask.any(axis=0))
+    rows = np.flatnonzero(mask.any(axis=1))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
 def _points(polygon: Any) -> Any:
     values = [number(value, "segmentation") for value in json_list(polygon, "segmentation")]
     if len(values) < 6 or len(values) % 2:

@@ -52,7 +52,7 @@ def _read_row(data: Dataset, columns: Sequence[str], values: Sequence[str], file
     if len(shape) == 4:
         shape = [*sorted_box(*shape)]
         data.check_pixels(image, shape)
-    others = {"image", "label", *used}
+    others = {"image", "label", *BOX_COLUMNS, *POINT_COLUMNS}
     fields: dict[str, Any] = {name: value for name, value in row.items() if name not in others}
     text_id = fields.get("id", "")
     if text_id.isascii() and text_id.isdecimal():

@@ -75,8 +75,20 @@ def read_tasks(
                         _read_results(
                             data, task, results, read_region, file=annotations, place=place
                         )
-                        if not results:
+                        if _is_empty(results):
                             read_empty(data, task)
+
+
+def _is_empty(results: Sequence[Any]) -> bool:
+    """Return whether an annotation says that there are no objects: no result is a region.
+
+    A result that cannot be read may be a region.
+    """
+    for result in results:
+        kind = result.get("type") if isinstance(result, dict) else None
+        if not isinstance(kind, str) or kind not in ABOUT_REGIONS:
+            return False
+    return True
 
 
 def _tasks(text: str) -> list[dict[str, Any]]:

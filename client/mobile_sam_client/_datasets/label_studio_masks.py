@@ -9,6 +9,7 @@ from pycocotools import mask as rle_tools
 
 from mobile_sam_client._arrays import BoolMask
 from mobile_sam_client._brush_rle import read_brush_rle
+from mobile_sam_client._datasets.coco_masks import mask_box
 from mobile_sam_client._datasets.dataset import MAX_LABEL_BYTES, Dataset, naming
 from mobile_sam_client._datasets.label_studio import (
     LABELS,
@@ -92,9 +93,8 @@ def _read_mask(data: Dataset, task: Task, result: Mapping[str, Any], labels: lis
         raise DatasetError("its mask is empty")
     fields: dict[str, Any] = {"labels": labels, "task": task.get("id")}
     fields |= {"segmentation": _rle(mask), **_meta(result.get("meta"))}
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    box_xyxy = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
-    data.add(image, (box_xyxy / [*size_wh, *size_wh]).tolist(), data.category(labels[0]), fields)
+    box_parts = np.array(mask_box(mask)) / [*size_wh, *size_wh]
+    data.add(image, box_parts.tolist(), data.category(labels[0]), fields)
 
 
 def _mask(shape: str, value: Mapping[str, Any], width: int, height: int) -> BoolMask:

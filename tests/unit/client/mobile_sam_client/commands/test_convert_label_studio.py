@@ -171,12 +171,54 @@ def test_damaged_masks_of_coco_are_left_out_for_label_studio(run, tmp_path, faul
     done = run("convert coco.json --images images --to label-studio --out out")
     assert done.exit_code == 1
     assert done.stderr.splitlines() == [
-        "changed: a.png, object 1: it has only a box, which is written as its mask",
         f"failed: a.png, object 2: {reason}",
+        "changed: a.png, object 1: it has only a box, which is written as its mask",
     ]
     (task,) = json.loads((tmp_path / "out" / "tasks.json").read_text())
     (result,) = task["annotations"][0]["result"]
     assert result["value"]["brushlabels"] == ["cat"]
+
+
+CHOICE = {
+    "id": "c1",
+    "type": "choices",
+    "from_name": "weather",
+    "to_name": "image",
+    "value": {"choices": ["rain"]},
+}
+ELLIPSE = {
+    "id": "e1",
+    "type": "ellipse",
+    "from_name": "shape",
+    "to_name": "image",
+    "value": {"x": 50, "y": 50, "radiusX": 9, "radiusY": 9},
+}
+
+
+def convert_results(run, tmp_path: Path, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the COCO document of a task with these results, for `images/a.png`."""
+    (tmp_path / "images").mkdir()
+    Image.new("L", (60, 40)).save(tmp_path / "images" / "a.png")
+    task = {"data": {"image": "/data/upload/a.png"}, "annotations": [{"result": results}]}
+    (tmp_path / "tasks.json").write_text(json.dumps([task]))
+    run("convert tasks.json --images images --to coco --out coco")
+    document: dict[str, Any] = json.loads((tmp_path / "coco" / "annotations.json").read_text())
+    return document
+
+
+@pytest.mark.parametrize("results", [[], [CHOICE]], ids=["none", "choices"])
+def test_tasks_whose_results_are_no_regions_are_images_without_objects(run, tmp_path, results):
+    coco = convert_results(run, tmp_path, results)
+    (image,) = coco["images"]
+    assert (image["file_name"], image["width"], image["height"]) == ("a.png", 60, 40)
+    assert coco["annotations"] == []
+
+
+@pytest.mark.parametrize(
+    "result", [ELLIPSE, {**CHOICE, "type": None}, 5], ids=["ellipse", "type", "number"]
+)
+def test_tasks_with_a_result_that_is_not_read_do_not_look_empty(run, tmp_path, result):
+    assert convert_results(run, tmp_path, [CHOICE, result])["images"] == []
 
 
 def test_coco_is_no_source_for_coco(run, project, tmp_path):

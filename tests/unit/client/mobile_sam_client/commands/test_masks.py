@@ -303,6 +303,25 @@ def test_images_of_one_name_are_not_written_over_each_other(run, sam, data, docu
     assert run(MASKS).exit_code == 0
 
 
+def test_coco_has_the_size_of_images_without_objects(run, sam, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.png").write_bytes(picture(1))
+    (data / "data.yaml").write_text("names: [cat]\n")
+    (data / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (data / "b.jpg").write_bytes(picture(2, (60, 40), "JPEG", exif=rotated_90()))
+    (data / "b.txt").write_text("")
+    (data / "c.png").write_bytes(b"no image")
+    (data / "c.txt").write_text("")
+    assert run("masks data --format yolo --out found").exit_code == 1
+    images = json.loads((tmp_path / "found" / "annotations.json").read_text())["images"]
+    sizes = [(image["file_name"], image["width"], image["height"]) for image in images]
+    assert sizes == [("a.png", 60, 40), ("b.jpg", 40, 60)]
+    ((file, _, reason),) = failures(tmp_path)
+    assert file == "c.png"
+    assert "expected an image file that Pillow can read" in reason
+
+
 def test_points_and_relative_boxes_are_scaled_to_the_image(run, sam, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.png").write_bytes(picture(1))

@@ -11,6 +11,7 @@ import pytest
 
 from mobile_sam_client.datasets import Dataset, read_dataset
 from tests.unit.client.mobile_sam_client.commands.fake_sam import SQUARES, FakeSam, picture
+from tests.unit.client.mobile_sam_client.fake_service import rotated_90
 
 LOOSE = [[2, 4, 22, 24], [30, 10, 50, 34]]
 """Boxes of the classes cat and dog in an image of 60 x 40 pixels."""
@@ -215,6 +216,42 @@ def test_points_get_the_box_of_their_mask(run, data, tmp_path):
     (item,) = read_again(tmp_path, "csv").images["images/a.png"].objects
     x0, y0, x1, y1 = SQUARES[0]
     assert item.shape == [x0 + 2, y0 + 2, x1 - 2, y1 - 2]
+
+
+def test_csv_with_boxes_and_points_becomes_boxes_only(run, data, tmp_path):
+    lines = [
+        "image,x0,y0,x1,y1,x,y,label",
+        "images/a.png,,,,,5,5,cat",
+        "images/a.png,2,4,22,24,,,dog",
+    ]
+    (data / "boxes.csv").write_text("\n".join(lines))
+    assert run("masks data --format csv --to boxes --out found").exit_code == 0
+    header, *_ = (tmp_path / "found" / "boxes.csv").read_text().splitlines()
+    assert header == "image,x0,y0,x1,y1,label,id"
+    again = read_again(tmp_path, "csv")
+    assert again.failures == []
+    point, box = again.images["images/a.png"].objects
+    x0, y0, x1, y1 = SQUARES[0]
+    assert (point.shape, point.category["name"]) == ([x0 + 2, y0 + 2, x1 - 2, y1 - 2], "cat")
+    assert (box.shape, box.category["name"]) == (TIGHT[0], "dog")
+
+
+def test_coco_images_without_boxes_get_the_displayed_size(run, data, tmp_path):
+    (data / "images" / "b.jpg").write_bytes(picture(2, (60, 40), "JPEG", exif=rotated_90()))
+    (data / "images" / "c.png").write_bytes(b"no image")
+    document = coco(LOOSE)
+    document["images"] += [
+        {"id": 2, "file_name": "images/b.jpg"},
+        {"id": 3, "file_name": "images/c.png"},
+    ]
+    (data / "boxes.json").write_text(json.dumps(document))
+    done = run("masks data --format coco --to boxes --out found")
+    assert done.exit_code == 1
+    written = json.loads((tmp_path / "found" / "annotations.json").read_text())
+    sizes = {one["file_name"]: (one["width"], one["height"]) for one in written["images"]}
+    assert sizes == {"images/a.png": (60, 40), "images/b.jpg": (40, 60)}
+    (failure,) = json.loads((tmp_path / "found" / "failures.json").read_text())
+    assert failure["file"] == "images/c.png"
 
 
 def test_unknown_target_is_wrong_usage(run, sam, data):
