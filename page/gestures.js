@@ -43,9 +43,10 @@ export function listenToPointers(stage, handlers) {
   const draggedBox = (event) => boxOf(stage.pixelAt(gesture.from, true), stage.pixelAt(event, true));
 
   const cancel = (event) => {
-    if (gesture?.kind === "box" && !isStale()) handlers.box(null, event.timeStamp);
-    if (gesture?.kind === "stroke") gesture.stroke?.cancel();
+    const cancelled = gesture, stale = isStale();
     gesture = null;
+    if (cancelled?.kind === "box" && !stale) handlers.box(null, event.timeStamp);
+    if (cancelled?.kind === "stroke") cancelled.stroke?.cancel();
   };
 
   /** Return whether the image on which the gesture began is no longer open. */

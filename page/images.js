@@ -80,11 +80,14 @@ export async function addImages(sources, retry = null, before = { added: 0, prob
   showBusy("");
   const label = tooLarge.length > 1 ? `Add ${tooLarge.length} smaller copies` : offer;
   const count = added + problems.length + tooLarge.length;
-  showReport(
-    count > 1 ? `${added} of ${count} files added` : "The file was not added",
-    [...largeProblems, ...problems],
-    tooLarge.length ? { label, act: () => addImages(tooLarge, null, { added, problems }) } : null,
-  );
+  // Another file may have been added meanwhile, whose report stays.
+  if (request === openCount || problems.length || tooLarge.length) {
+    showReport(
+      count > 1 ? `${added} of ${count} files added` : "The file was not added",
+      [...largeProblems, ...problems],
+      tooLarge.length ? { label, act: () => addImages(tooLarge, null, { added, problems }) } : null,
+    );
+  }
   if (sources.length > 1) announce(`${project.images.length} images in the project`);
   if (session) encodeAhead(session);
 }
@@ -129,18 +132,26 @@ export async function openImage(image, copies = [], onAdded = () => {}) {
   connection.drop(everything);
   try {
     const left = Promise.race([session?.masks.settled(), new Promise((resolve) => setTimeout(resolve, MAX_WAIT_MS))]);
-    const [work, view] = await Promise.all([project.work(image.id), viewed(image), left]);
+    let free, work, view;
+    do {
+      free = gate(); // it may be closed while the image is read
+      await free;
+      [work, view] = await Promise.all([project.work(image.id), viewed(image), left]);
+    } while (free !== gate());
     if (request !== openCount) return;
     checkSize(image, view.size);
     project.flush();
-    setSession(new Session(service, image, view, project.classId));
-    if (work) session.restore(work);
+    const opened = new Session(service, image, view, project.classId);
+    if (work) opened.restore(work);
+    setSession(opened);
     showOptions(session.options);
     session.objects.useClasses(new Set(project.classes.map(({ id }) => id)));
     project.imageId = image.id;
     project.saveProject();
     if (copies.length) {
-      const added = withoutSimilar(copies, session.annotated.map(({ object, mask }) => ({ ...object, mask })));
+      // Their class may have been removed meanwhile.
+      const known = copies.map((copy) => ({ ...copy, classId: project.categoryOf(copy.classId).id }));
+      const added = withoutSimilar(known, session.annotated.map(({ object, mask }) => ({ ...object, mask })));
       session.objects.addAll(added);
       if (added.length) project.changed(session);
       onAdded(added);

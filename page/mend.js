@@ -3,7 +3,7 @@
 import { Brush } from "./brush.js";
 import { element, radio } from "./dom.js";
 import { hint, showResult } from "./notices.js";
-import { isMarked } from "./objects.js";
+import { isEmpty, isMarked } from "./objects.js";
 import { PolygonEditor } from "./polygon.js";
 import { isAsking } from "./question.js";
 import { vertexAt } from "./vertices.js";
@@ -124,13 +124,15 @@ export class Mend {
   }
 
   /** Store a stroke on the object on which it began; another one may be selected since, such as what "Segment everything" has found. */
-  #storeStroke(mask, id) {
-    const { objects } = this.#session;
-    if (!objects.list.some((object) => object.id === id)) {
+  #storeStroke(mask, object) {
+    const { objects } = this.#session, { list } = objects;
+    const target = list.find(({ id }) => id === object.id) ?? (isEmpty(object) ? list.find(isEmpty) : null);
+    if (!target) {
       hint("The stroke was dropped: its object is gone");
       return;
     }
-    objects.select(id);
+    objects.select(target.id);
+    this.screen.show();
     this.#store(mask);
   }
 
@@ -172,7 +174,7 @@ export class Mend {
     const mask = masks.displayed(active);
     if (!mask && erases) return null;
     return this.brush.begin(mask, { colour: this.screen.colourOf(active), erases, start }, (drawn) => {
-      if (drawn && session === this.#session) this.#storeStroke(drawn, active.id);
+      if (drawn && session === this.#session) this.#storeStroke(drawn, active);
       this.screen.paint();
     });
   }

@@ -5,6 +5,9 @@ import { element } from "./dom.js";
 /** Smoothing changes regions below this share of the image, which are specks at any size; in small images, below 20 pixels. */
 const SMOOTHED_SHARE = 0.0001, MIN_SMOOTHED_PIXELS = 20;
 
+/** Largest distance of a threshold from 0, as the slider has it. */
+const MAX_THRESHOLD = 5;
+
 /** @typedef {{smooth: boolean, threshold: number}} Options */
 
 /** Return what the controls show. @returns {Options} */
@@ -20,8 +23,14 @@ export function showOptions({ smooth, threshold }) {
   slider.dispatchEvent(new Event("input")); // shows the value
 }
 
+/** Return whether a value has the form of options. @param {any} value */
+export function isOptions(value) {
+  return typeof value?.smooth === "boolean" && typeof value.threshold === "number" && Math.abs(value.threshold) <= MAX_THRESHOLD;
+}
+
 /**
- * Return the options with which stored masks were made, by the fields of their requests; undefined: there are none.
+ * Return the options with which masks were made that an earlier version stored, by the fields of their requests; undefined: there
+ * are none.
  * @param {[string, any][]} masks as `Masks.save` returned them
  * @returns {Options | undefined}
  */

@@ -80,6 +80,7 @@ export class Screen {
 
   /** Paint all masks; unchanged layers are skipped. */
   paint() {
+    if (!this.#session) return; // it was closed during a stroke
     const activeId = this.#session.objects.active.id;
     this.stage.paint(this.stage.others, this.#items((id) => id !== activeId));
     this.stage.paint(this.stage.active, this.#items((id) => id === activeId || id === this.#highlighted));

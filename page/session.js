@@ -65,12 +65,13 @@ export class Session {
       /** Ids of objects whose marks have changed since the mask that is displayed. */
       outdated: this.objects.accepted.filter((object) => isMarked(object) && !this.masks.get(object)).map(({ id }) => id),
       imageId: this.remote.id,
+      options: this.options,
     };
   }
 
   /** Take over what `save` returned. */
-  restore({ objects, masks, shown, imageId }) {
-    this.options = optionsOf(masks) ?? this.options;
+  restore({ objects, masks, shown, imageId, options }) {
+    this.options = options ?? optionsOf(masks) ?? this.options;
     this.objects.restore(objects);
     this.masks.restore(masks, shown);
     this.remote.id = imageId;

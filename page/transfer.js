@@ -14,6 +14,7 @@ import { thumbnailOf } from "./imagelist.js";
 import { checkSameView, comparisonsOf, mergeImage, sameImage } from "./merging.js";
 import { counted } from "./notices.js";
 import { isMarked, markedIn, Objects } from "./objects.js";
+import { isOptions, optionsOf } from "./options.js";
 import { isOrientation } from "./orientation.js";
 import { total } from "./project.js";
 import { scaled } from "./regions.js";
@@ -332,7 +333,9 @@ function checkWork(name, width, height, work) {
   try {
     new Objects(1).restore(work.objects);
     for (const [, record] of work.shown) Spans.decode(record);
-    for (const [key] of work.masks) JSON.parse(key);
+    if (!isOptions(work.options)) delete work.options;
+    const options = optionsOf(work.masks);
+    if (options && !isOptions(options)) throw new Error("a mask has no possible threshold");
     const ids = new Set(work.objects.now.list.map(({ id }) => id));
     if (!work.shown.every(([id]) => ids.has(id))) throw new Error("a mask has no object");
     for (const object of work.objects.now.list) {

@@ -189,6 +189,22 @@ def test_export_lists_masks_from_before_the_last_click(series):
     )
 
 
+def test_options_stay_with_their_image_although_no_mask_was_made_with_them(series):
+    slider = series.page.get_by_role("slider", name="Threshold")
+    series.click(*DISC)
+    series.page.route("**/mobile_sam", lambda route: route.abort())
+    slider.fill("2")
+    expect(series.page.get_by_role("alert")).to_be_visible()
+    series.page.get_by_role("application").focus()
+    series.page.keyboard.press("d")
+    series.expect_image("2.png")
+    slider.fill("0")
+    series.page.get_by_role("application").focus()
+    series.page.keyboard.press("a")
+    series.expect_image("1.png")
+    expect(slider).to_have_value("2")
+
+
 def test_masks_stay_as_they_were_made_when_their_image_is_opened_again(series):
     slider, smooth = (
         series.page.get_by_role("slider", name="Threshold"),

@@ -118,20 +118,23 @@ def test_brush_draws_a_new_object_and_pans_with_space(opened):
     assert not any(url.endswith("/mobile_sam") for url in opened.requests)
 
 
-def test_stroke_changes_the_object_on_which_it_began(clicked):
-    clicked.page.get_by_label("Grid").select_option("8")
-    held = clicked.hold("**/everything")
-    clicked.page.keyboard.press("e")
-    clicked.wait_for(lambda: bool(held))
-    before = clicked.visible_mask()
-    choose(clicked, "Brush")
-    begin_stroke(clicked, (200, 260), (280, 260))
+@pytest.mark.parametrize("has_mask", [True, False])
+def test_stroke_changes_the_object_on_which_it_began(opened, has_mask):
+    if has_mask:
+        opened.click(*DISC)
+    opened.page.get_by_label("Grid").select_option("8")
+    held = opened.hold("**/everything")
+    opened.page.keyboard.press("e")
+    opened.wait_for(lambda: bool(held))
+    before = opened.visible_mask()
+    choose(opened, "Brush")
+    begin_stroke(opened, (200, 260), (280, 260))
     held.pop().continue_()
-    clicked.page.wait_for_selector("#progress", state="hidden")
-    clicked.page.mouse.up()
-    clicked.wait_idle()
-    expect(clicked.page.locator("#image-list .count")).to_have_text("1")
-    assert_stroke(before, clicked.visible_mask(), ((200, 260), (280, 260)), radius(clicked))
+    opened.page.wait_for_selector("#progress", state="hidden")
+    opened.page.mouse.up()
+    opened.wait_idle()
+    expect(opened.page.locator("#image-list .count")).to_have_text("1")
+    assert_stroke(before, opened.visible_mask(), ((200, 260), (280, 260)), radius(opened))
 
 
 @pytest.mark.parametrize("tool", ["Brush", "Click"])
