@@ -14,7 +14,7 @@ import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import bentoml
 from starlette.datastructures import MutableHeaders
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from utils.bento import check_address, set_triton_address
 from utils.settings import Settings, SettingsError
-from utils.triton import installation
+from utils.triton import health, installation
 from utils.triton.run import METRICS_PORT_VARIABLE, RunState, check_shared_memory, clean_up
 from utils.triton.runner import CONTROL_APIS, make_runner, server_flags
 
@@ -31,6 +31,8 @@ warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
 
 OPEN = int(os.environ.get("EXAMPLE_OPEN") or 0)
 HTTP_PORT, GRPC_PORT, METRICS_PORT = OPEN, OPEN + 1, OPEN + 2
+_locks: list[TextIO] = []
+"""The lock of this API worker, which it holds until it ends."""
 POLICY = "default-src 'self' 'unsafe-inline' data:"
 
 
@@ -66,11 +68,17 @@ def runner(repository: Path, *, auto_complete: bool = False) -> Any:
 
 
 def prepare(service: bentoml.legacy.Service) -> None:
-    """Check this machine before the service starts; keep its Swagger page from loading anything
-    from other hosts.
+    """Check this machine before the service starts, let Triton outlive the requests, and keep the
+    Swagger page from loading anything from other hosts.
     """
     service.on_deployment(check)
+    service.on_startup(hold_lock)
     service.add_asgi_middleware(own_content_only)
+
+
+def hold_lock(_: Any) -> None:
+    """Let the watchdog know of this API worker, and wait for its end before it stops Triton."""
+    _locks.append(health.lock_requests(RunState.current().health_file))
 
 
 def own_content_only(app: ASGIApp) -> ASGIApp:

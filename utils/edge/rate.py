@@ -21,7 +21,7 @@ from limits import RateLimitItem, parse_many
 
 from utils.edge.counts import CountTable, Refusal
 from utils.edge.redis_counts import RedisCounts
-from utils.errors import TooManyRequests
+from utils.errors import QueueTooLarge, TooManyRequests
 from utils.observability.outage import Outage
 from utils.settings import SettingsError
 
@@ -47,6 +47,13 @@ def parse_rates(text: str) -> Rates | None:
     except ValueError:
         return None
     return tuple(rates) if rates and all(rate.amount >= 1 for rate in rates) else None
+
+
+def _in_words(limit: RateLimitItem) -> str:
+    """Return a limit, such as "60 requests per minute"."""
+    amount, multiples, unit = limit.amount, limit.multiples, limit.GRANULARITY.name
+    period = unit if multiples == 1 else f"{multiples} {unit}s"
+    return f"{amount} request{'s' * (amount > 1)} per {period}"
 
 
 class RateLimit:
@@ -99,14 +106,22 @@ class RateLimit:
         Args:
             name: name of the caller's key; empty where no keys are used.
             address: address of the caller.
-            count: number of requests.
+            count: number of requests; more than one: further ones of a list of images, whose
+                request was counted.
 
         Raises:
             TooManyRequests: a limit is exceeded.
+            QueueTooLarge: so many further requests are never allowed.
         """
         rates = self._rates_of(name) or self._default
         if rates is None:
             return
+        smallest = min(rates, key=lambda rate: rate.amount)
+        if count > 1 and count >= smallest.amount:
+            raise QueueTooLarge(
+                f"expected at most {smallest.amount} images in a list, as the rate limit allows"
+                f" {_in_words(smallest)}, got {count + 1}; send fewer"
+            )
         caller = f"key:{name}" if name else f"address:{address}"
         now = self._clock()
         while self._refused and now - next(iter(self._refused.values()))[0] >= REFUSED_S:
@@ -118,10 +133,7 @@ class RateLimit:
         refusals = await self._count(caller, rates, count)
         if refusals:
             seconds, limit = max(refusals, key=lambda refusal: refusal[0])
-            amount, multiples, unit = limit.amount, limit.multiples, limit.GRANULARITY.name
-            period = unit if multiples == 1 else f"{multiples} {unit}s"
-            text = f"{amount} request{'s' * (amount > 1)} per {period}"
-            detail = f"rate limit exceeded ({text}); retry in {seconds} s"
+            detail = f"rate limit exceeded ({_in_words(limit)}); retry in {seconds} s"
             self._refused[caller] = now, count, detail, seconds
             self._refused.move_to_end(caller)
             raise TooManyRequests(detail, seconds)

@@ -95,20 +95,29 @@ class Deployment:
             MixedWeights: a network is another one than `weights.json` says. Records of older
                 exports do not say it.
         """
-        snapshots = {}
-        with snapshot.unchanged(self.repository):
-            for number in sorted(numbers):
-                snapshots[number] = self._taken / f"{number}-{secrets.token_hex(4)}"
-                snapshot.take(self.repository, number, list(models), snapshots[number])
-                record = read_record(snapshots[number] / tensors.SEGMENT)
-                if name := snapshot.foreign_file(snapshots[number], record.get("networks", {})):
-                    model, _, file = name.partition("/")
-                    raise MixedWeights(
-                        f"{self.repository / model / str(number) / file} is not the file that was"
-                        f" written with the weights {record['name']}: write all files of a version"
-                        " with `make weights` or `python -m sam_onnx`"
-                    )
+        snapshots: dict[int, Path] = {}
+        try:
+            with snapshot.unchanged(self.repository):
+                for number in sorted(numbers):
+                    snapshots[number] = self._taken / f"{number}-{secrets.token_hex(4)}"
+                    snapshot.take(self.repository, number, list(models), snapshots[number])
+                    self._check_networks(number, snapshots[number])
+        except BaseException:
+            for folder in snapshots.values():  # a part of it may fill the disk
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
         return snapshots
+
+    def _check_networks(self, number: int, taken: Path) -> None:
+        """Check that the networks of a snapshot are those of its record; raises `MixedWeights`."""
+        record = read_record(taken / tensors.SEGMENT)
+        if name := snapshot.foreign_file(taken, record.get("networks", {})):
+            model, _, file = name.partition("/")
+            raise MixedWeights(
+                f"{self.repository / model / str(number) / file} is not the file that was"
+                f" written with the weights {record['name']}: write all files of a version"
+                " with `make weights` or `python -m sam_onnx`"
+            )
 
     def show(self, snapshots: Mapping[int, Path], models: Iterable[str] = LOAD_ORDER) -> None:
         """Link snapshots of versions in the models' folders, in place of earlier ones."""
@@ -159,14 +168,19 @@ class Deployment:
 
     def damage(self) -> str:
         """Return which file differs from what was taken from the repository, or an empty string."""
-        for link, target in sorted(self.links().items()):
-            problem = snapshot.changed_file(target.parent, link[0])
-            # An operator has loaded others meanwhile.
-            if problem and self.links().get(link) != target:
-                return self.damage()
-            if problem:
-                return problem
-        return ""
+        try:
+            links = self.links()
+            for link, target in sorted(links.items()):
+                problem = snapshot.changed_file(target.parent, link[0])
+                # An operator has loaded others meanwhile.
+                if problem and self.links().get(link) != target:
+                    return self.damage()
+                if problem:
+                    return problem
+        except OSError:  # somebody has emptied the cache folder
+            links = {}
+        is_complete = {model for model, _ in links} >= set(LOAD_ORDER)
+        return "" if is_complete else f"{self.folder} was emptied or removed"
 
     def remove_unused(self) -> None:
         """Remove the snapshots without a link."""

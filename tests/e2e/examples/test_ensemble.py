@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness import ROOT
+from harness import ROOT, wait_until
 from harness.server import serve_expecting_failure
 from tests.e2e.examples.conftest import readme, run_open
 from tests.e2e.pages import blocks
@@ -93,6 +93,10 @@ def test_perf_analyzer_prints_the_throughput_of_each_concurrency(example, port, 
     )
     assert [concurrency for concurrency, _ in rows] == ["1", "8"]
     assert all(float(throughput) > 0 for _, throughput in rows)
+
+
+def test_ready_is_logged(example):
+    wait_until(lambda: "Ready: " in example.log.read_text())
 
 
 def test_models_are_finalized_when_the_service_stops(example):

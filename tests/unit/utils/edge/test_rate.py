@@ -11,7 +11,7 @@ from tests.unit.utils.edge.fakes import Clock
 from utils.edge import rate, redis_counts
 from utils.edge.counts import CountTable
 from utils.edge.rate import RateLimit
-from utils.errors import TooManyRequests
+from utils.errors import QueueTooLarge, TooManyRequests
 from utils.settings import SettingsError
 
 REDIS_TIMEOUT_S = redis_counts.TIMEOUT_S
@@ -198,6 +198,15 @@ async def test_several_requests_count_together_or_not_at_all(clock):
     assert await count_allowed(limit, 1) == 0
 
 
+async def test_list_that_never_fits_is_a_final_error(clock):
+    limit = RateLimit("10/second; 2000/hour", None, clock=clock)
+    await limit.check("", "a")
+    await limit.check("", "a", 9)
+    message = r"expected at most 10 images in a list, .* allows 10 requests per second, got 11;"
+    with pytest.raises(QueueTooLarge, match=message):
+        await limit.check("", "b", 10)
+
+
 async def test_concurrent_requests_do_not_exceed_the_limit_and_start_no_tasks(clock):
     limit = RateLimit("5/minute;6/hour", None, clock=clock)
     answers = await asyncio.gather(*(attempt(limit) for _ in range(50)))
@@ -275,13 +284,14 @@ async def test_one_request_at_a_time_retries_a_hanging_redis(server, log, monkey
 
 
 async def test_refused_caller_is_not_counted_again_for_a_second(clock, monkeypatch):
-    limit, counted = RateLimit("3/minute", None, clock=clock), list[str]()
+    limit, counted = RateLimit("5/minute", None, clock=clock), list[str]()
     add = CountTable.add
 
     def spied(counts, caller, limits, count):
         counted.append(caller.removeprefix("address:"))
         return add(counts, caller, limits, count)
 
+    assert await count_allowed(limit, 2) == 2
     monkeypatch.setattr(CountTable, "add", spied)
     with pytest.raises(TooManyRequests):
         await limit.check("", "a", 4)

@@ -1,7 +1,9 @@
 """Versions of the models and their links in Triton's folder."""
 
 import json
+import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -129,6 +131,22 @@ def test_a_changed_or_removed_file_of_any_model_is_damage(deployment, model):
     assert deployment.damage() == ""
     file.unlink()
     assert deployment.damage() == f"{file} was removed"
+
+
+@pytest.mark.parametrize("path", ["..", "../taken", ".", "mobile_sam"])
+def test_an_emptied_folder_is_damage(deployment, path):
+    shutil.rmtree((deployment.folder / path).resolve())
+    assert deployment.damage() != ""
+
+
+def test_a_snapshot_that_failed_leaves_nothing(deployment, monkeypatch):
+    add_version(deployment.repository, 2)
+    taken = deployment.folder.parent / "taken"
+    before = set(taken.iterdir())
+    monkeypatch.setattr(Deployment, "_check_networks", mock.Mock(side_effect=versions.MixedWeights))
+    with pytest.raises(versions.MixedWeights):
+        deployment.take([1, 2])
+    assert set(taken.iterdir()) == before
 
 
 def test_a_version_that_is_replaced_during_the_check_is_no_damage(deployment, monkeypatch):
