@@ -29,6 +29,9 @@ MAX_RETRIES = 20
 """Retries while the service is busy or unreachable: about five minutes, and as long again to find
 out whether the service or the image is at fault. A service can restart in that time."""
 
+MAX_REPEATS = 5
+"""How often a part is repeated whose worker has died."""
+
 
 def run(
     images: Annotated[
@@ -157,7 +160,8 @@ def _process(
 ) -> Iterator[tuple[int, str]]:
     """Yield the results of `Worker.process` for each part, as they arrive.
 
-    Ray restarts a worker that dies, on another machine if necessary, and repeats its part.
+    Ray restarts a worker that dies, on another machine if necessary, and repeats its part. The last
+    result is an error if a part goes on to end its worker.
     """
     if not parts:  # Ray need not start
         return
@@ -166,12 +170,16 @@ def _process(
         num_cpus=0,  # workers mostly wait for the service
         scheduling_strategy="SPREAD",
         max_restarts=-1,
-        max_task_retries=-1,
+        max_task_retries=MAX_REPEATS,
     )
     actor = remote(Worker)
     count = min(workers, len(parts))
     pool = ActorPool([actor.remote(*worker_arguments) for _ in range(count)])
-    yield from pool.map_unordered(
-        lambda worker, part: worker.process.remote(*part),
-        parts.items(),
-    )
+    try:
+        yield from pool.map_unordered(
+            lambda worker, part: worker.process.remote(*part),
+            parts.items(),
+        )
+    except ray.exceptions.RayActorError:
+        remedy = "if its memory was used up, try smaller --in-flight or --part-size"
+        yield 0, f"a worker died {MAX_REPEATS + 1} times with the same part; {remedy}"

@@ -26,6 +26,7 @@ from tests.e2e.boxed_images import BOXES, write_images
 
 pytest.importorskip("ray", reason="not installed: ray: make env-batch")
 pq = pytest.importorskip("pyarrow.parquet")
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 IMAGES = 30
@@ -202,3 +203,21 @@ def test_boxes_of_a_data_set_become_rows_with_their_classes_and_fields(
     assert json.loads(lost["fields"])["by"] == "me"
     ids = [json.loads(mask["fields"])["id"] for row in found.values() for mask in row["masks"]]
     assert sorted(ids) == list(range(8 * BOXES))
+
+
+def test_part_that_ends_every_worker_ends_the_run_with_a_reason(monkeypatch):
+    import ray
+
+    from deploy.ray import batch
+
+    class Killed:
+        def process(self, name: str, images: list[Any]) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(batch, "Worker", Killed)
+    monkeypatch.setattr(batch, "MAX_REPEATS", 1)
+    with contextlib.ExitStack() as stack:
+        stack.callback(ray.shutdown)
+        (ended,) = batch._process({"part": []}, (), 1)
+    assert ended[0] == 0
+    assert ended[1].startswith("a worker died 2 times with the same part")
