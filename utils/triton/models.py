@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,13 @@ class Models:
         with self._exclusive():
             new, removed = await asyncio.to_thread(self._checked_changes)
             before, snapshots = await asyncio.to_thread(self._take, new)
+            loaded: list[str] = []
             try:
                 for model in reversed(LOAD_ORDER) if removed else LOAD_ORDER:
                     if self.deployment:
                         self.deployment.show(snapshots, [model])
                         self.deployment.hide(removed, [model])
+                    loaded.append(model)
                     await self._change(model, "load")
                     await self._wait_unloaded(model)
                     if model == tensors.DECODER:  # no caller uses the new versions yet
@@ -121,10 +123,18 @@ class Models:
                 if self.deployment:  # a restarted Triton loads what was there before
                     self.deployment.restore(before)
                     self.deployment.hide(new - {version for _, version in before})
+                if before:  # the other models would call these under the name of the old weights
+                    await self._load_again(loaded)
                 raise
             finally:
                 if self.deployment:
                     await asyncio.to_thread(self.deployment.remove_unused)
+
+    async def _load_again(self, models: Sequence[str]) -> None:
+        """Load models as they were before; one that cannot be loaded keeps what it has."""
+        for model in models:
+            with contextlib.suppress(ModelChange, InferenceUnavailable):
+                await self._change(model, "load")
 
     async def load(self, model: str) -> None:
         """Load a model again, in the same versions."""

@@ -206,8 +206,10 @@ def test_a_replaced_version_is_loaded_by_the_next_sync_only(models, deployment, 
     triton.fails_to_load = {"mobile_sam_costly"}
     for model in ORCHESTRATORS:
         replace_file(deployment.repository / model / "1" / "weights.json", b'{"name": "third"}')
+    triton.requests.clear()
     assert "could not load mobile_sam_costly" in rejection(models.sync)
     assert names(deployment, 1) == ["other"] * len(ORCHESTRATORS)
+    assert [model for model, _ in triton.requests] == [*LOAD_ORDER[:3]] * 2  # then as before
     assert deployment.damage() == ""
     assert len(list((deployment.folder.parent / "taken").iterdir())) == 1
 
