@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import ROOT
+from harness import ROOT, wait_until
 from tests.containers.docker import container, docker, run, step
 from tests.e2e.pages import Block, blocks
 from tools.pip_config import CERTIFICATES
@@ -85,7 +85,14 @@ def machine(base: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) 
         docker("build", "--network=host", f"--tag={tag}", *files, folder)
     shutil.rmtree(folder / "source")
     with container([*SYSTEMD, tag, "/lib/systemd/systemd"]) as name:
+        with step("systemd"):
+            wait_until(lambda: state_of(name) in {"starting", "running", "degraded"}, every=1)
         yield name
+
+
+def state_of(machine: str) -> str:
+    """Return what systemd says of itself; "offline" or an error before it listens."""
+    return docker("exec", machine, *SHELL, "systemctl is-system-running || true").strip()
 
 
 def test_commands_of_the_production_page_print_what_it_shows(machine):
