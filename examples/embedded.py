@@ -31,9 +31,9 @@ warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
 
 OPEN = int(os.environ.get("EXAMPLE_OPEN") or 0)
 HTTP_PORT, GRPC_PORT, METRICS_PORT = OPEN, OPEN + 1, OPEN + 2
+POLICY = "default-src 'self' 'unsafe-inline' data:"
 _locks: list[TextIO] = []
 """The lock of this API worker, which it holds until it ends."""
-POLICY = "default-src 'self' 'unsafe-inline' data:"
 
 
 def runner(repository: Path, *, auto_complete: bool = False) -> Any:
@@ -68,8 +68,8 @@ def runner(repository: Path, *, auto_complete: bool = False) -> Any:
 
 
 def prepare(service: bentoml.legacy.Service) -> None:
-    """Check this machine before the service starts, let Triton outlive the requests, and keep the
-    Swagger page from loading anything from other hosts.
+    """Check this machine before the service starts, have Triton run until all requests have ended,
+    and keep the Swagger page from loading anything from other hosts.
     """
     service.on_deployment(check)
     service.on_startup(hold_lock)
@@ -77,7 +77,7 @@ def prepare(service: bentoml.legacy.Service) -> None:
 
 
 def hold_lock(_: Any) -> None:
-    """Let the watchdog know of this API worker, and wait for its end before it stops Triton."""
+    """Hold the lock of an API worker: the watchdog stops Triton once all workers have ended."""
     _locks.append(health.lock_requests(RunState.current().health_file))
 
 

@@ -28,9 +28,8 @@ from mobile_sam_client.datasets import DatasetFormat
 MAX_RETRIES = 20
 """Retries while the service is busy or unreachable: about five minutes, and as long again to find
 out whether the service or the image is at fault. A service can restart in that time."""
-
 MAX_REPEATS = 5
-"""How often a part is repeated whose worker has died."""
+"""Number of times that a part is repeated because its worker has died."""
 
 
 def run(
@@ -160,8 +159,8 @@ def _process(
 ) -> Iterator[tuple[int, str]]:
     """Yield the results of `Worker.process` for each part, as they arrive.
 
-    Ray restarts a worker that dies, on another machine if necessary, and repeats its part. The last
-    result is an error if a part goes on to end its worker.
+    Ray restarts a worker that dies, on another machine if necessary, and repeats its part. If
+    workers go on to die with one part, the last result is an error.
     """
     if not parts:  # Ray need not start
         return

@@ -25,8 +25,8 @@ exec make serve PORT={port}
 NOT_AGAIN = [
     f"tests/unit/{name}" for name in ("client", "orchestrator", "page", "sam_onnx", "utils")
 ]
-"""Folders with two thirds of the time of `make test`: CI, which has just run them, leaves them
-out."""
+"""Folders of unit tests that take most of the time of `make test`. CI leaves them out here: it has
+just run them in the checkout."""
 
 
 @pytest.fixture(scope="session")

@@ -283,13 +283,13 @@ async def _task(
 
 
 def _image_of(config: LabelConfig, drawn: Sequence[Region]) -> str:
-    """Return the name of the image, which must be upright, on which the regions were drawn; the
-    configuration's first one if they name none of it.
+    """Return the name of the image, which must be upright, on which regions were drawn: by default,
+    the first one of the configuration.
     """
     first = next(iter(config.images))
     names = {region.to_name if region.to_name in config.images else first for region in drawn}
     if len(names) > 1:
-        raise invalid("to_name", "boxes on one image", f"boxes on {', '.join(sorted(names))}")
+        raise invalid("to_name", "regions of one image", f"those of {', '.join(sorted(names))}")
     for region in drawn:
         _check_upright("image_rotation", "an image", region.image_rotation)
     return names.pop() if names else first

@@ -299,7 +299,7 @@ def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
             "a rectangle that is not rotated, got 350 degrees",
         ),
         ({"original_height": 31}, "the size of the image, 40 x 30, got 40 x 31"),
-        ({"to_name": "second"}, "boxes on one image, got boxes on image, second"),
+        ({"to_name": "second"}, "regions of one image, got those of image, second"),
     ],
 )
 def test_boxes_of_a_task_are_upright_and_on_one_image_of_their_size(ask, change, text):
